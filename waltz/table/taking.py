@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, Envelope, envelope_of
+from waltz.table.envelope import Batch, Envelope
 from waltz.table.rows import TableRow, Version
 
 
@@ -21,15 +21,6 @@ class Taken(NamedTuple):
     """The last transaction that was looked at: ``after`` of the next take."""
     at_end: bool
     """Whether that was the end of the log when the take began."""
-
-
-def rows_of(transaction_id: int, data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> list[TableRow]:
-    """The rows that a transaction wrote; none if it is something else.
-
-    Raises:
-        CodecUnavailableError: The library of its codec is not installed.
-    """
-    return rows_in(transaction_id, envelope_of(transaction_id, data, max_body_bytes))
 
 
 def rows_in(transaction_id: int, envelope: Envelope | None) -> list[TableRow]:

@@ -180,11 +180,6 @@ class ClusterManager:
         _tell(client.set_endpoints, self.endpoints())
         self._clients.append(client)
 
-    def unmanage_client(self, client: ManagedClient) -> None:
-        """The client is not called any more."""
-        with contextlib.suppress(ValueError):
-            self._clients.remove(client)
-
     async def close(self) -> None:
         """Take all servers out of the cluster and stop. The ZooKeeper client stays open. May be called again."""
         self._clients.clear()

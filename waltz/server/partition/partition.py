@@ -252,11 +252,6 @@ class ServerPartition:
         return self._metrics.response_latency.durations.counts()
 
     @property
-    def registered_count(self) -> int:
-        """Connections that have mounted the partition."""
-        return len(self._registrations.sessions())
-
-    @property
     def feed_lag_transactions(self) -> int:
         """What the connection that lags most has still to be sent of what is committed and promised to it."""
         return self._feed.lag_transactions

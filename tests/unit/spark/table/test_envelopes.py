@@ -12,12 +12,11 @@ from tests.unit.spark.table.logs import chunk_of, chunks_of, payloads, rows_in
 from waltz.spark.errors import PayloadError
 from waltz.spark.table import envelopes
 from waltz.spark.table.envelopes import ROWS, EnvelopeReader
-from waltz.table import codecs
+from waltz.table import codecs, taking
 from waltz.table.codecs import Codec
 from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, Row, SweepMark, Truncate, decode, encode
 from waltz.table.errors import CodecUnavailableError, EnvelopeError
 from waltz.table.rows import TableRow
-from waltz.table.taking import rows_of
 
 
 def expected(log: Sequence[bytes], max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> tuple[list[object], list[int]]:
@@ -30,7 +29,7 @@ def expected(log: Sequence[bytes], max_body_bytes: int = DEFAULT_MAX_BODY_BYTES)
         except EnvelopeError:
             skipped.append(transaction_id)
             continue
-        found += rows_of(transaction_id, data, max_body_bytes) if isinstance(envelope, Batch) else [envelope]
+        found += taking.rows_in(transaction_id, envelope) if isinstance(envelope, Batch) else [envelope]
     return found, skipped
 
 

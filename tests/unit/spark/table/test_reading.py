@@ -19,9 +19,9 @@ from waltz.spark.table.columns import SCHEMA
 from waltz.spark.table.options import parse_batch_options
 from waltz.spark.table.planning import TableSplit
 from waltz.table.ages import Ages
-from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, Envelope, Row
+from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES, Batch, Envelope, Row, envelope_of
 from waltz.table.rows import TableRow
-from waltz.table.taking import rows_of
+from waltz.table.taking import rows_in
 
 CLUSTER = {"zookeeper": "zk:2181", "clusterRoot": "/waltz"}
 histories = st.lists(st.none() | strategies.near_envelopes(), max_size=20)
@@ -68,7 +68,7 @@ def test_the_state(history: list[Envelope | None], now_ms: int, age_ms: int, ver
 @given(histories)
 def test_all_versions(history: list[Envelope | None]) -> None:
     log = log_of(history)
-    every = [row for number, data in enumerate(log) for row in rows_of(number, data)]
+    every = [row for number, data in enumerate(log) for row in rows_in(number, envelope_of(number, data))]
     assert read(log, versions="all") == list(map(as_output, every))
     for prefix in ("", "a"):
         some = [as_output(row) for row in every if row.prefix == prefix.encode()]
