@@ -96,7 +96,6 @@ async def run(options: Options) -> None:
         "max_concurrent_transactions": options.in_flight,
         "zookeeper_connect_string": options.zookeeper,
         "enable_session_write": bool(options.sessions),
-        "session_retry_lost": bool(options.number % 2),
     }
     config = load(options.config, ClientConfig).model_copy(update=settings)
     client = await WaltzClient.open(application, config)

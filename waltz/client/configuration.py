@@ -44,7 +44,6 @@ class ClientSettings(TypedDict, total=False):
     enable_exclusive_session: bool
     session_fallback: Literal["error", "plain"]
     session_timeout_ms: int
-    session_retry_lost: bool
     tls: TlsConfig
 
 

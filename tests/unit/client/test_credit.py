@@ -165,7 +165,7 @@ class Run:
             max_concurrent_transactions=5,
             limits=Limits(1 << 20, 10),
             retries=False,
-            sessions=SessionSettings(False, False, False, 30.0, False),
+            sessions=SessionSettings(False, False, False, 30.0),
             applying=asyncio.Semaphore(1),
             tasks=TaskOwner(),
             options=OPTIONS,

@@ -25,8 +25,6 @@ class SessionSettings(NamedTuple):
     """Where a server knows no sessions, appends go without one."""
     timeout_s: float
     """How long a fence or the renewal of a session may take."""
-    retries_lost: bool
-    """An append that got lost is attempted again, behind later ones."""
 
     @classmethod
     def of(cls, config: ClientConfig) -> Self:
@@ -36,7 +34,6 @@ class SessionSettings(NamedTuple):
             exclusive=config.enable_exclusive_session,
             may_go_without=config.session_fallback == "plain",
             timeout_s=config.session_timeout_ms / 1000,
-            retries_lost=config.session_retry_lost,
         )
 
 

@@ -312,8 +312,6 @@ class ClientConfig(ClusterConfig):
     """On servers without write sessions appends are refused (``error``), or sent without one (``plain``)."""
     session_timeout_ms: _Positive = Field(default=30_000, validation_alias="client.sessionTimeout")
     """Time limit of a fence, and of a renewal of the write session."""
-    session_retry_lost: bool = Field(default=False, validation_alias="client.sessionRetryLost")
-    """Lost appends of a write session are attempted again, behind later ones."""
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="client.ssl")
 
 
@@ -335,6 +333,10 @@ FOREIGN = ForeignKeys(
     models=MODELS,
     without_effect={
         "server.region": NoEffect("servers of the original do not use it either"),
+        "client.sessionRetryLost": NoEffect(
+            "a lost append of a write session ends with NotAppendedError; the application appends again",
+            is_harmless=False,
+        ),
         "client.mockDriver": NoEffect("a program gives a mock driver in place of its configuration"),
         **{
             f"{part}ssl.{manager}.algorithm": NoEffect("an algorithm of Java's TLS; here there is one")

@@ -251,6 +251,16 @@ def test_keys_of_java_without_effect_are_told_in_one_line(tmp_path: Path, caplog
     assert {record.levelno for record in caplog.records} == {logging.INFO}
 
 
+def test_a_key_of_earlier_versions_says_what_is_done_instead(caplog: pytest.LogCaptureFixture) -> None:
+    client = {"zookeeper.connectString": "zk:2181", "cluster.root": "/waltz", "client.sessionRetryLost": True}
+    from_mapping(client, ClientConfig, source="x.yml")
+    text = (
+        "x.yml: keys without effect: client.sessionRetryLost (a lost append of a write session ends with"
+        " NotAppendedError; the application appends again)"
+    )
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, text)]
+
+
 def test_a_key_that_asks_for_something_not_supported_says_so(caplog: pytest.LogCaptureFixture) -> None:
     from_mapping({**SERVER, "server.graphite.hostname": "graphite"}, ServerConfig, source="x.yml")
     assert [record.getMessage() for record in caplog.records] == [

@@ -501,13 +501,12 @@ class PartitionAppends:
     def _lost(self, submissions: Sequence[Submission]) -> None:
         """They are not in the log, for no fault of theirs. In a write session the application decides whether they are
         to be attempted again: they would come behind what was appended after them."""
-        without_session = self.session.state in (SessionState.OFF, SessionState.PLAIN)
-        if without_session or self._settings.sessions.retries_lost:
+        if self.session.state in (SessionState.OFF, SessionState.PLAIN):
             self._failed(submissions)
         elif submissions:
             text = (
-                f"partition {self._partition_id}: an append of a write session got lost and is not in the log; with "
-                "client.sessionRetryLost: true it is attempted again, behind later ones"
+                f"partition {self._partition_id}: an append of a write session got lost and is not in the log; "
+                "append it again if it may come behind later ones"
             )
             self._end_sent(submissions, lambda: NotAppendedError(text))
 
