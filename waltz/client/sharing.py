@@ -158,17 +158,16 @@ class Membership:
             if len(self.owned) >= allowed:
                 break
             session_id = zookeeper.session_id
+            self._doubtful.add(partition_id)  # a creation goes on when its answer is lost, or nobody waits for it
             try:
                 await zookeeper.create(self._owner(partition_id), None, ephemeral=True)
             except NodeExistsError:
+                self._doubtful.discard(partition_id)
                 continue
-            except ConnectionLossError:
-                self._doubtful.add(partition_id)
-                raise
             if session_id is None or zookeeper.session_id != session_id:
                 self._changed.set()  # the node is gone with its session, or will be asked for again
-                self._doubtful.add(partition_id)
                 return
+            self._doubtful.discard(partition_id)
             await self._begin(partition_id)
 
     async def _begin(self, partition_id: int) -> None:

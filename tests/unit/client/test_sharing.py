@@ -339,6 +339,26 @@ async def test_who_leaves_gives_back_what_it_may_have_taken_without_being_told(
     await other.membership.leave()
 
 
+async def test_who_leaves_while_a_node_is_being_made_leaves_none_behind(
+    server: MemoryZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zookeeper, other = await server.connect(), Instance(await server.connect(), 1)
+    create, making = other.zookeeper.create, asyncio.Event()
+
+    async def made_and_unanswered(path: str, *arguments: object, **options: object) -> str:
+        made = await create(path, *arguments, **options)  # type: ignore[arg-type]  # whatever they are
+        if path.startswith(OWNERS + "/"):
+            making.set()
+            await asyncio.Event().wait()
+        return made
+
+    monkeypatch.setattr(other.zookeeper, "create", made_and_unanswered)
+    other.membership.start()
+    await making.wait()
+    await other.membership.leave()
+    assert await zookeeper.children(OWNERS) == [], "its session lives on"
+
+
 async def test_nobody_takes_more_than_its_part_to_give_it_back(server: MemoryZooKeeperServer) -> None:
     """Also where the others have not taken theirs yet."""
     late = await server.connect()
