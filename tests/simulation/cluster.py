@@ -311,7 +311,7 @@ class LogToTrace(logging.Handler):
         module = record.name.removeprefix("waltz.")
         self._world.trace.note(who, f"[{record.levelname.lower()}] {module}: {record.getMessage()}")
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, WaltzError | OSError):
+        if error is not None and not isinstance(error, WaltzError | OSError) and "on purpose" not in str(error):
             formatted = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
             self._world.fail(f"{who} logged an unforeseen exception: {record.getMessage()}\n{formatted}")
         elif "have lost committed transactions" in record.msg:

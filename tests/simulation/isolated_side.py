@@ -194,7 +194,7 @@ async def isolate_side(target: Target, fault: Fault) -> None:
     """A server and some clients lose ZooKeeper, and nothing else; others take the partitions over. Later it is back."""
     draw = random.Random(fault.other)
     server = target.server(fault)
-    sides = [server, *(host for host in target.others if isinstance(host, MemberHost) and draw.random() < 0.6)]
+    sides = [server, *(host for host in target.others if draw.random() < 0.6)]
     sides += [client for client in target.clients if client.running and draw.random() < 0.4]
     away = [host.zookeeper for host in sides if host.running and host.zookeeper is not None]
     target.say(fault, ", ".join(host.name for host in sides), "do not reach ZooKeeper")

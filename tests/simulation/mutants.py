@@ -12,6 +12,7 @@ from unittest import mock
 
 from tests.memory_zookeeper import MemoryZooKeeper
 from tests.simulation import planted_borders as borders
+from tests.simulation import planted_clients as clients
 from tests.simulation import planted_liveness as liveness
 from tests.simulation import planted_marks as marks
 from tests.simulation import planted_sessions as sessions
@@ -22,6 +23,7 @@ from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.engine.partition.partition_session import PartitionSession
+from waltz.client.marks import MarkTable
 from waltz.common.cluster import policy, replicas
 from waltz.server.feeding.feed import Feed
 from waltz.server.partition.locks import LockTable
@@ -644,6 +646,20 @@ MUTANTS: dict[str, Mutant] = {
         6,
         _patch(MemoryZooKeeper, "session_is_over", marks.lost_when_connected_again),
         conditions=CONDITIONS["isolated-sides"],
+    ),
+    "position-before-its-work": Mutant(
+        "the position of a consumer that commits by the clock is stored when work is handed out",
+        10,
+        0,
+        clients.position_before_its_work,
+        conditions=CONDITIONS["consumers"],
+    ),
+    "position-of-another": Mutant(
+        "a consumer moves on from whatever position is stored",
+        10,
+        1,
+        _patch(MarkTable, "move", clients.moved_from_anywhere),
+        conditions=CONDITIONS["consumers"],
     ),
     "partial-mount-not-continued": Mutant(
         "a client that was fed a part of what it lacks does not ask for the rest",

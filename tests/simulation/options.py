@@ -106,6 +106,8 @@ class SimulationOptions:
     """Clients that ask for confirmed marks and share the partitions; see :mod:`tests.simulation.isolated_side`."""
     member_interval_s: float = 0.1
     """Longest pause between two questions of one of them."""
+    consumers: int = 0
+    """Instances of consumers with stored positions; see :mod:`tests.simulation.consumers`."""
     session_share: float = 0.0
     """Share of the applications that append within write sessions."""
     wire_clients: int = 0
@@ -187,6 +189,31 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "session_timeout_s": 3.0,
             "fault_count": 8,
             "fault_kinds": ("isolate-side", "isolate-side", "depose", "cut", "boomerang"),
+        },
+        "consumers": {
+            "consumers": 2,
+            "transactions": 600,
+            "duration_s": 30.0,
+            "session_timeout_s": 3.0,
+            "away_storages": 0,
+            "slow_lines": 0.0,
+            "apply_pause_s": 0.0,
+            "fault_count": 12,
+            "fault_kinds": (
+                "kill-consumer",
+                "kill-server",
+                "pause",
+                "stop-in-order",
+                "cut",
+                "isolate",
+                "isolate-side",
+                "break-connections",
+                "expire-session",
+                "disconnect-zookeeper",
+                "lose-answer",
+                "lag-follower",
+                "prefer-partitions",
+            ),
         },
         "partial-mounts": {"max_feed_count": 5},
         "few-alive": {"storages": 5, "replicas": 5, "away_storages": 2},

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from tests.simulation import (
+    consumers,
     coordinators,
     courses,
     damage,
@@ -107,6 +108,7 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "barred-beside-a-copy": (1, progress_courses.barred_beside_a_copy),
     "dead-partition": (1, isolation.dead_partition),
     "isolate-side": (1, isolated_side.isolate_side),
+    "kill-consumer": (2, consumers.kill_consumer),
     "two-coordinators": (1, coordinators.two_coordinators),
     "bit-rot": (1, damage.bit_rot),
     "rot-during-repair": (1, damage.rot_during_repair),

@@ -29,6 +29,7 @@ from tests.simulation.cluster import (
     World,
     logs_in_trace,
 )
+from tests.simulation.consumers import Consumers
 from tests.simulation.coordinators import as_many_as_the_fault_says
 from tests.simulation.damage import finish_repairs
 from tests.simulation.database_application import DatabaseHost
@@ -140,9 +141,11 @@ class Simulation:
         has_sessions = options.wire_clients or options.session_share
         self.write_sessions = SessionScenario(self.world, self.checker, self.cluster) if has_sessions else None
         self.side = IsolatedSide(self.world, self.checker) if options.members else None
+        self.consumers = Consumers(self.world, self.checker) if options.consumers else None
         others = [
             *([] if self.write_sessions is None else self.write_sessions.hosts),
             *([] if self.side is None else self.side.hosts),
+            *([] if self.consumers is None else self.consumers.hosts),
         ]
         self.target = Target(self.world, self.cluster, self.clients, others)
         self.watch = Watch(self.world, self.cluster)
@@ -234,6 +237,7 @@ class Simulation:
         answers = answers_are_checked(self.checker)
         claims = claims_are_checked(self.checker, self.fail)
         side = self.side.observing() if self.side else contextlib.nullcontext()
+        consumers = self.consumers.observing() if self.consumers else contextlib.nullcontext()
         write_sessions = self.write_sessions.observing() if self.write_sessions else contextlib.nullcontext()
         with (
             storages,
@@ -245,6 +249,7 @@ class Simulation:
             registered_links_are_newest(self.fail),
             claims,
             side,
+            consumers,
             self._observing_sessions(),
             self._observing_partitions(),
             logs_in_trace(self.world),
@@ -342,6 +347,8 @@ class Simulation:
             self.write_sessions.start()
         if self.side is not None:
             self.side.start()
+        if self.consumers is not None:
+            self.consumers.start()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
         if self.options.away_storages:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
@@ -371,6 +378,8 @@ class Simulation:
         if self.side is not None and self.side.silent:
             self.fail(f"{', '.join(self.side.silent)} was never told a confirmed mark")
         await self._check_disks()
+        if self.consumers is not None:
+            self.consumers.check()
         self.checker.check_clients({client.name: client.database for client in self.clients})
         for client in self.clients:
             if isinstance(client, DatabaseHost):
@@ -434,7 +443,7 @@ class Simulation:
         return True
 
     def _waiting_for(self) -> list[str]:
-        waiting: list[str] = []
+        waiting = [] if self.consumers is None else self.consumers.left()
         for client in self.clients:
             if not client.idle:
                 numbers = [submitted.number for submitted in client.outstanding]

@@ -118,6 +118,12 @@ def test_no_seed_fails_under_special_conditions(conditions: str, start: int, cou
     seeds("--set", conditions, start=start, count=count)
 
 
+@pytest.mark.deep
+@pytest.mark.timeout(300)
+def test_no_seed_fails_with_consumers() -> None:
+    seeds("--set", "consumers", start=3, count=7)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("start", "count"), [(0, 1), deep(1, 2)])
 @pytest.mark.parametrize("kinds", COURSES)

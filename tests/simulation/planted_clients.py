@@ -1,0 +1,22 @@
+"""Bugs to plant in what clients keep beside the log: positions of consumers, and views of tables."""
+
+from typing import Any
+from unittest import mock
+
+from waltz.client.marks import Key, Mark, MarkTable
+from waltz.client.plain.merged import MergedFeed
+
+_move = MarkTable.move
+
+
+def position_before_its_work() -> "mock._patch[Any]":
+    """What was handed out counts as done with."""
+    return mock.patch.object(MergedFeed, "positions", MergedFeed.handed_out)
+
+
+def moved_from_anywhere(table: MarkTable[Any], connection: Any, key: Key, before: int, after: Mark) -> bool:
+    """A mark is moved from whatever is stored, if that is not further."""
+    stored = table.read(connection, key)
+    if stored is not None and stored.transaction_id < after.transaction_id:
+        before = stored.transaction_id
+    return _move(table, connection, key, before, after)
