@@ -19,6 +19,7 @@ from waltz.client.engine.partition.feed import PartitionFeed
 from waltz.client.engine.partition.monitor import TransactionMonitor
 from waltz.client.engine.partition.mount import Mount
 from waltz.client.options import ClientOptions
+from waltz.common.cluster.owners import CLIENT_ID
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.channel import WRITE_HIGH_BYTES, Channel
 from waltz.common.wire.client_server import LockFailure
@@ -356,12 +357,17 @@ def lock_failures_are_told(fail: Callable[[str], None]) -> Iterator[None]:
 @contextlib.contextmanager
 def registered_links_are_newest(fail: Callable[[str], None]) -> Iterator[None]:
     """Of the connections that a client opened to a server and on which it asked to mount a partition, the one counts
-    there that was opened last, whatever order the mounts arrive in: the client has given up the others."""
+    there that was opened last, whatever order the mounts arrive in: the client has given up the others.
+
+    Programs that have not joined the cluster share one client id, so nothing is known of their connections.
+    """
     register = Registrations.register
     asked: dict[Registrations, dict[int | None, dict[ClientLink, None]]] = {}
 
     def registered(registrations: Registrations, link: ClientLink, generation: int, session_id: bytes) -> bool:
         counts = register(registrations, link, generation, session_id)
+        if link.client_id == CLIENT_ID:
+            return counts
         links = asked.setdefault(registrations, {}).setdefault(link.client_id, {})
         links[link] = None
         for closed in [each for each in links if each.channel.closed]:
