@@ -581,7 +581,7 @@ MUTANTS: dict[str, Mutant] = {
     "left-behind-by-the-owner": Mutant(
         "a client that is leaving a partition does not follow it to its next owner",
         20,
-        4,
+        6,
         _patch(StreamPartition, "needs_server", property(liveness.leave_what_moves_behind)),
         ("kill-server", "depose", "cut"),
         {**_WANDERING_CLIENTS, "ending_max_s": 20.0},
@@ -589,7 +589,7 @@ MUTANTS: dict[str, Mutant] = {
     "mounted-before-it-is-joined": Mutant(
         "a partition that is joined again is mounted before its feed begins at the application's mark",
         20,
-        8,
+        11,
         _patch(StreamPartition, "needs_server", property(liveness.mount_while_joining_again)),
         ("kill-server", "depose", "cut"),
         {**_WANDERING_CLIENTS, "apply_pause_s": 1.0, "transactions": 1000, "ending_max_s": 60.0},
@@ -597,7 +597,7 @@ MUTANTS: dict[str, Mutant] = {
     "mark-of-an-older-generation": Mutant(
         "an owner tells its mark to who has heard of a newer generation",
         20,
-        13,
+        0,
         borders.marks_of_any_generation,
         ("boomerang",),
         {
@@ -701,7 +701,7 @@ MUTANTS: dict[str, Mutant] = {
     "recovery-beyond-the-mark": Mutant(
         "all that the source of a recovery has is taken for certain",
         20,
-        1,
+        0,
         borders.copy_what_is_uncertain,
         ("recover-partition",),
         _RECOVERY,
@@ -767,7 +767,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-checked-after-the-locks": Mutant(
         "the session is checked when the locks have been raised",
         20,
-        0,
+        1,
         sessions.check_after_the_locks,
         conditions=CONDITIONS["write-sessions"],
     ),
