@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 
 import pytest
@@ -19,10 +20,12 @@ from waltz.common.errors import ConfigError
 from waltz.common.ids import Endpoint
 from waltz.common.loops import new_event_loop as usual_event_loop
 from waltz.common.records import Record
+from waltz.spark.batch import BatchReader, read_split
 from waltz.spark.batches import arrow_schema
 from waltz.spark.columns import SCHEMA
 from waltz.spark.offsets import OffsetRange
-from waltz.spark.planning import Split
+from waltz.spark.options import parse_options
+from waltz.spark.planning import Split, plan
 from waltz.spark.source import WaltzDataSource
 
 OPTIONS = {"zookeeper": "zk:2181", "clusterRoot": "/waltz", "tls.plaintext": "true", "fetchSize": "10"}
@@ -117,20 +120,24 @@ def test_a_pickled_reader_reads_a_pickled_split(served: StorageThread) -> None:
     assert rows == [{"data": record.data, "transaction_id": record.transaction_id} for record in LOG[5:45]]
 
 
+def plain_reader() -> BatchReader[Split]:
+    options = parse_options(OPTIONS)
+    return BatchReader(partial(plan, options), partial(read_split, options, SCHEMA))
+
+
 @pytest.mark.parametrize("new_event_loop", [usual_event_loop, asyncio.new_event_loop])
 def test_the_next_request_is_under_way_while_spark_has_a_batch(
     served: StorageThread, new_event_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("waltz.spark.batch.new_event_loop", new_event_loop)
-    reader = WaltzDataSource(dict(OPTIONS)).reader(SCHEMA)
-    batches = reader.read(partition_of(served.storage))
+    batches = plain_reader().read(partition_of(served.storage))
     assert next(batches).num_rows == 10
     served.second_request.result(10)  # the reader's loop stands still meanwhile
     assert sum(batch.num_rows for batch in batches) == 30
 
 
 def test_a_reader_may_be_given_up(served: StorageThread) -> None:
-    batches = WaltzDataSource(dict(OPTIONS)).reader(SCHEMA).read(partition_of(served.storage))
+    batches = plain_reader().read(partition_of(served.storage))
     next(batches)
     batches.close()  # type: ignore[attr-defined]  # a generator, as Spark drops it at a limit
 
