@@ -5,12 +5,41 @@ This module is reached by Spark's scan for data sources, so it loads neither Arr
 
 import difflib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from waltz.common.errors import ConfigError
 
 DATA = "data"
+
+
+class Columns(NamedTuple):
+    """The names of the columns of a format."""
+
+    owner: str
+    """Has the columns, in texts for people."""
+    names: tuple[str, ...]
+
+    def check_option(self, option: str, names: Sequence[str]) -> None:
+        """Raise ``ConfigError`` unless an option names columns, each once."""
+        self._check(f"option {option}", names)
+
+    def check_schema(self, names: Sequence[str], *, others: bool = False) -> None:
+        """Raise ``ConfigError`` unless a schema has columns, each once; with ``others`` also of any other name."""
+        if not names:
+            raise ConfigError("the schema has no columns; name at least one of: " + ", ".join(self.names))
+        self._check("the schema", names, others=others)
+
+    def _check(self, what: str, names: Sequence[str], *, others: bool = False) -> None:
+        for name in names:
+            if name not in self.names and not others:
+                near = difflib.get_close_matches(name.lower(), self.names, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else "the columns are: " + ", ".join(self.names)
+                raise ConfigError(f"{what} names the column '{name}', which {self.owner} does not have; {hint}")
+        if len(set(names)) < len(names):
+            raise ConfigError(f"{what} names a column twice: {', '.join(names)}")
+
 
 _TYPES: dict[str, DataType] = {
     "partition": IntegerType(),
@@ -25,6 +54,8 @@ _TYPES: dict[str, DataType] = {
 
 SCHEMA = StructType([StructField(name, kind, nullable=False) for name, kind in _TYPES.items()])
 """All columns. ``client_id``, ``generation`` and ``seq_num`` are the parts of the request id beside the partition."""
+
+LOG = Columns("the log", tuple(_TYPES))
 
 HEADER_COLUMNS = ("header", "client_id", "generation", "seq_num", "checksum")
 """What stands around the payload: what ``includeHeaders`` is about."""
@@ -60,46 +91,21 @@ def _field(name: str, payload_format: str) -> StructField:
     return SCHEMA[name]
 
 
-def check_names(option: str, names: Sequence[str]) -> None:
-    """Raise ``ConfigError`` unless these are columns of the log, each named once."""
-    for name in names:
-        if name not in _TYPES:
-            raise ConfigError(f"option {option} names the column '{name}', which the log does not have; {_hint(name)}")
-    if len(set(names)) < len(names):
-        raise ConfigError(f"option {option} names a column twice: {', '.join(names)}")
-
-
 def check_schema(schema: StructType, payload_format: str = RAW) -> None:
     """Accept any selection of the columns, in any order, nullable or not. Raises ``ConfigError`` for anything else.
 
     Where the payload is turned into columns, every name that is none of the log's is one of them.
     """
-    if not schema.fields:
-        raise ConfigError("the schema has no columns; name at least one of: " + ", ".join(_TYPES))
+    decoded = payload_format not in (RAW, UTF8)
+    LOG.check_schema(schema.fieldNames(), others=decoded)
     for field in schema.fields:
-        _check_field(field, payload_format)
-    names = schema.fieldNames()
-    if len(set(names)) < len(names):
-        raise ConfigError("the schema names a column twice: " + ", ".join(names))
-
-
-def _check_field(field: StructField, payload_format: str) -> None:
-    if payload_format not in (RAW, UTF8) and (field.name == DATA or field.name not in _TYPES):
-        return
-    kind = _TYPES.get(field.name)
-    if kind is None:
-        raise ConfigError(f"the schema has the column '{field.name}', which the log does not have; {_hint(field.name)}")
-    if field.name == DATA and payload_format == UTF8:
-        kind = StringType()
-    if field.dataType != kind:
-        raise ConfigError(
-            f"column '{field.name}' is of type {kind.simpleString()}, not {field.dataType.simpleString()}"
-        )
-
-
-def _hint(name: str) -> str:
-    near = difflib.get_close_matches(name.lower(), _TYPES, n=1)
-    return f"did you mean '{near[0]}'?" if near else "the columns are: " + ", ".join(_TYPES)
+        if decoded and (field.name == DATA or field.name not in _TYPES):
+            continue
+        kind = StringType() if field.name == DATA and payload_format == UTF8 else _TYPES[field.name]
+        if field.dataType != kind:
+            raise ConfigError(
+                f"column '{field.name}' is of type {kind.simpleString()}, not {field.dataType.simpleString()}"
+            )
 
 
 def payload_fields(schema: StructType, payload_format: str) -> StructType:

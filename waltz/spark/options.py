@@ -12,7 +12,7 @@ from typing import Any
 from waltz.common.config.schemas import TlsConfig, from_mapping
 from waltz.common.errors import ConfigError
 from waltz.common.zk.paths import ClusterPaths
-from waltz.spark.columns import PAYLOAD_FORMATS, RAW, UTF8, check_names
+from waltz.spark.columns import LOG, PAYLOAD_FORMATS, RAW, UTF8
 from waltz.spark.offsets import (
     EARLIEST,
     ENDING_OFFSETS,
@@ -49,7 +49,7 @@ TLS_NAMES = tuple(f"{TLS_PREFIX}{field.validation_alias}" for field in TlsConfig
 _BATCH_ONLY = (ENDING_OFFSETS,)
 _STREAM_ONLY = (MAX_OFFSETS_PER_TRIGGER, FAILOVER_TIMEOUT_MS)
 
-NAMES = (
+COMMON_NAMES = (
     ZOOKEEPER,
     CLUSTER_ROOT,
     PARTITIONS,
@@ -60,17 +60,14 @@ NAMES = (
     MAX_ROWS_PER_SPLIT,
     FETCH_SIZE,
     COLUMNS,
-    INCLUDE_HEADERS,
-    PAYLOAD_FORMAT,
-    PAYLOAD_SCHEMA,
-    PAYLOAD_MODE,
-    HEADERS,
     MAX_OFFSETS_PER_TRIGGER,
     FAILOVER_TIMEOUT_MS,
     PLANNING_TIMEOUT_MS,
     REQUEST_TIMEOUT_MS,
     *TLS_NAMES,
 )
+"""The options of reads of the log and of tables, as documented."""
+NAMES = (*COMMON_NAMES, INCLUDE_HEADERS, PAYLOAD_FORMAT, PAYLOAD_SCHEMA, PAYLOAD_MODE, HEADERS)
 """All options of reads, as documented."""
 
 DEFAULT_MAX_ROWS_PER_SPLIT = 100_000
@@ -142,7 +139,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
     payload = _payload(given)
     columns = named_columns(given)
     if columns is not None:
-        check_names(COLUMNS, columns)
+        LOG.check_option(COLUMNS, columns)
     payload_schema = given.get(PAYLOAD_SCHEMA)
     if payload_schema is not None and (payload.name in (RAW, UTF8) or not payload_schema.strip()):
         raise ConfigError(

@@ -7,19 +7,10 @@ from dataclasses import dataclass, replace
 from waltz.common.errors import ConfigError
 from waltz.spark.offsets import EARLIEST, ENDING_OFFSETS, LATEST, STARTING_OFFSETS, OffsetSpec, parse_offsets
 from waltz.spark.options import (
-    CLUSTER_ROOT,
     COLUMNS,
-    FAIL_ON_DATA_LOSS,
-    FAILOVER_TIMEOUT_MS,
-    FETCH_SIZE,
-    MAX_OFFSETS_PER_TRIGGER,
+    COMMON_NAMES,
     MAX_ROWS_PER_SPLIT,
     MIN_PARTITIONS,
-    PARTITIONS,
-    PLANNING_TIMEOUT_MS,
-    REQUEST_TIMEOUT_MS,
-    TLS_NAMES,
-    ZOOKEEPER,
     RangeOptions,
     boolean,
     choice,
@@ -30,7 +21,7 @@ from waltz.spark.options import (
     refuse,
     refuse_options_of_streams,
 )
-from waltz.spark.table.columns import check_names
+from waltz.spark.table.columns import TABLE
 
 VERSIONS = "versions"
 AS_OF = "asOf"
@@ -40,30 +31,7 @@ PREFIX = "prefix"
 START_KEY = "startKey"
 END_KEY = "endKey"
 
-NAMES = (
-    ZOOKEEPER,
-    CLUSTER_ROOT,
-    PARTITIONS,
-    VERSIONS,
-    AS_OF,
-    RAW,
-    NOW_MS,
-    STARTING_OFFSETS,
-    ENDING_OFFSETS,
-    FAIL_ON_DATA_LOSS,
-    MIN_PARTITIONS,
-    MAX_ROWS_PER_SPLIT,
-    FETCH_SIZE,
-    COLUMNS,
-    PREFIX,
-    START_KEY,
-    END_KEY,
-    MAX_OFFSETS_PER_TRIGGER,
-    FAILOVER_TIMEOUT_MS,
-    PLANNING_TIMEOUT_MS,
-    REQUEST_TIMEOUT_MS,
-    *TLS_NAMES,
-)
+NAMES = (*COMMON_NAMES, VERSIONS, AS_OF, RAW, NOW_MS, PREFIX, START_KEY, END_KEY)
 """All options of reads, as documented."""
 
 _STATE_ONLY = (AS_OF, RAW, NOW_MS)
@@ -101,7 +69,7 @@ def parse_options(options: Mapping[str, str]) -> TableReadOptions:
     given = known(options, NAMES)
     columns = named_columns(given)
     if columns is not None:
-        check_names(COLUMNS, columns)
+        TABLE.check_option(COLUMNS, columns)
     all_versions = choice(given, VERSIONS, _ALL_VERSIONS, False)
     return TableReadOptions(
         **fields_of(range_options(given)),

@@ -2,7 +2,7 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from waltz.common.errors import ConfigError
-from waltz.spark.table.columns import SCHEMA, check_names, check_schema, schema_of
+from waltz.spark.table.columns import SCHEMA, TABLE, check_schema, schema_of
 
 
 def schema(**fields: object) -> StructType:
@@ -35,6 +35,6 @@ def test_what_is_no_selection(wanted: StructType, complaint: str) -> None:
 
 
 def test_names() -> None:
-    check_names("columns", ["key", "value"])
+    TABLE.check_option("columns", ["key", "value"])
     with pytest.raises(ConfigError, match="option columns names a column twice: key, key"):
-        check_names("columns", ["key", "key"])
+        TABLE.check_option("columns", ["key", "key"])
