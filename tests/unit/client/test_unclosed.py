@@ -70,7 +70,7 @@ async def test_one_that_is_closed_or_was_never_opened_says_nothing(opened: bool)
 
 
 async def test_a_feed() -> None:
-    async with waltz.connect(MockDriver()) as client:
+    async with waltz.connect(MockDriver(2)) as client:
         await client.append(0, b"a")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -83,7 +83,7 @@ async def test_a_feed() -> None:
 
 
 async def test_a_table() -> None:
-    async with waltz.connect(MockDriver()) as client:
+    async with waltz.connect(MockDriver(2)) as client:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             table = client.table(0, properties=waltz.table.PartitionProperties(format="table"))
@@ -100,7 +100,7 @@ async def test_a_table() -> None:
 async def test_feeds_and_tables_that_came_to_an_end_say_nothing() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        async with waltz.connect(MockDriver()) as client:
+        async with waltz.connect(MockDriver(2)) as client:
             await client.append(0, b"a")
             never_begun = client.feed(0, after=-1)
             to_the_end = client.feed(0, after=-1, until=0)

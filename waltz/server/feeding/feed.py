@@ -20,6 +20,7 @@ there costs the same however many there are.
 import asyncio
 import logging
 import random
+import struct
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
@@ -44,6 +45,7 @@ MAX_SERVED_PER_TURN = 1000
 """Contexts that are sent something in one turn of the loop."""
 
 _ENDLESS = 1 << 63
+_LONG = struct.Struct(">q")
 
 RETRY_INITIAL_S = 0.05
 RETRY_MAXIMUM_S = 5.0
@@ -113,6 +115,7 @@ class Feed:
         self.catch_up_added = 0
         self._partition_id = partition_id
         self._told_req_id = ReqId.of(-1, -1, partition_id, -1)
+        self._mark_heads: dict[int, bytes] = {}  # by version, the frame of a mark without its last field, the mark
         self._cache = cache
         self._read_headers = read_headers
         self._on_miss = on_miss
@@ -257,8 +260,11 @@ class Feed:
         channel = context.link.channel
         frame = frames.get(channel.version)
         if frame is None:
-            told = MarkAdvanced(self._told_req_id, self.high_water_mark)
-            frame = frames[channel.version] = encode(told, channel.version)
+            head = self._mark_heads.get(channel.version)
+            if head is None:
+                frame = encode(MarkAdvanced(self._told_req_id, 0), channel.version)
+                head = self._mark_heads[channel.version] = frame[: -_LONG.size]
+            frame = frames[channel.version] = head + _LONG.pack(self.high_water_mark)
         channel.send(frame)
         context.position = self.high_water_mark
 
