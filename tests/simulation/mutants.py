@@ -831,14 +831,14 @@ MUTANTS: dict[str, Mutant] = {
     "W-adopted-in-silence": Mutant(
         "a client takes whatever number it is told when it mounts",
         20,
-        0,
+        5,
         sessions.adopt_every_number,
         conditions=CONDITIONS["write-sessions"],
     ),
     "W-promoted-again": Mutant(
         "a client asks for an exclusive session again whenever it mounts",
         20,
-        0,
+        1,
         sessions.promote_at_every_mount,
         ("break-connections", "kill-server", "prefer-partitions"),
         {
@@ -852,14 +852,14 @@ MUTANTS: dict[str, Mutant] = {
     "W-fenced-attempted-again": Mutant(
         "a client sends again in the next session what was refused because of its session",
         20,
-        5,
+        18,
         sessions.attempt_fenced_again,
         conditions=CONDITIONS["write-sessions"],
     ),
     "W-lost-attempted-again": Mutant(
         "a client sends again what a flush has shown to be lost",
         20,
-        9,
+        11,
         _patch(PartitionAppends, "_lost", sessions.attempt_lost_again),
         ("break-connections", "kill-server", "prefer-partitions"),
         {**CONDITIONS["write-sessions"], "session_share": 1.0, "fault_count": 16},
