@@ -71,6 +71,7 @@ class Watch:
     def proved(self, partition: ServerPartition) -> None:
         """A partition has committed something, or opened a session: a quorum of its replicas has confirmed that."""
         self._idle_at_s[partition] = self._world.loop.time()
+        self._last_answered_s(partition)  # the session may be over at the next look
 
     def answered(self, storage: str, partition_id: int, session_id: int) -> None:
         """A storage has answered a request of a store session: it knows of no newer one."""
@@ -189,21 +190,24 @@ class Watch:
         log = partition._log
         if not isinstance(log, ReplicatedLog) or host.process is None:
             return
-        now_s = self._world.loop.time()
-        proved_at_s = self._proved_at_s.setdefault(partition, now_s)
-        session = log._session
-        if session is not None:
-            answered_at_s = self._answered_at_s.get((partition.partition_id, session.session_id), {})
-            latest_s = sorted(answered_at_s.values(), reverse=True)[: session._quorum]
-            if len(latest_s) == session._quorum:
-                proved_at_s = self._proved_at_s[partition] = max(proved_at_s, latest_s[-1])
         limit_s = self._world.options.standstill_max_s + PROOF_S + ASKED_EVERY_S * self._world.options.partitions
-        unproved_s = now_s - max(proved_at_s, host.process.resumed_at_s)
+        unproved_s = self._world.loop.time() - max(self._last_answered_s(partition), host.process.resumed_at_s)
         if unproved_s > limit_s and _seen_healthy(log):
             self._world.fail(
                 f"{host.name} says that partition {partition.partition_id} is healthy, and no quorum of its storages "
                 f"has answered its session for {unproved_s:.0f} s"
             )
+
+    def _last_answered_s(self, partition: ServerPartition) -> float:
+        """When a quorum of the storages had answered an open session of the partition, as far as is known by now."""
+        answered_s = self._proved_at_s.setdefault(partition, self._world.loop.time())
+        session = partition._log._session if isinstance(partition._log, ReplicatedLog) else None
+        if session is not None:
+            answered_at_s = self._answered_at_s.get((partition.partition_id, session.session_id), {})
+            latest_s = sorted(answered_at_s.values(), reverse=True)[: session._quorum]
+            if len(latest_s) == session._quorum:
+                answered_s = self._proved_at_s[partition] = max(answered_s, latest_s[-1])
+        return answered_s
 
     def _can_be_reached(self, server: ServerHost, storage: str) -> bool:
         host = next((each for each in self._cluster.storages if each.connect_string == storage), None)
