@@ -173,7 +173,7 @@ MUTANTS: dict[str, Mutant] = {
     "S1-fence-checked-once": Mutant(
         "a storage answers a newer session before the write of an older one has ended, and acknowledges both",
         60,
-        2,
+        15,
         storage.answer_before_the_write_ends,
         ("flap", "depose", "slow-disk"),
     ),

@@ -145,15 +145,12 @@ def answer_before_the_write_ends() -> Iterator[None]:
     """S1: a newer session is told the maximum while the write of an older one is under way, which is acknowledged."""
     receive = StoragePartition.receive
 
-    async def answer(partition: StoragePartition, request: Any) -> None:
-        request.requester.answer(await partition._perform(request))
-
     def hasty(partition: StoragePartition, request: Any) -> None:
         message = request.message
         questions = wire.LastSessionInfoRequest | wire.MaxTransactionIdRequest
         if isinstance(message, questions) and message.session_id >= partition._session_id:
             partition._session_id = message.session_id
-            partition._tasks.append(asyncio.create_task(answer(partition, request)))
+            partition._tasks.append(asyncio.create_task(partition._execute(request)))
         else:
             receive(partition, request)
 
