@@ -291,15 +291,13 @@ def decide_with_one(evidence: Any, previous_replica_count: int) -> int | None:
     return max(marks) if marks else None
 
 
+_appended = Replica._appended
+
+
 def appended_in_spite_of_errors(
-    replica: Replica, life: int, last_id: int, size_bytes: int, error: Exception | None
+    replica: Replica, life: int, last_id: int, size_bytes: int, given_s: float, error: Exception | None
 ) -> None:
-    replica._in_flight_bytes -= size_bytes
-    replica._in_flight_count -= 1
-    if last_id > replica.acked:
-        replica.acked = last_id
-        replica._session.acknowledged()
-    replica.pump()
+    _appended(replica, life, last_id, size_bytes, given_s, None)
 
 
 @contextlib.contextmanager
