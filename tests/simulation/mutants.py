@@ -4,6 +4,7 @@ A planted bug is a patch that lasts as long as its context. Beside it stand the 
 found, and the first seed that finds it at present. A seed finds a bug if it fails with it and passes without it.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import MappingProxyType
@@ -65,6 +66,12 @@ class Mutant(NamedTuple):
 
 
 def _patch(target: object, name: str, replacement: object) -> Plant:
+    """Raises ``TypeError`` if the replacement cannot be called as the code is: that would be found, and prove nothing."""
+    replaced = getattr(target, name)
+    if callable(replaced) and callable(replacement):
+        parameters = inspect.signature(replaced).parameters.values()
+        by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        inspect.signature(replacement).bind(*range(len(parameters) - len(by_name)), **dict.fromkeys(by_name))
     return lambda: mock.patch.object(target, name, replacement)
 
 
