@@ -376,6 +376,8 @@ def registered_links_are_newest(fail: Callable[[str], None]) -> Iterator[None]:
         links[link] = None
         for closed in [each for each in links if each.channel.closed]:
             del links[closed]
+        if link.client_id == CLIENT_ID:
+            return counts  # that of whoever is no client: all of them have it
         newest = max(links, key=_opened_as, default=link)
         if not newest.channel.closed and not registrations.is_valid(newest):
             process = running_process()
