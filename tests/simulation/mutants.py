@@ -46,6 +46,7 @@ from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.segment import segment_recovery as storage_recovery
 from waltz.storage.disk.segment.scan import SegmentScan
 from waltz.storage.node import session_rule
+from waltz.table.face.transaction import TableTransaction
 
 Plant = Callable[[], AbstractContextManager[object]]
 
@@ -667,6 +668,13 @@ MUTANTS: dict[str, Mutant] = {
         1,
         _patch(MarkTable, "move", clients.moved_from_anywhere),
         conditions=CONDITIONS["consumers"],
+    ),
+    "table-without-read-locks": Mutant(
+        "a transaction of a table locks what it writes, and not what it has only read",
+        10,
+        0,
+        _patch(TableTransaction, "intent", clients.without_read_locks),
+        conditions=CONDITIONS["tables"],
     ),
     "partial-mount-not-continued": Mutant(
         "a client that was fed a part of what it lacks does not ask for the rest",

@@ -108,6 +108,8 @@ class SimulationOptions:
     """Longest pause between two questions of one of them."""
     consumers: int = 0
     """Instances of consumers with stored positions; see :mod:`tests.simulation.consumers`."""
+    tables: int = 0
+    """Machines with tables in memory; see :mod:`tests.simulation.tables`."""
     session_share: float = 0.0
     """Share of the applications that append within write sessions."""
     wire_clients: int = 0
@@ -213,6 +215,29 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "lose-answer",
                 "lag-follower",
                 "prefer-partitions",
+            ),
+        },
+        "tables": {
+            "tables": 2,
+            "servers": 3,
+            "transactions": 300,
+            "duration_s": 30.0,
+            "session_timeout_s": 3.0,
+            "away_storages": 0,
+            "slow_lines": 0.0,
+            "apply_pause_s": 0.0,
+            "fault_count": 10,
+            "fault_kinds": (
+                "isolate-side",
+                "kill-server",
+                "kill-storage",
+                "pause",
+                "cut",
+                "break-connections",
+                "expire-session",
+                "prefer-partitions",
+                "depose",
+                "boomerang",
             ),
         },
         "partial-mounts": {"max_feed_count": 5},

@@ -5,7 +5,9 @@ from unittest import mock
 
 from waltz.client.marks import Key, Mark, MarkTable
 from waltz.client.plain.merged import MergedFeed
+from waltz.table.face.transaction import Intent, TableTransaction
 
+_intent = TableTransaction.intent
 _move = MarkTable.move
 
 
@@ -20,3 +22,9 @@ def moved_from_anywhere(table: MarkTable[Any], connection: Any, key: Key, before
     if stored is not None and stored.transaction_id < after.transaction_id:
         before = stored.transaction_id
     return _move(table, connection, key, before, after)
+
+
+def without_read_locks(transaction: TableTransaction) -> Intent | None:
+    """What is only read is not locked."""
+    intent = _intent(transaction)
+    return None if intent is None else intent._replace(read_locks=[])

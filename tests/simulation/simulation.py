@@ -51,6 +51,7 @@ from tests.simulation.network import unacknowledged_bytes
 from tests.simulation.options import SimulationOptions
 from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
 from tests.simulation.session_scenario import SessionScenario
+from tests.simulation.tables import Tables
 from tests.simulation.target import Fault, Target
 from tests.simulation.trace import Trace
 from waltz.client.engine.partition import mount as client_mount
@@ -142,10 +143,12 @@ class Simulation:
         self.write_sessions = SessionScenario(self.world, self.checker, self.cluster) if has_sessions else None
         self.side = IsolatedSide(self.world, self.checker) if options.members else None
         self.consumers = Consumers(self.world, self.checker) if options.consumers else None
+        self.tables = Tables(self.world, self.checker) if options.tables else None
         others = [
             *([] if self.write_sessions is None else self.write_sessions.hosts),
             *([] if self.side is None else self.side.hosts),
             *([] if self.consumers is None else self.consumers.hosts),
+            *([] if self.tables is None else self.tables.hosts),
         ]
         self.target = Target(self.world, self.cluster, self.clients, others)
         self.watch = Watch(self.world, self.cluster)
@@ -238,6 +241,7 @@ class Simulation:
         claims = claims_are_checked(self.checker, self.fail)
         side = self.side.observing() if self.side else contextlib.nullcontext()
         consumers = self.consumers.observing() if self.consumers else contextlib.nullcontext()
+        tables = self.tables.observing() if self.tables else contextlib.nullcontext()
         write_sessions = self.write_sessions.observing() if self.write_sessions else contextlib.nullcontext()
         with (
             storages,
@@ -250,6 +254,7 @@ class Simulation:
             claims,
             side,
             consumers,
+            tables,
             self._observing_sessions(),
             self._observing_partitions(),
             logs_in_trace(self.world),
@@ -349,6 +354,8 @@ class Simulation:
             self.side.start()
         if self.consumers is not None:
             self.consumers.start()
+        if self.tables is not None:
+            self.tables.start()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
         if self.options.away_storages:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
@@ -380,6 +387,8 @@ class Simulation:
         await self._check_disks()
         if self.consumers is not None:
             self.consumers.check()
+        if self.tables is not None:
+            self.tables.check()
         self.checker.check_clients({client.name: client.database for client in self.clients})
         for client in self.clients:
             if isinstance(client, DatabaseHost):
@@ -444,6 +453,7 @@ class Simulation:
 
     def _waiting_for(self) -> list[str]:
         waiting = [] if self.consumers is None else self.consumers.left()
+        waiting += [] if self.tables is None else self.tables.left()
         for client in self.clients:
             if not client.idle:
                 numbers = [submitted.number for submitted in client.outstanding]

@@ -120,8 +120,9 @@ def test_no_seed_fails_under_special_conditions(conditions: str, start: int, cou
 
 @pytest.mark.deep
 @pytest.mark.timeout(300)
-def test_no_seed_fails_with_consumers() -> None:
-    seeds("--set", "consumers", start=3, count=7)
+@pytest.mark.parametrize("conditions", ["consumers", "tables"])
+def test_no_seed_fails_with_consumers_or_tables(conditions: str) -> None:
+    seeds("--set", conditions, start=3, count=7)
 
 
 @pytest.mark.timeout(300)
