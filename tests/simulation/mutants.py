@@ -67,7 +67,7 @@ class Mutant(NamedTuple):
 
 
 def _patch(target: object, name: str, replacement: object) -> Plant:
-    """Raises ``TypeError`` if the replacement cannot be called as the code is: that would be found, and prove nothing."""
+    """Raises ``TypeError`` if the replacement cannot be called as the code is: that error alone would be found."""
     replaced = getattr(target, name)
     if callable(replaced) and callable(replacement):
         parameters = inspect.signature(replaced).parameters.values()
