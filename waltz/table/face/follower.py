@@ -10,6 +10,7 @@ from operator import itemgetter
 
 from waltz.client.errors import ClientClosedError
 from waltz.client.plain.feed import BatchFeed
+from waltz.common.errors import DeadlineExceededError
 from waltz.common.records import Record
 from waltz.table.envelope import Envelope, announced_body_bytes
 from waltz.table.errors import CodecUnavailableError, TableError
@@ -68,12 +69,23 @@ class Follower:
 
     async def _follow(self) -> None:
         async with self._feed as feed:
+            await self._begin(feed)
             while True:
                 if self._store.removing:  # a page in turn with what comes
                     await self._apply(await feed.next_batch(timeout_s=0.0))
                     await self._remove_page()
                 else:
                     await self._apply(await feed.next_batch())
+
+    async def _begin(self, feed: BatchFeed) -> None:
+        """However long nobody owns the partition; each attempt takes the time in which servers have to answer."""
+        while True:
+            try:
+                await feed.begin()
+            except DeadlineExceededError as error:
+                logger.warning("the view of partition %d waits for its log: %s", self._partition_id, error)
+            else:
+                return
 
     async def _apply(self, records: Sequence[Record]) -> None:
         small: list[tuple[int, bytes]] = []

@@ -12,6 +12,8 @@ import waltz
 from tests.unit.table.stores.cases import KEEPING
 from waltz.client.errors import NotAppendedError
 from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.client.plain.feed import BatchFeed
+from waltz.common.errors import DeadlineExceededError
 from waltz.table import codecs
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Row, encode
@@ -564,3 +566,20 @@ async def test_a_closed_table_says_so(client: waltz.Client) -> None:
         follower = table._partition.follower
     with pytest.raises(TableError, match="has stopped: it is closed"):
         await follower.reached(transaction_id + 1)
+
+
+async def test_a_view_waits_for_a_partition_that_nobody_owns(
+    client: waltz.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, refusals = BatchFeed.begin, [DeadlineExceededError("no server is known to own the partition")] * 2
+
+    async def begun(feed: BatchFeed) -> None:
+        if refusals:
+            raise refusals.pop()
+        await begin(feed)
+
+    monkeypatch.setattr(BatchFeed, "begin", begun)
+    async with Table(client, 0, TABLE) as table:
+        await table.put(b"alice", b"100")
+        assert [row and row.value for row in await table.get([b"alice"])] == [b"100"]
+    assert not refusals
