@@ -94,6 +94,14 @@ REGRESSIONS = (
         (),
         "an operator's change that was made when the operator was interrupted: the simulator did not know of it",
     ),
+    (
+        3,
+        (
+            *("--set", "tables", "--set", "zookeeper_lag_s=3.0", "--set", "fault_count=16"),
+            *("--set", "fault_kinds=('isolate-side','isolate-side','depose','boomerang')"),
+        ),
+        "the view of a table that was opened while nobody owned its partition stopped for good",
+    ),
 )
 """Seeds that once found a defect, and which. Their courses have changed with the code; they still cost little."""
 
