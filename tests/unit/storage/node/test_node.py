@@ -37,6 +37,7 @@ from waltz.common.records import Record
 from waltz.common.storage_health import StorageHealth
 from waltz.common.zk.client import ConnectionLossError, SessionExpiredError, ZooKeeper
 from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.files.files import OsFiles
 from waltz.storage.node import node as node_module
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.node import StorageNode, run
@@ -473,6 +474,8 @@ async def test_the_daemon_exits_when_closing_hangs(
     monkeypatch.setattr(StorageNode, "close", hang)
     monkeypatch.setattr(node_module, "CLOSE_TIMEOUT_S", 0.01)
     monkeypatch.setattr(os, "_exit", exit_process)
+    close_files, used = OsFiles.close, list[OsFiles]()
+    monkeypatch.setattr(OsFiles, "close", lambda files: used.append(files))  # a process that exits does not come to it
     ensemble.let_go.set()
     daemon = asyncio.create_task(run(make_config(tmp_path)))
     async with asyncio.timeout(TIMEOUT_S):
@@ -484,6 +487,8 @@ async def test_the_daemon_exits_when_closing_hangs(
         assert "did not let the node close" in caplog.text
         others = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.gather(*others)
+    for files in used:
+        close_files(files)
 
 
 async def test_a_full_disk_is_unhealthy(tmp_path: Path) -> None:
