@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,10 @@ async def listed(cluster: SpareCluster) -> tuple[set[str], set[str]]:
     metadata = PartitionMetadata.decode((await zookeeper.get(paths.partition(0)))[0])
     await zookeeper.close()
     return set(assignments.storages_of(0)), {each.connect_string for each in metadata.replicas}
+
+
+def answers(node: Node) -> bool:
+    return run("storage", "list", "-s", f"localhost:{node.admin_port}").returncode == 0
 
 
 def names(*nodes: Node) -> set[str]:
@@ -104,8 +109,8 @@ def test_a_partition_goes_on_when_two_of_four_are_lost(cluster: SpareCluster) ->
         cluster.start_storage(node)
     append("and nobody else")
     assert asyncio.run(listed(cluster)) == (names(second, third), names(second, third))
-    admin = f"localhost:{lost.admin_port}"
-    until(lambda: run("storage", "list", "-s", admin).returncode == 0)
+    for node in (lost, fourth):
+        until(partial(answers, node))
     done("zookeeper", "assign-partition", "-p", "0", "-s", lost.connect_string)
     until(lambda: asyncio.run(listed(cluster))[1] == names(lost, second, third))
     done("storage", "sync-partitions")
