@@ -84,6 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 if a seed failed, or a planted bug was not found."""
     parser = _parser()
     parsed = parser.parse_args(arguments)
+    if parsed.list_mutants:
+        for name, mutant in MUTANTS.items():
+            print(f"{name}: {mutant.description}; found by seed {mutant.found_by}, within {mutant.seeds} seeds")
+        return 0
     try:
         course = Course(
             _names(parsed.faults, ALL_FAULTS),
@@ -148,6 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--known", action="store_true", help="with --mutant: begin with the seed that is known to find it"
     )
+    parser.add_argument("--list-mutants", action="store_true", help="list the planted bugs")
     return parser
 
 
