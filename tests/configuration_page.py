@@ -6,7 +6,7 @@ import inspect
 import textwrap
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from waltz.common.config.reader import NoEffect
-from waltz.common.config.schemas import FOREIGN, CliConfig, ClientConfig, ServerConfig, StorageConfig
+from waltz.common.config.schemas import FOREIGN, CliConfig, ClientConfig, ServerConfig, StorageConfig, TlsConfig
 from waltz.common.config.sources import variable_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -53,9 +53,6 @@ ORIGINAL: dict[str, set[str]] = {
     "tools": {*_CLUSTER, "zookeeper.connectTimeout", *(f"ssl.{key}" for key in _TLS)},
 }
 """The keys of Java Waltz 0.13.2 that the models have."""
-
-_TLS_IN_FULL = "servers"
-"""The table that explains the keys of TLS; the others refer to it."""
 
 _HEAD = "| Key, and its environment variable | Type, unit | Default | Effect | In Java Waltz |\n|---|---|---|---|---|\n"
 _UNITS = {"_ms": "ms", "_bytes": "bytes"}
@@ -168,35 +165,42 @@ def _in_words(name: str, number: int) -> str:
 
 
 def table_of_keys(name: str) -> str:
-    """The table of one kind of process."""
+    """The table of one kind of process, without the keys of TLS."""
+    listed = (key for key in keys_of(MODELS[name]) if "ssl." not in key.key)
+    return _table(sorted(listed, key=_place), ORIGINAL[name])
+
+
+def table_of_tls() -> str:
+    """The keys of TLS, as tools have them."""
+    return _table(keys_of(TlsConfig, "ssl."), ORIGINAL["tools"])
+
+
+def _table(listed: Iterable[Key], of_java: Set[str]) -> str:
     lines = []
-    for key in sorted(keys_of(MODELS[name]), key=_place):
-        of_java = "yes" if key.key in ORIGINAL[name] else "no"
+    for key in listed:
         effect = key.effect if key.no_effect is None else f"**None**: {key.no_effect.reason}. {key.effect}"
-        if name != _TLS_IN_FULL and "ssl." in key.key:
-            effect = "as for servers"
         names = f"`{key.key}`<br>`{variable_of(key.key)}`"
-        lines.append(f"| {names} | {key.type} | {key.default} | {effect} | {of_java} |\n")
+        lines.append(f"| {names} | {key.type} | {key.default} | {effect} | {'yes' if key.key in of_java else 'no'} |\n")
     return _HEAD + "".join(lines)
 
 
-def _place(key: Key) -> tuple[bool, bool, bool]:
-    """The cluster comes first, then what has to be there, and TLS comes last; else as declared."""
-    return key.key not in _CLUSTER, "ssl." in key.key, key.default != "**required**"
+def _place(key: Key) -> tuple[bool, bool]:
+    """Keys of the cluster first, then required keys; else as declared."""
+    return key.key not in _CLUSTER, key.default != "**required**"
 
 
 def table_of_effectless() -> str:
-    """The keys of the original that no model has."""
-    lines = [
-        f"| `{key}{'.*' if key.endswith('.graphite') else ''}` | {why.reason} |\n"
-        for key, why in FOREIGN.without_effect.items()
-    ]
-    return "| Key | Why |\n|---|---|\n" + "".join(lines)
+    """The keys of the original that no model has, those with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for key, why in FOREIGN.without_effect.items():
+        reasons.setdefault(why.reason, []).append(f"`{key}{'.*' if key.endswith('.graphite') else ''}`")
+    return "| Key | Why |\n|---|---|\n" + "".join(f"| {', '.join(keys)} | {why} |\n" for why, keys in reasons.items())
 
 
 def written(page: str) -> str:
     """The page with its tables made anew."""
-    tables = {name: table_of_keys(name) for name in MODELS} | {"keys without effect": table_of_effectless()}
+    tables = {name: table_of_keys(name) for name in MODELS}
+    tables |= {"TLS": table_of_tls(), "keys without effect": table_of_effectless()}
     for name, table in tables.items():
         begin, end = f"<!-- table: {name} -->\n", "<!-- end of table -->"
         before, found, behind = page.partition(begin)

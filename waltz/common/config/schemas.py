@@ -157,7 +157,7 @@ class ClusterConfig(_Model):
     cluster_root: _RootPath = Field(validation_alias="cluster.root")
     """The path of the cluster in ZooKeeper."""
     zookeeper_session_timeout_ms: _Positive = Field(validation_alias="zookeeper.sessionTimeout")
-    """Time without contact after which ZooKeeper ends the session of a process, and other servers take over its
+    """Time without contact after which ZooKeeper ends the session of a process; other servers then take over its
     partitions."""
 
 
@@ -167,7 +167,7 @@ class ServerConfig(ClusterConfig):
     server_port: _Port = Field(validation_alias="server.port")
     """Port for clients."""
     server_host: _Text = Field(default_factory=lambda: socket.getfqdn(), validation_alias="server.host")
-    """The name that clients connect to. Default: the canonical name of this host, as in the original."""
+    """The host name for clients. Default: the canonical name of this host, as in the original."""
     server_bind_address: _Text = Field(
         default_factory=lambda data: data.get("server_host", ""), validation_alias="server.bindAddress"
     )
@@ -183,8 +183,7 @@ class ServerConfig(ClusterConfig):
     min_fetch_size: _Positive = Field(default=100, validation_alias="server.minFetchSize")
     """Transactions sent for one feed request, at least; smaller than ``server.realtimeThreshold``."""
     min_fence_interval_ms: _NotNegative = Field(default=100, validation_alias="server.minFenceInterval")
-    """Least time between two fences of a partition, so that no client can stop its writers; earlier requests are
-    answered "ask again"."""
+    """Least time between two fences of a partition; earlier requests are answered "ask again"."""
     realtime_threshold: Annotated[_Positive, _ONLY_CHECKED] = Field(
         default=1000, validation_alias="server.realtimeThreshold"
     )
@@ -194,7 +193,7 @@ class ServerConfig(ClusterConfig):
     )
     """Cache of committed transactions with their data, shared by all partitions."""
     transaction_data_cache_allocation: Annotated[
-        Literal["heap", "direct"], BeforeValidator(_lower_case), NoEffect("there is one kind of memory here")
+        Literal["heap", "direct"], BeforeValidator(_lower_case), NoEffect("Python has one kind of memory")
     ] = Field(default="heap", validation_alias="server.transactionDataCacheAllocation")
     """In the original: the kind of Java memory for the cache."""
     max_transaction_size_bytes: _Positive = Field(default=32 << 20, validation_alias="server.maxTransactionSize")
@@ -210,11 +209,11 @@ class ServerConfig(ClusterConfig):
     storage_max_batch_size: _Positive = Field(default=1000, validation_alias="storage.maxBatchSize")
     """Records in one write to a storage, of at most 1 MiB or one record. 100 in the original."""
     storage_initial_retry_interval_ms: _Positive = Field(default=100, validation_alias="storage.initialRetryInterval")
-    """Pause between the first two attempts to reach a storage; it doubles with each."""
+    """Pause between the first two attempts to reach a storage; doubled after each further one."""
     storage_max_retry_interval_ms: _Positive = Field(default=20_000, validation_alias="storage.maxRetryInterval")
     """Longest of these pauses."""
     storage_checkpoint_interval: _Positive = Field(default=250_000, validation_alias="storage.checkpointInterval")
-    """Transactions after which a store session is renewed."""
+    """Transactions until a store session is renewed."""
     connections: ConnectionsConfig = Field(default_factory=ConnectionsConfig, validation_alias="server.connections")
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="server.ssl")
 
@@ -295,7 +294,7 @@ class ClientConfig(ClusterConfig):
     num_transaction_retry_threads: _NotNegative = Field(default=1, validation_alias="client.numTransactionRetryThreads")
     """0: no retries. All other numbers have the same effect."""
     num_consumer_threads: _Positive = Field(default=10, validation_alias="client.numConsumerThreads")
-    """Partitions that may apply a transaction at a time."""
+    """Partitions that apply transactions at the same time."""
     long_wait_threshold_ms: _Positive = Field(default=5000, validation_alias="client.longWaitThreshold")
     """Time after which a client asks the server for the outcome of an append."""
     max_concurrent_transactions: _Positive = Field(default=5, validation_alias="client.maxConcurrentTransactions")
@@ -337,9 +336,9 @@ FOREIGN = ForeignKeys(
             "a lost append of a write session ends with NotAppendedError; the application appends again",
             is_harmless=False,
         ),
-        "client.mockDriver": NoEffect("a program gives a mock driver in place of its configuration"),
+        "client.mockDriver": NoEffect("a program passes a mock driver in place of its configuration"),
         **{
-            f"{part}ssl.{manager}.algorithm": NoEffect("an algorithm of Java's TLS; here there is one")
+            f"{part}ssl.{manager}.algorithm": NoEffect("Java's TLS only")
             for part in ("", "server.", "storage.", "client.")
             for manager in ("keyManager", "trustManager")
         },

@@ -242,10 +242,10 @@ def test_keys_of_java_without_effect_are_told_in_one_line(tmp_path: Path, caplog
     assert [record.getMessage() for record in caplog.records] == [
         (
             f"{tmp_path}/waltz.yml: keys without effect: "
-            "server.transactionDataCacheAllocation (there is one kind of memory here); "
+            "server.transactionDataCacheAllocation (Python has one kind of memory); "
             "server.ssl.keyStore.type (the content of the file decides); "
             "server.region (servers of the original do not use it either); "
-            "server.ssl.keyManager.algorithm (an algorithm of Java's TLS; here there is one)"
+            "server.ssl.keyManager.algorithm (Java's TLS only)"
         )
     ]
     assert {record.levelno for record in caplog.records} == {logging.INFO}
