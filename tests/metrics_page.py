@@ -20,10 +20,10 @@ TABLES: Mapping[str, Mapping[str, Description]] = {"server": SERVER, "storage": 
 
 
 def _table(descriptions: Iterable[Description]) -> str:
-    lines = ["| Name | Type | Labels | Meaning |", "|---|---|---|---|"]
+    lines = ["| Name, with its labels | Type | Meaning |", "|---|---|---|"]
     for each in sorted(descriptions):
-        labels = ", ".join(f"`{label}`" for label in each.labels)
-        lines.append(f"| `{each.name}` | {each.kind} | {labels} | {each.meaning} |")
+        labels = f"{{{','.join(each.labels)}}}" if each.labels else ""
+        lines.append(f"| `{each.name}{labels}` | {each.kind} | {each.meaning} |")
     return "\n".join(lines)
 
 
