@@ -8,6 +8,10 @@ from benchmarks.cluster.tables import tables
 BEGIN, END = "<!-- begin: results of the cluster benchmark -->", "<!-- end: results of the cluster benchmark -->"
 
 
+NOT_ON_THE_PAGE = "Cost of a batch"
+"""A table for maintainers, which ``--show`` prints."""
+
+
 class PageError(Exception):
     """The page has no place for results."""
 
@@ -30,5 +34,6 @@ def body(report: Report, pictures: Sequence[str]) -> str:
     )
     parts = [head, *(f"![{name}]({name})" for name in pictures)]
     for title, table in tables(report).items():
-        parts += [f"### {title}", table]
+        if title != NOT_ON_THE_PAGE:
+            parts += [f"### {title}", table]
     return "\n\n".join(parts)
