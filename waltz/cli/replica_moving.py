@@ -48,7 +48,7 @@ async def _carry_out(options: argparse.Namespace, cluster: ClusterHandle) -> Non
     plan = await mover.plan(partition_ids)
     lines = plan.lines()
     if any(step in FILLING for steps in plan.steps.values() for step in steps):
-        lines.append(f"copying takes no more than {options.rate} MB/s")
+        lines.append(f"copying at most {options.rate} MB/s")
     if options.plan or not plan.steps:
         show(options, _document(plan, [], applied=not plan.steps), lines)
         return

@@ -64,9 +64,9 @@ class PartitionView(NamedTuple):
 class ReplicaStep(enum.Enum):
     """A step of a move. The values are sentences for operators."""
 
-    EXCHANGE = "what is committed is copied to {joining}, which then is assigned to the partition in place of {leaving}"
-    FILL = "what is committed is copied to {joining}, which is then assigned to the partition"
-    JOIN = "{joining} takes full part in the store session"
+    EXCHANGE = "committed records are copied to {joining}, which is then assigned in place of {leaving}"
+    FILL = "committed records are copied to {joining}, which is then assigned to the partition"
+    JOIN = "{joining} becomes a member of the store session"
     UNASSIGN = "{leaving} is unassigned"
     LEAVE = "a store session begins without {leaving}"
     REVERT = "{joining} is assigned again in place of {leaving}"

@@ -211,7 +211,7 @@ class ServerConfig(ClusterConfig):
     storage_initial_retry_interval_ms: _Positive = Field(default=100, validation_alias="storage.initialRetryInterval")
     """Pause between the first two attempts to reach a storage; doubled after each further one."""
     storage_max_retry_interval_ms: _Positive = Field(default=20_000, validation_alias="storage.maxRetryInterval")
-    """Longest of these pauses."""
+    """Longest pause between two attempts to reach a storage."""
     storage_checkpoint_interval: _Positive = Field(default=250_000, validation_alias="storage.checkpointInterval")
     """Transactions until a store session is renewed."""
     connections: ConnectionsConfig = Field(default_factory=ConnectionsConfig, validation_alias="server.connections")
