@@ -54,7 +54,8 @@ ORIGINAL: dict[str, set[str]] = {
 }
 """The keys of Java Waltz 0.13.2 that the models have."""
 
-_HEAD = "| Key, and its environment variable | Type, unit | Default | Effect | In Java Waltz |\n|---|---|---|---|---|\n"
+_HEAD = "| Key, and its environment variable | Type, unit | Default | Effect |\n|---|---|---|---|\n"
+_OWN = "°"
 _UNITS = {"_ms": "ms", "_bytes": "bytes"}
 _DEFAULT = "Default: "
 
@@ -179,8 +180,8 @@ def _table(listed: Iterable[Key], of_java: Set[str]) -> str:
     lines = []
     for key in listed:
         effect = key.effect if key.no_effect is None else f"**None**: {key.no_effect.reason}. {key.effect}"
-        names = f"`{key.key}`<br>`{variable_of(key.key)}`"
-        lines.append(f"| {names} | {key.type} | {key.default} | {effect} | {'yes' if key.key in of_java else 'no'} |\n")
+        names = f"`{key.key}`{'' if key.key in of_java else _OWN}<br>`{variable_of(key.key)}`"
+        lines.append(f"| {names} | {key.type} | {key.default} | {effect} |\n")
     return _HEAD + "".join(lines)
 
 
