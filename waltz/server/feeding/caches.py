@@ -140,7 +140,7 @@ class _Chunk:
         return self._offsets
 
     def record(self, transaction_id: int) -> Record:
-        """One of its records."""
+        """The record of one transaction of the chunk."""
         offset = self.offsets()[transaction_id - self.first_id]
         return decode_record(self.records, offset, len(self.records))[0]
 
@@ -234,7 +234,7 @@ class TransactionCache:
         self.chunks: dict[int, Chunks] = {}
         self._in_order: deque[_Chunk] = deque()
         self.size_bytes = 0
-        """What the cache takes in memory, with what was forgotten and has not gone yet."""
+        """Memory of the cache, including dropped chunks that are not freed yet."""
 
     def add(self, partition_id: int, first_id: int, count: int, records: bytes) -> None:
         """Keep the records of transaction ``first_id`` and its successors. What is here already stays as it is."""
@@ -255,7 +255,7 @@ class TransactionCache:
                 self.add(partition_id, first_id + index, 1, records[offsets[index] : offsets[index + 1]])
 
     def get(self, partition_id: int, transaction_id: int) -> Record | None:
-        """One transaction, or None when it is not here."""
+        """One transaction, or None when the cache does not hold it."""
         chunks = self.chunks.get(partition_id)
         chunk = None if chunks is None else chunks.find(transaction_id)
         return None if chunk is None else chunk.record(transaction_id)

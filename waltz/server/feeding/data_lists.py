@@ -40,7 +40,7 @@ MAX_WAITING_REQUESTS = 1000
 """Bulk reads of one partition that may wait for that; more are told to try again."""
 
 MAX_LINK_BYTES = 4 * MAX_BYTES
-"""What bulk reads that read from the storages may take on one connection, of all partitions together."""
+"""Bytes that bulk reads from the storages may take on one connection, over all partitions."""
 
 
 class _BulkRead:
@@ -68,7 +68,7 @@ class _List:
         self.pieces: list[bytes] = []
         self.missing = max_count
         self.room_bytes = max_bytes
-        """What the limit still admits."""
+        """Bytes that the limit still admits."""
 
     @property
     def next_id(self) -> int:
@@ -171,7 +171,7 @@ class TransactionListReader:
                 task.add_done_callback(functools.partial(self._ended, bulk_read))
 
     def _may_read(self, bulk_read: _BulkRead) -> bool:
-        """Whether to read now; else nobody wants it any more, or it waits in its link."""
+        """Whether to read now; otherwise the connection has ended, or the bulk read waits in its link."""
         link = bulk_read.link
         if link.channel.closed:
             return False
@@ -243,7 +243,7 @@ def _max_bytes(request: TransactionDataListRequest) -> int:
 
 
 def _has_room(link: ClientLink, size_bytes: int) -> bool:
-    """Whether so much more may be read for the link; one bulk read may always."""
+    """Whether ``size_bytes`` more may be read for the link; a single bulk read always may."""
     return not link.list_bytes or link.list_bytes + size_bytes <= MAX_LINK_BYTES
 
 

@@ -13,10 +13,10 @@ from waltz.server.requests.appends import AppendCall
 
 
 class Admitted(NamedTuple):
-    """What became of a list of requests."""
+    """Outcome of a list of requests."""
 
     appends: list[AppendCall]
-    """To be given to the log; each has its transaction id."""
+    """Appends for the log; each has its transaction id."""
     conflicts: list[Conflict[AppendCall]]
     """Refused by a lock."""
     of_other_generation: list[AppendCall]

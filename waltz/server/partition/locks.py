@@ -41,7 +41,7 @@ def slot_positions(lock_hash: int, table_size: int) -> tuple[int, int, int]:
 
 
 class LockedRequest(Protocol):
-    """What a request says about its locks."""
+    """The locks of a request."""
 
     client_high_water_mark: int
     write_locks: tuple[int, ...]
@@ -65,7 +65,7 @@ class Conflict(NamedTuple, Generic[RequestT]):
 
 
 class AdmittedRun(NamedTuple, Generic[RequestT]):
-    """What became of the requests of a run."""
+    """Outcome of the requests of a run."""
 
     admitted: list[RequestT]
     conflicts: list[Conflict[RequestT]]

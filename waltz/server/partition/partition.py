@@ -214,7 +214,7 @@ class ServerPartition:
 
     @property
     def healthy(self) -> bool:
-        """Whether the log says that it is."""
+        """Whether the log reports health."""
         return self._log.healthy
 
     @property
@@ -253,7 +253,7 @@ class ServerPartition:
 
     @property
     def feed_lag_transactions(self) -> int:
-        """What the connection that lags most has still to be sent of what is committed and promised to it."""
+        """Committed transactions that the connection with the largest lag has requested, but not been sent yet."""
         return self._feed.lag_transactions
 
     def set_generation(self, generation: int) -> None:

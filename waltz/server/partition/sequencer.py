@@ -58,7 +58,7 @@ _COMPACT_FROM = 1000
 
 
 class Verdict(Enum):
-    """What a request may be answered."""
+    """Possible answers to a request."""
 
     READY = "what it asks for"
     AHEAD = "its client has applied more than is in the log"
@@ -66,7 +66,7 @@ class Verdict(Enum):
 
 
 class Turn(NamedTuple):
-    """What is to be looked at next."""
+    """The next request to process."""
 
     pending: Pending
     appends: list[AppendCall]
@@ -83,7 +83,7 @@ class Sequencer:
         self.high_water_mark: int | None = None
         """The last committed transaction; None before the first session."""
         self.generation = -1
-        """That of the session which was opened last."""
+        """Generation of the session that was opened last."""
         self.session_open = False
         self.size_bytes = 0
         """Approximate memory of what waits for its turn or for a commit."""
@@ -107,12 +107,12 @@ class Sequencer:
 
     @property
     def is_free(self) -> bool:
-        """Whether what arrives now may be looked at now."""
+        """Whether an arriving request may be processed at once."""
         return self._may_look and not self._line
 
     @property
     def has_turn(self) -> bool:
-        """Whether somebody waits whose turn it is."""
+        """Whether a waiting request may be processed now."""
         return self._may_look and bool(self._line)
 
     @property

@@ -42,7 +42,7 @@ class UndecidedAppends:
         return whole
 
     def subtract(self, count: int) -> None:
-        """So many are known to be absent, or were given back."""
+        """``count`` appends are known to be absent from the log, or were given back."""
         self.count -= count
         self.size_bytes -= _APPEND_SIZE_BYTES * count
 

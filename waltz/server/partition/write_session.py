@@ -25,7 +25,7 @@ class WriteSession:
         self.holder = holder
 
     def admits(self, client_id: int | None, write_session: int) -> bool:
-        """Whether an append with this number, or with none, is to be looked at."""
+        """Whether an append with this number, or without one, may be processed."""
         if write_session == NO_WRITE_SESSION:
             return self.holder is None
         return write_session == self.number and self.holder in (None, client_id)
@@ -35,7 +35,7 @@ class WriteSession:
         return self.holder in (None, client_id)
 
     def flags(self, client_id: int | None) -> SessionFlag:
-        """What a client is told of the session besides its number."""
+        """Flags of the session for a client, beside its number."""
         if self.holder is None:
             return SessionFlag(0)
         return SessionFlag.EXCLUSIVE | (SessionFlag.HELD_BY_YOU if self.holder == client_id else SessionFlag(0))

@@ -78,7 +78,7 @@ class DisabledWatch:
             raise failure
 
     async def _partitions(self) -> set[int]:
-        """Those that have properties."""
+        """The partitions that have properties."""
         path = self._paths.all_partition_properties
         while True:
             try:

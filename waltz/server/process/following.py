@@ -32,7 +32,7 @@ class Follower:
         self._task: asyncio.Task[None] | None = None
 
     def changed(self) -> None:
-        """It has to be read again."""
+        """The followed value has changed and must be read again."""
         self._changed.set()
 
     def start(self) -> None:

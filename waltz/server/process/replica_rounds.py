@@ -29,7 +29,7 @@ ROUNDS_PER_UNASKED = 2
 
 
 class Replicated(Protocol):
-    """What is looked at of a partition."""
+    """The part of a partition that the rounds need."""
 
     @property
     def replica_views(self) -> Sequence[ReplicaView]:

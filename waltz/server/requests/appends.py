@@ -92,7 +92,7 @@ Runs = dict[bytes, list[AppendCall]]
 
 
 class AppendLimits:
-    """What one append may have."""
+    """Limits of one append."""
 
     __slots__ = ("max_data_bytes", "max_locks")
 
@@ -106,7 +106,7 @@ class Unacceptable(NamedTuple):
 
     req_id: bytes
     failure: AppendFailure | None
-    """What its client is told, if it can be told anything; None: nothing."""
+    """The answer to the client; None without an answer."""
     text: str
 
 

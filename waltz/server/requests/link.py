@@ -52,10 +52,10 @@ class ParkedList(Protocol):
     """A bulk read that waits until others of its link have ended."""
 
     size_bytes: int
-    """What it may take."""
+    """Upper bound of the size of the answer."""
 
     def resume(self) -> None:
-        """There is room for it."""
+        """Begin: there is room for the bulk read."""
 
 
 class MountedPartition(Protocol):
@@ -101,13 +101,13 @@ class ClientLink:
         self.seq_num: int | None = None
         """From the first mount request of the connection."""
         self.mounts: dict[MountedPartition, None] = {}
-        """What it has ever asked to mount."""
+        """Partitions that the client has ever asked to mount."""
         self.postponed: list[DataRequest] = []
         """Requests to be looked at again when the channel is writable: their answers are large."""
         self.paused: dict[Resumable, None] = {}
-        """Who wants to be told when the channel is writable."""
+        """Feeds and reads to resume when the channel is writable."""
         self.list_bytes = 0
-        """What the bulk reads may take that are being read for it, of all partitions."""
+        """Upper bound of the size of its bulk reads in progress, over all partitions."""
         self.parked_lists: deque[ParkedList] = deque()
         """Bulk reads of all partitions that wait for room; only while some are being read."""
         self._reasons_to_hold: set[Hashable] = set()

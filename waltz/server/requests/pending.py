@@ -50,10 +50,10 @@ class Pending:
         self.link = link
         self.request = request
         self.write_session = write_session
-        """Of an append."""
+        """The write session that an append carries."""
         self.awaits = Awaits.TURN
         self.order = 0
-        """Grows with every request that was looked at and waits for a commit."""
+        """Order of the requests that wait for a commit."""
         self.next_id = 0
         """The first transaction id that was given after the request was looked at."""
         self.deadline_s = 0.0
@@ -69,7 +69,7 @@ class Pending:
 
     @property
     def is_fence(self) -> bool:
-        """Whether it asks for the write session to be raised."""
+        """Whether the request asks for a higher write session."""
         request = self.request
         if type(request) is HeartbeatRequest:
             return HeartbeatOption.EXCLUSIVE in request.heartbeat
@@ -86,5 +86,5 @@ class Pending:
         return self.answered or (self.link.channel.closed and type(self.request) is not AppendCall)
 
     def end(self) -> None:
-        """It has been answered, or will not be."""
+        """The request has been answered, or needs no answer any more."""
         self.awaits = Awaits.NOTHING

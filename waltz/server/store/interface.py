@@ -55,7 +55,7 @@ class Append:
 
     @property
     def data(self) -> bytes:
-        """What the application wrote."""
+        """The data of the application."""
         return self.body[_BODY_HEAD.size : -_CHECKSUM.size]
 
     @property

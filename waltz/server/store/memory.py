@@ -14,7 +14,7 @@ DEFAULT_LIMIT_BYTES = 1 << 30
 
 
 class MemoryBudget:
-    """What all accounts may use together, and use."""
+    """Bytes that all accounts may use together, and do use."""
 
     __slots__ = ("limit_bytes", "used_bytes")
 
@@ -24,16 +24,16 @@ class MemoryBudget:
 
     @property
     def free_bytes(self) -> int:
-        """What nobody uses; 0 when more is used than should be."""
+        """Unused bytes of the budget; 0 when it is exceeded."""
         return max(self.limit_bytes - self.used_bytes, 0)
 
     def account(self, divisor: int) -> "MemoryAccount":
-        """A new account that may use so large a part of what is free: one ``divisor``-th."""
+        """A new account that may use one ``divisor``-th of the free bytes."""
         return MemoryAccount(self, divisor)
 
 
 class MemoryAccount:
-    """What one user of the budget uses. The user asks before it takes more, and counts what it took all the same."""
+    """The bytes of one user of the budget, who asks before taking more, but counts all bytes taken."""
 
     __slots__ = ("_budget", "_divisor", "used_bytes")
 
@@ -44,24 +44,24 @@ class MemoryAccount:
 
     @property
     def share_bytes(self) -> int:
-        """What the account may use at present."""
+        """Bytes that the account may use at present."""
         return max(self._budget.free_bytes // self._divisor, MIN_SHARE_BYTES)
 
     @property
     def exceeded(self) -> bool:
-        """Whether it uses more than that."""
+        """Whether the account uses more than its share."""
         return self.used_bytes > MIN_SHARE_BYTES and self.used_bytes > self.share_bytes
 
     def admits(self, size_bytes: int) -> bool:
-        """Whether it may use so much more."""
+        """Whether the account may use ``size_bytes`` more."""
         return self.used_bytes + size_bytes <= self.share_bytes
 
     def add(self, size_bytes: int) -> None:
-        """It uses so much more."""
+        """Add ``size_bytes`` to the account."""
         self.used_bytes += size_bytes
         self._budget.used_bytes += size_bytes
 
     def set(self, used_bytes: int) -> None:
-        """It uses so much."""
+        """Set the account to ``used_bytes``."""
         self._budget.used_bytes += used_bytes - self.used_bytes
         self.used_bytes = used_bytes

@@ -34,7 +34,7 @@ class Batch:
 
 
 class Committed(NamedTuple):
-    """What a step of commitment brought."""
+    """Result of one step of commitment."""
 
     appends: Sequence[Append]
     records: Sequence[bytes]

@@ -21,7 +21,7 @@ class PendingAppends:
     def __init__(self, max_batch_size: int) -> None:
         """``max_batch_size`` is the number of records in a batch that is full."""
         self.size_bytes = 0
-        """What the appends take as records; 0 when there are none."""
+        """Size of the appends as records; 0 when there are none."""
         self._max_batch_size = max_batch_size
         self._appends: list[Append] = []
         self._head = 0  # what is before it has been taken
@@ -54,7 +54,7 @@ class PendingAppends:
         return batch
 
     def take_all(self) -> list[Append]:
-        """Everything."""
+        """Take all pending appends, oldest first."""
         appends = self._appends[self._head :] if self._head else self._appends
         self._appends = []
         self._head = self.size_bytes = 0
@@ -62,5 +62,5 @@ class PendingAppends:
 
 
 def size_of(appends: Sequence[Append]) -> int:
-    """What the appends take as records, in bytes."""
+    """Size of the appends as records, in bytes."""
     return RECORD_ID_BYTES * len(appends) + sum(map(len, map(_body_of, appends)))

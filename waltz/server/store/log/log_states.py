@@ -12,12 +12,12 @@ from waltz.common.machine import Machine, Row
 
 
 class LogState(enum.Enum):
-    """What the log is doing. The values are meant for people."""
+    """States of a log. The values are meant for people."""
 
     SEEKING = "seeking"
     """No session runs, and the user knows: the first attempts to open one are under way, or the log is closed."""
     FAILING = "failing"
-    """The same, and an attempt has failed."""
+    """No session runs, and an attempt to open one has failed."""
     SETTLING = "settling"
     """A session has opened, and the user is being told what became of the appends that were undecided (rule S5)."""
     SERVING = "serving"
@@ -27,17 +27,17 @@ class LogState(enum.Enum):
     BRIDGING = "bridging"
     """Between two sessions, and the user need not know: appends are kept."""
     STRANDED = "stranded"
-    """The same, and an attempt to open the next session has failed."""
+    """Between two sessions; appends are kept, but an attempt to open the next session has failed."""
 
 
 OPEN_STATES = (LogState.SERVING, LogState.DRAINING, LogState.BRIDGING, LogState.STRANDED)
-"""Appends are taken."""
+"""States in which appends are accepted."""
 FAILING_STATES = (LogState.FAILING, LogState.STRANDED)
 """The last attempt to open a session failed."""
 
 
 class LogEvent(enum.Enum):
-    """What happens to a log."""
+    """Events of a log."""
 
     RECOVERED = "recovered"
     """A session has opened, and no id stands that was given before it."""

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Answers(NamedTuple):
-    """What came back before it was clear whether a quorum answers."""
+    """Answers that came before a quorum had answered or could not answer any more."""
 
     enough: bool
     """Whether a quorum has answered."""

@@ -126,7 +126,7 @@ class Replica:
 
     @property
     def view(self) -> ReplicaView:
-        """What operators are told."""
+        """The state of the replica for operators."""
         machine = self._session.machine
         if self.live:
             position: int | None = self.acked

@@ -27,7 +27,7 @@ class ReplicaSession(Protocol):
 
     @property
     def high_water_mark(self) -> int:
-        """What is committed, as far as this session knows."""
+        """The last committed transaction known to the session."""
         ...
 
     def execute(self, effects: list[Effect]) -> None:

@@ -10,7 +10,7 @@ from waltz.common.machine import Machine, Row
 
 
 class Stage(enum.Enum):
-    """What a replica is doing. The values are meant for people."""
+    """Stages of a replica. The values are meant for people."""
 
     AWAY = "away"
     """Not connected, or the storage has not answered the session's first request."""
@@ -21,7 +21,7 @@ class Stage(enum.Enum):
     SERVING = "serving"
     """Batches go to it straight from the ring, within its window."""
     LAGGING = "lagging"
-    """It needs a batch that is not in the ring any more, and copies from the others (rule S8)."""
+    """The next batch it needs has left the ring; the replica copies from the others (rule S8)."""
     GIVEN_UP = "given up"
     """Something has failed: it has to join again from the beginning."""
 
@@ -33,14 +33,14 @@ WRITTEN_STAGES = (Stage.SERVING, Stage.LAGGING)
 
 
 class StageEvent(enum.Enum):
-    """What happens to a replica."""
+    """Events of a replica."""
 
     CONNECTED = "connected"
     """The storage has answered the session's first request."""
     JOINED = "joined"
     """The metadata say that the replica is a member of the session."""
     FOLLOWING = "following"
-    """What it holds is committed."""
+    """All records of the replica are committed."""
     FELL_BEHIND = "fell behind"
     """The next batch it needs is not in the ring any more."""
     CAUGHT_UP = "caught up"

@@ -12,7 +12,7 @@ FIRST_MEAN_BYTES = 50_000
 
 
 class Share:
-    """How much to ask for of what is wanted, after what came in time and what did not."""
+    """The share of the wanted records to ask for, by the answers that came in time and those that did not."""
 
     __slots__ = ("_share",)
 
@@ -20,7 +20,7 @@ class Share:
         self._share = 1.0
 
     def of(self, count: float) -> int:
-        """So many of ``count``; at least one."""
+        """The present share of ``count``; at least one."""
         return max(1, int(count * self._share))
 
     def shrink(self) -> None:
@@ -28,7 +28,7 @@ class Share:
         self._share = max(self._share / 2, 1 / MAX_COUNT)
 
     def grow(self) -> None:
-        """It came: ask for twice as much, up to everything."""
+        """The answer came in time: ask for twice as much, up to everything."""
         self._share = min(self._share * 2, 1.0)
 
 

@@ -38,7 +38,7 @@ OPENING_REPORT_INTERVAL_S = 10.0
 
 
 class SessionOwner(Protocol):
-    """What a session tells the log; every call is made on the loop."""
+    """Reports of a session to its log; every call is made on the loop."""
 
     def session_committed(self, committed: Committed, high_water_mark: int) -> None:
         """The next batches, in order, are committed."""
@@ -132,7 +132,7 @@ class StoreSession:
 
     @property
     def high_water_mark(self) -> int:
-        """What is committed, as far as this session knows."""
+        """The last committed transaction known to this session."""
         if self._high_water_mark is not None:
             return self._high_water_mark
         decided = self.machine.high_water_mark
