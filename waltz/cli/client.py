@@ -92,7 +92,7 @@ async def _validate(options: argparse.Namespace, session: Session) -> None:
             after = await asyncio.gather(*(reader.high_water_mark(one) for one in range(partitions)))
     if (there := sum(mark + 1 for mark in after)) != total:
         raise WaltzError(f"there are {there} transactions where {total} were appended")
-    line = f"{total} transactions in {partitions} partitions are as they were appended; {sum(retries)} were tried again"
+    line = f"{total} transactions in {partitions} partitions are as they were appended; {sum(retries)} retries"
     show(options, {"transactions": total, "partitions": partitions, "retries": sum(retries)}, [line])
 
 

@@ -60,7 +60,11 @@ def register(nouns: Nouns) -> None:
     )
     parser.add_argument("-n", "--name", required=True, help="name of the cluster")
     parser.add_argument(
-        "-p", "--partitions", type=number(minimum=1), required=True, help="number of partitions, for ever"
+        "-p",
+        "--partitions",
+        type=number(minimum=1),
+        required=True,
+        help="number of partitions, which cannot be changed later",
     )
     parser.add_argument(
         "-s",
@@ -69,7 +73,7 @@ def register(nouns: Nouns) -> None:
         required=True,
         action="append",
         metavar="HOST:PORT:ADMIN_PORT",
-        help="a storage node that is to hold every partition; repeat it for each",
+        help="a storage node for all partitions; may be repeated",
     )
     cluster_command(
         verbs,

@@ -39,7 +39,7 @@ def register(nouns: Nouns) -> None:
         help=f"default: what {CONFIG_VARIABLE} says, or else only the environment",
     )
     parser.add_argument(
-        "--of", choices=MODELS, default="tools", help="for whom the configuration is (default: %(default)s)"
+        "--of", choices=MODELS, default="tools", help="kind of process that reads the file (default: %(default)s)"
     )
     setting_options(parser)
     json_option(parser)

@@ -22,7 +22,7 @@ _DESCRIPTION = (
 def register(nouns: Nouns) -> None:
     """Add the command."""
     parser = nouns.add_parser("demo", help=NOUNS["demo"].help_text, description=_DESCRIPTION)
-    parser.add_argument("--transactions", type=number(minimum=1), default=100_000, help="how many transfers to make up")
+    parser.add_argument("--transactions", type=number(minimum=1), default=100_000, help="number of generated transfers")
     parser.add_argument("--input", type=Path, metavar="FILE.csv", help="transfers from,to,amount[,time] instead")
     parser.add_argument("--opening", type=number(minimum=1), default=1_000, help="opening balance of an account")
     parser.add_argument("--accounts", type=number(minimum=2), default=5_000, help="accounts to make up")

@@ -24,7 +24,7 @@ def register(nouns: Nouns) -> None:
     verbs = noun(nouns, "partition")
     parser = cluster_command(verbs, "show", "print the properties of partitions", _show)
     _add_partitions(parser, required=False)
-    parser.add_argument("--all", action="store_true", help="those at their defaults, too")
+    parser.add_argument("--all", action="store_true", help="also properties with default values")
     _add_json(parser)
     help_text = "change properties of partitions; nothing is written where nothing changes"
     parser = cluster_command(verbs, "configure", help_text, _configure)

@@ -41,7 +41,7 @@ def register(nouns: Nouns) -> None:
     parser = cluster_command(verbs, "list", "print the partitions of one storage node or of all", _list, prints=True)
     parser.add_argument("-s", "--storage", type=endpoint, metavar="HOST:ADMIN_PORT", help="default: all")
     logger_option(parser)
-    parser = cluster_command(verbs, "add-partition", "let a storage node hold partitions", _add)
+    parser = cluster_command(verbs, "add-partition", "assign partitions to a storage node", _add)
     _node_and_partitions(parser)
     parser = cluster_command(verbs, "remove-partition", "let a storage node give partitions up", _remove)
     _node_and_partitions(parser)
@@ -75,7 +75,7 @@ def _register_recovery(verbs: Nouns) -> None:
     parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
     parser.add_argument("-b", "--batch-size", type=number(), default=20, help="records copied at once (default: 20)")
     parser.add_argument(
-        "--truncate", action="store_true", help="remove what the destination has above its low-water mark first"
+        "--truncate", action="store_true", help="first remove the destination's records above its low-water mark"
     )
     yes_option(parser)
     for name, letter in (("source", "s"), ("destination", "d")):
@@ -105,7 +105,9 @@ def _register_move(verbs: Nouns) -> None:
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--plan", action="store_true", help="only print what would be done")
-    what.add_argument("--apply", action="store_true", help="do it, one partition after the other, or go on with it")
+    what.add_argument(
+        "--apply", action="store_true", help="do it, one partition after the other, or continue an interrupted move"
+    )
     what.add_argument("--cancel", action="store_true", help="take back what has begun")
     parser.add_argument(
         "--rate", type=number(minimum=1), default=20, metavar="MB/S", help="limit of the copying (default: 20)"
@@ -116,7 +118,7 @@ def _register_move(verbs: Nouns) -> None:
         type=number(minimum=1),
         default=60,
         metavar="SECONDS",
-        help="how long the cluster may take to follow each change (default: 60)",
+        help="time limit of each change (default: 60)",
     )
     yes_option(parser)
 

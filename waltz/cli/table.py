@@ -56,7 +56,7 @@ def _register_reads(verbs: Nouns) -> None:
     parser.add_argument("--reverse", action="store_true", help="from the last to the first")
     parser.add_argument("--limit", type=number(minimum=1), metavar="N", help="at most so many")
     parser.add_argument("--raw", action="store_true", help="tombstones and expired rows, too")
-    parser.add_argument("--count", action="store_true", help="print only how many there are")
+    parser.add_argument("--count", action="store_true", help="print only the number of rows")
     _add_output(parser)
     help_text = "print rows in the order of the log, overwritten ones included, and where to go on"
     parser = _table_command(verbs, "take", help_text, _take, _never)
@@ -64,7 +64,7 @@ def _register_reads(verbs: Nouns) -> None:
         "--after", type=number(minimum=-1), default=-1, metavar="ID", help="behind this transaction (default: -1, all)"
     )
     parser.add_argument(
-        "--limit", type=number(minimum=1), metavar="N", help="end with the transaction that reaches so many rows"
+        "--limit", type=number(minimum=1), metavar="N", help="stop after the transaction that reaches N rows"
     )
     parser.add_argument("--prefix", type=data, help="the rows of this prefix only")
     parser.add_argument("--follow", action="store_true", help="go on at the end of the log, until Ctrl-C")
@@ -78,7 +78,7 @@ def _register_writes(verbs: Nouns) -> None:
     value = parser.add_mutually_exclusive_group(required=True)
     value.add_argument("value", nargs="?", type=data, metavar="VALUE")
     value.add_argument("--null", action="store_true", help="the null value, which is not the empty one")
-    value.add_argument("--value-file", type=Path, metavar="FILE", help="the value is what is in this file")
+    value.add_argument("--value-file", type=Path, metavar="FILE", help="read the value from this file")
     _add_prefix(parser)
     condition = parser.add_mutually_exclusive_group()
     condition.add_argument("--timestamp", type=number(minimum=1), metavar="MS", help="default: now")

@@ -62,9 +62,9 @@ def to_bytes(text: str) -> bytes:
             return base64.b64decode(text.removeprefix(_BASE64), validate=True)
         return text.encode()
     except UnicodeEncodeError:
-        raise TextError(f"{text!r} is no text of Unicode; write the bytes as {_BASE64}... or {_HEX}...") from None
+        raise TextError(f"{text!r} is not Unicode text; write the bytes as {_BASE64}... or {_HEX}...") from None
     except (ValueError, binascii.Error) as error:
-        raise TextError(f"{text[:100]!r} is not what it says: {error}") from None
+        raise TextError(f"{text[:100]!r} cannot be decoded: {error}") from None
 
 
 def to_json(row: TableRow, encoding: str = "utf-8") -> str:

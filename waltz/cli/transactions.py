@@ -45,7 +45,7 @@ def register(nouns: Nouns) -> None:
         "--high-water-mark",
         type=number(minimum=-1),
         metavar="ID",
-        help="what the locks are checked against: the last transaction that was looked at (default: the last one)",
+        help="the last transaction read, against which locks are checked (default: the last one)",
     )
     parser.add_argument(
         "-t",

@@ -25,7 +25,7 @@ def register(nouns: Nouns) -> None:
     )
     parser.add_argument("-p", "--partition", type=partition_ranges, help="e.g. 0-6,7,10-16 (default: all)")
     add_http_option(parser, "holders of exclusive sessions, fences and refused appends are read there")
-    help_text = "raise the write session of a partition: whoever holds an older one can add nothing from then on"
+    help_text = "raise the write session of a partition: appends under older numbers are then refused"
     parser = cluster_command(verbs, "fence", help_text, _fence, prints=True)
     parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
     safeguard = parser.add_mutually_exclusive_group(required=True)
@@ -33,7 +33,7 @@ def register(nouns: Nouns) -> None:
         "--if-session",
         type=number(minimum=1),
         metavar="W",
-        help="the present number, as a safeguard: nothing is raised if there is another one meanwhile",
+        help="the present number, as a safeguard: nothing is raised if the number has changed",
     )
     safeguard.add_argument("-f", "--force", action="store_true", help="raise it whatever the present number is")
 

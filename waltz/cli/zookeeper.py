@@ -16,11 +16,15 @@ def register(nouns: Nouns) -> None:
     parser = cluster_command(verbs, "create", "create the cluster's tree", _create)
     parser.add_argument("-n", "--name", required=True, help="name of the cluster")
     parser.add_argument(
-        "-p", "--partitions", type=number(minimum=0), required=True, help="number of partitions, for ever"
+        "-p",
+        "--partitions",
+        type=number(minimum=0),
+        required=True,
+        help="number of partitions, which cannot be changed later",
     )
     parser = cluster_command(verbs, "delete", "delete the cluster's tree; all data becomes unreachable", _delete)
     parser.add_argument("-n", "--name", required=True, help="name of the cluster, as a safeguard")
-    parser.add_argument("-f", "--force", action="store_true", help="delete it whatever its name is, unasked")
+    parser.add_argument("-f", "--force", action="store_true", help="delete it without asking, whatever its name is")
     yes_option(parser)
     parser = cluster_command(verbs, "list", "print everything that ZooKeeper knows of the cluster", _list, prints=True)
     logger_option(parser)

@@ -10,7 +10,7 @@ _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 2 * SHOWN_LENGTH
 
 
 def shown(value: object) -> str:
-    """What was found, for an error text: never long, whatever is in it."""
+    """A value for an error text, cut to a bounded length."""
     try:
         text = _BRIEF.repr(value)
     except ValueError:  # Python does not write numbers with thousands of digits
@@ -24,6 +24,6 @@ def shown_key(key: str) -> str:
 
 
 def one_line(text: object) -> str:
-    """What a library says, without its line breaks."""
+    """A library's message without its line breaks."""
     line = " ".join(str(text).split())
     return line if len(line) <= 4 * SHOWN_LENGTH else f"{line[: 4 * SHOWN_LENGTH]}..."

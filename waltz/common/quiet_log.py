@@ -11,7 +11,7 @@ WINDOW_S = 60.0
 
 FIRST_REPEAT_S = 10.0
 LAST_REPEAT_S = 600.0
-"""What is wrong is told again after the first time, then after twice that time, and so on, at least so often."""
+"""A lasting trouble is logged again after the first interval, then after twice that time, up to the last interval."""
 
 MAX_KINDS = 10
 """The most different troubles of one outage that are told at once."""
@@ -76,7 +76,7 @@ class OutageLog:
             )
 
     def over(self) -> None:
-        """It is back."""
+        """The outage is over."""
         self._attempts = 0
         self._told.clear()
         self._interval_s = FIRST_REPEAT_S

@@ -15,7 +15,7 @@ _NO_SPACE = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
 class StorageHealth(NamedTuple):
-    """Everything that a storage node has found wrong with its partitions and its disk."""
+    """Problems of a storage node's partitions and disk."""
 
     out_of_service: Mapping[int, str] = {}
     """The assigned partitions that are not served, and why."""
@@ -24,7 +24,7 @@ class StorageHealth(NamedTuple):
     stalled: Mapping[int, str] = {}
     """The partitions that wait for the disk, and for how long."""
     disk: str | None = None
-    """What is wrong with the disk as a whole."""
+    """Problem of the whole disk."""
 
     def problems(self) -> dict[str, dict[str, str] | str]:
         """The health as JSON, for ``/health`` and metrics; empty for a node that is well."""

@@ -39,11 +39,11 @@ Connect = Callable[[str], AbstractAsyncContextManager[ReplicaClient]]
 
 
 class Finding(NamedTuple):
-    """What would be decided."""
+    """A possible decision."""
 
     acceptance: Acceptance
     lines: list[str]
-    """The same for operators."""
+    """The decision in words, for operators."""
 
 
 class LossAcceptance:

@@ -51,16 +51,16 @@ class Held(NamedTuple):
 
 
 class Acceptance(NamedTuple):
-    """What is decided."""
+    """The decision."""
 
     mark: int
     """The last transaction that stays."""
     deciding: frozenset[str]
-    """The storages that hold it."""
+    """The storages that hold the transaction ``mark``."""
     known_committed: int
     """The last transaction of which a storage knows that it was committed; behind ``mark`` if it is lost."""
     states: Mapping[ReplicaId, ReplicaState]
-    """What the metadata are to say of the replicas."""
+    """The new states of the replicas in the metadata."""
     truncations: Mapping[str, int]
     """Up to where uncertain transactions have to be removed from storages first."""
 
@@ -87,9 +87,7 @@ def accept_loss(
         raise LossRefused(f"not lost, as they answer: {_names(found)}")
     if missing := sorted(silent.keys() - set(lost)):
         reasons = "; ".join(f"{storage}: {silent[storage]}" for storage in missing)
-        raise LossRefused(
-            f"neither lost, as you say, nor to be asked: {reasons}; bring them back, or name them as lost"
-        )
+        raise LossRefused(f"not named as lost, but silent: {reasons}; start them, or name them as lost")
     if sum(each.intact for each in held.values()) >= needed:
         raise LossRefused(
             f"{len(held)} of its {len(listed)} replicas in the metadata answer, and {needed} are enough: nothing needs "

@@ -124,7 +124,7 @@ async def move_partitions(
                 moved += await _make(cluster, rpc, change, timeout_s, report)
             if not (changes := planner(await read_ownership(cluster))):
                 return moved
-    raise WaltzError("the cluster changes all the time; wait until it is calm, and run it again")
+    raise WaltzError("the cluster keeps changing; wait until it is stable, and run the command again")
 
 
 async def _make(

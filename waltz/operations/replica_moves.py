@@ -100,7 +100,7 @@ def next_step(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
             raise StepRefused(f"both storages hold it, and nothing was being moved {move}")
         return ReplicaStep.UNASSIGN if destination in view.current else ReplicaStep.JOIN
     if destination not in view.assigned:
-        raise StepRefused(f"neither {source} nor {destination} is to hold it")
+        raise StepRefused(f"it is assigned to neither {source} nor {destination}")
     step = _next_of_leaving(view, source)
     nothing_to_lose = not view.holding[source] and view.holding[destination] is None
     if step is ReplicaStep.CLEAR and destination not in view.current and not nothing_to_lose:
@@ -120,7 +120,7 @@ def next_step_back(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None
         replaces = destination in view.assigned and destination not in view.listed
         return ReplicaStep.REVERT if replaces else ReplicaStep.RETURN
     if destination not in view.assigned:
-        raise StepRefused(f"neither {source} nor {destination} is to hold it")
+        raise StepRefused(f"it is assigned to neither {source} nor {destination}")
     return _replacement(view, destination)
 
 
@@ -187,7 +187,9 @@ def _check_majority(well: frozenset[str], count: int, when: str) -> None:
     needed = quorum_of(count)
     if len(well) < needed:
         names = ", ".join(sorted(well)) or "none"
-        raise NotYetSettled(f"{when} {needed} of {count} replicas must take full part and be online; these do: {names}")
+        raise NotYetSettled(
+            f"{when} {needed} of {count} replicas must be online members of the store session; these are: {names}"
+        )
 
 
 def check_move(view: PartitionView, move: ReplicaMove) -> list[ReplicaStep]:

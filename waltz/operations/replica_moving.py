@@ -53,7 +53,7 @@ LOCK_EXTRA_S = 10.0
 
 
 class MovesBegun(NamedTuple):
-    """What ZooKeeper says of replicas on their way."""
+    """Moves in progress, as recorded in ZooKeeper."""
 
     moves: Mapping[int, ReplicaMove]
     """The moves that have begun, by partition."""

@@ -49,7 +49,7 @@ class Sampler:
 
     def __init__(self, partitions: Partitions) -> None:
         self.total = History()
-        """Of all partitions together."""
+        """History of all partitions together."""
         self._partitions = partitions
         self._histories: dict[int, History] = {}
         self._sampled: dict[int, _Sampled] = {}
@@ -103,7 +103,7 @@ class Sampler:
         return rate, since
 
     def _forget(self, step: int) -> None:
-        """What went to other servers; its history when that is over, too."""
+        """Forget partitions that went to other servers, and their history once it is too old."""
         there = self._partitions()
         self._sampled = {each: sampled for each, sampled in self._sampled.items() if each in there}
         self._p99_ms = {each: p99_ms for each, p99_ms in self._p99_ms.items() if each in there}
@@ -112,7 +112,7 @@ class Sampler:
         }
 
     def facts(self, partition_id: int) -> PartitionFacts | None:
-        """What is known of a partition at this moment."""
+        """The present state of a partition."""
         partition = self._partitions().get(partition_id)
         if partition is None:
             return None

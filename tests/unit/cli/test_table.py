@@ -317,7 +317,7 @@ def test_partitions_that_are_no_tables(shell: Shell, capsys: pytest.CaptureFixtu
     ("arguments", "text"),
     [
         (["put", "k"], "one of the arguments VALUE --null --value-file is required"),
-        (["put", "hex:z", "v"], "argument KEY: 'hex:z' is not what it says"),
+        (["put", "hex:z", "v"], "argument KEY: 'hex:z' cannot be decoded"),
         (["put", "k", "v", "--if-version", "5"], "argument --if-version: not of the form ID:ROW: '5'"),
         (["put", "k", "v", "--timestamp", "0"], "argument --timestamp: must be at least 1, not 0"),
         (["take", "--limit", "0"], "argument --limit: must be at least 1, not 0"),

@@ -94,7 +94,7 @@ def test_files_that_people_write() -> None:
         ("[]\n", "jsonl", "line 1: "),
         ('{"value":"a"}\n', "jsonl", "line 1: key: Field required"),
         ('{"key":"a","colour":"red"}\n', "jsonl", "line 1: colour: "),
-        ('{"key":"hex:x"}\n', "jsonl", "line 1: 'hex:x' is not what it says"),
+        ('{"key":"hex:x"}\n', "jsonl", "line 1: 'hex:x' cannot be decoded"),
         ('{"key":"a","tombstone":true,"value":""}\n', "jsonl", "line 1: a tombstone has no value"),
         ("", "csv", "line 1: the columns are prefix, key, value"),
         ("value\na\n", "csv", "line 1: the columns are"),

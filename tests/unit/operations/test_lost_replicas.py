@@ -115,7 +115,7 @@ def test_an_empty_log_is_a_log() -> None:
     ("found", "silent", "lost", "text"),
     [
         ([B, C, D], [A], [A], "3 of its 4 replicas in the metadata answer, and 3 are enough: nothing needs to be lost"),
-        ([B, C], [A, D], [A], "neither lost, as you say, nor to be asked: d:1: gone; bring them back"),
+        ([B, C], [A, D], [A], "not named as lost, but silent: d:1: gone; start them"),
         ([B, C], [A, D], [A, C, D], "not lost, as they answer: c:1"),
         ([B, C], [A, D], [A, D, "e:1"], "not among its replicas in the metadata, a:1, b:1, c:1, d:1: e:1"),
         ([], NAMES, NAMES, "no replica that answers has all of what it was told is committed"),

@@ -202,8 +202,8 @@ def test_a_cluster_that_is_well(replicas: int, possible: bool) -> None:
     ("replicas", "down", "reason"),
     [
         (3, {SOURCE}, None),
-        (3, {"s1:1"}, "without s0:1 2 of 3 replicas must take full part and be online; these do: s2:1"),
-        (3, {"s1:1", "s2:1"}, "now 2 of 3 replicas must take full part and be online; these do: s0:1"),
+        (3, {"s1:1"}, "without s0:1 2 of 3 replicas must be online members of the store session; these are: s2:1"),
+        (3, {"s1:1", "s2:1"}, "now 2 of 3 replicas must be online members of the store session; these are: s0:1"),
         (2, {SOURCE}, "now 2 of 2"),
         (4, {SOURCE}, None),
         (4, {"s1:1"}, None),
@@ -232,7 +232,7 @@ def test_what_is_in_no_move_is_left_alone() -> None:
     with pytest.raises(StepRefused, match="both storages hold it, and nothing was being moved"):
         check_move(both, MOVE)
     neither = view._replace(assigned=view.assigned - {SOURCE})
-    with pytest.raises(StepRefused, match=f"neither {SOURCE} nor {DESTINATION} is to hold it"):
+    with pytest.raises(StepRefused, match=f"it is assigned to neither {SOURCE} nor {DESTINATION}"):
         check_move(neither, MOVE)
     assert check_back(view, MOVE) == []
     other = view._replace(move=ReplicaMove(SOURCE, "e:1"))
@@ -324,14 +324,14 @@ def test_a_destination_that_no_session_has_listed_can_be_taken_out_whoever_is_do
     cluster.do(ReplicaStep.FILL, *MOVE)
     cluster.recover()
     cluster.down = {SOURCE, DESTINATION}
-    with pytest.raises(StepRefused, match="^without d:1 3 of 4 replicas must take full part and be online"):
+    with pytest.raises(StepRefused, match="^without d:1 3 of 4 replicas must be online members of the store session"):
         check_back(cluster.view(), MOVE)
 
 
 def test_what_is_to_hold_it_no_more_is_not_brought_back() -> None:
     gone = well()._replace(assigned=frozenset({"s1:1", "s2:1"}), listed=frozenset({"s1:1", "s2:1"}), move=MOVE)
     for check in (check_move, check_back):
-        with pytest.raises(StepRefused, match=f"neither {SOURCE} nor {DESTINATION} is to hold it"):
+        with pytest.raises(StepRefused, match=f"it is assigned to neither {SOURCE} nor {DESTINATION}"):
             check(gone, MOVE)
 
 

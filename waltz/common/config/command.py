@@ -50,7 +50,7 @@ def setting_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check has found. No password is in it."""
+    """Result of a check, without passwords."""
 
     source: str
     values: Mapping[str, object]

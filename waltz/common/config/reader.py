@@ -27,7 +27,7 @@ _NEAR = 0.8
 
 _MAX_KEYS = 1000
 _MAX_DEPTH = 20
-"""Of nested keys. YAML aliases let a few lines say endlessly many, and endlessly deep ones."""
+"""Limits of nested keys, because YAML aliases let a few lines stand for very many, or very deep, keys."""
 
 _NO_OVERRIDES: Mapping[str, "Given"] = {}
 
@@ -52,13 +52,13 @@ class ForeignKeys(NamedTuple):
     """Keys that no field of a model has, and that are no mistake nevertheless."""
 
     models: Sequence[type[BaseModel]]
-    """Whose keys may stand in the same file."""
+    """Models whose keys may stand in the same file."""
     without_effect: Mapping[str, NoEffect]
-    """Of the original, by the key or the group of keys."""
+    """Keys of the original without effect, by key or group of keys."""
 
 
 class Unknown(NamedTuple):
-    """A key or a variable that nothing knows."""
+    """An unknown key or variable."""
 
     what: str
     hint: str
@@ -96,7 +96,7 @@ class Reading(Generic[ModelT]):
 
     @property
     def effectless_line(self) -> str | None:
-        """The same in one line for all of them."""
+        """One line for all keys without effect."""
         by_reason: dict[str, list[str]] = {}
         for key, why in self.without_effect.items():
             by_reason.setdefault(why.reason, []).append(shown_key(key))
@@ -124,7 +124,7 @@ def settle(reading: Reading[ModelT], *, strict: bool = False) -> ModelT:
 
 
 def strictly(reading: Reading[ModelT]) -> list[str]:
-    """What counts as an error only if the configuration is looked at strictly."""
+    """Messages that are errors only in a strict check."""
     return [*(f"{each.what}{each.hint}" for each in reading.unknown), *reading.effectless]
 
 

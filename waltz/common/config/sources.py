@@ -52,11 +52,11 @@ def variables_of(model: type[BaseModel]) -> dict[str, str]:
 
 
 ALL_VARIABLES = frozenset(name for model in MODELS for name in variables_of(model))
-"""Those of all kinds of processes; each leaves alone what is not its own."""
+"""The variables of all kinds of processes; each process ignores those of the others."""
 
 
 def from_environment(model: type[BaseModel], variables: Mapping[str, str]) -> FromEnvironment:
-    """What is set and not empty."""
+    """The keys of the model that are set by non-empty variables."""
     own = variables_of(model)
     given: dict[str, Given] = {}
     unknown = []

@@ -11,7 +11,7 @@ from waltz.common.errors import ConfigError
 
 _MAX_FILE_BYTES = 1 << 20
 _MAX_KEYS = 1000
-"""Of one group: YAML aliases let a few lines say endlessly many."""
+"""Limit for one group, because YAML aliases let a few lines stand for very many keys."""
 
 _TAB = r"'\t'"
 

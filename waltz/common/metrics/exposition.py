@@ -25,7 +25,7 @@ from waltz.common.metrics.registry import (
 )
 
 _JSON_VERSION = "4.0.0"
-"""What the original's JSON says, whatever its own version is."""
+"""The version in the original's JSON, which never changes."""
 
 _RATES = "events/second"
 _HTTP_QUANTILES = (("50", 0.5), ("75", 0.75), ("95", 0.95), ("98", 0.98), ("99", 0.99), ("999", 0.999))
@@ -40,7 +40,7 @@ _ADMIN_QUANTILES = (
 _PROMETHEUS_QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999)
 _PARTITION_GROUP = re.compile(r"(.+?)(?:-\d+)?\.partition-(\d+)")
 _DURATION_DIGITS = 6
-"""Of seconds: what is measured is not more exact than a microsecond."""
+"""Decimals of seconds: measurements are exact to a microsecond."""
 _NO_FORM = GaugeForm()
 _NOT_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
@@ -204,13 +204,13 @@ class Sample(NamedTuple):
     """One number of a family."""
 
     suffix: str
-    """What its name has beside the family's: ``_sum`` and ``_count`` of summaries, also ``_bucket`` of histograms."""
+    """Suffix to the family's name: ``_sum`` and ``_count`` of summaries, also ``_bucket`` of histograms."""
     labels: Mapping[str, str]
     value: float
 
 
 class Family(NamedTuple):
-    """What Prometheus wants to see together: all samples of one name."""
+    """All samples of one name, which Prometheus expects together."""
 
     name: str
     kind: Kind

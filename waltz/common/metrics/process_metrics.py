@@ -18,7 +18,7 @@ LAG_INTERVAL_S = 0.5
 
 _SELF = Path("/proc/self")
 _START_FIELD = 19
-"""Of those behind the name of the command in ``stat``: ticks since the machine was started."""
+"""Index of the start time among the fields behind the command's name in ``stat``."""
 
 
 def _cpu_s() -> float:

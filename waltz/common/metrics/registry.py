@@ -197,10 +197,10 @@ Kind = Literal["counter", "gauge", "histogram", "summary"]
 
 
 class Description(NamedTuple):
-    """What the samples of one name are, for those who read them."""
+    """Description of the samples of one name."""
 
     name: str
-    """As Prometheus shows it: of counters it ends in ``_total``, and a unit is a part of it."""
+    """The name in Prometheus: with its unit, and for counters with ``_total``."""
     kind: Kind
     labels: tuple[str, ...]
     meaning: str
@@ -215,7 +215,7 @@ class GaugeForm(NamedTuple):
     """How a gauge is to be understood where that shows: in the text format of Prometheus. JSON knows only gauges."""
 
     label: str | None = None
-    """What the keys of a mapping are: every entry is a sample with this label. Without it mappings are left out."""
+    """Label for the keys of a mapping, of which each entry is a sample. Without a label mappings are left out."""
     counts: bool = False
     """The value only grows while the process lives: a counter."""
     name: str | None = None
@@ -251,14 +251,14 @@ class Registry:
         self.clock = clock
         """Monotonic seconds, for durations that timers are given: finer than a loop's time."""
         self.labels: dict[str, str] = {}
-        """What samples of this registry have in common, where several may be read together."""
+        """Labels of all samples of this registry, for readers of several registries."""
         self.refresh: Callable[[], None] = _nothing
         """Called before metrics are read, where something is counted elsewhere and carried over."""
         self.gauges: dict[MetricId, Gauge] = {}
         self.forms: dict[MetricId, GaugeForm] = {}
-        """Of those gauges that are more than a number or a text."""
+        """Forms of gauges that are neither a number nor a text."""
         self.descriptions: dict[str, Description] = {}
-        """What is known of samples, by their names for Prometheus."""
+        """Descriptions of samples, by their names in Prometheus."""
         self.readings: dict[str, Callable[[], Readings]] = {}
         self.histograms: dict[str, Histograms] = {}
         self.counters: dict[MetricId, Counter] = {}

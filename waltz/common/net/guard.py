@@ -14,7 +14,7 @@ from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.net.limits import TrafficLimits
 
 MIN_PROGRESS_BYTES = 64 << 10
-"""Who moves at least so much within a time-out is slow, but not gone: large transactions over bad lines get through."""
+"""A peer that moves this much within a time-out is slow, but alive: large transactions over bad lines get through."""
 
 _TICKS_PER_TIMEOUT = 4
 _MAX_TICK_S = 1.0
@@ -29,7 +29,7 @@ class Guarded(Protocol):
 
     @property
     def reading_paused(self) -> bool:
-        """Whether it is this side that does not read."""
+        """Whether this side has paused reading."""
 
     @property
     def unsent_bytes(self) -> int:
@@ -81,12 +81,12 @@ class PartialFrame:
         self._guard.frame_begun(self, size_bytes)
 
     def grown(self, size_bytes: int) -> None:
-        """So much more of it has come."""
+        """``size_bytes`` more of the frame have arrived."""
         self.held_bytes += size_bytes
         self._guard.frame_grown(size_bytes)
 
     def ended(self) -> None:
-        """It is complete, or its channel has ended."""
+        """The frame is complete, or its channel has ended."""
         if self.held_bytes:
             self._guard.frame_ended(self)
             self.held_bytes = 0
@@ -97,7 +97,7 @@ class TrafficGuard:
 
     def __init__(self, limits: TrafficLimits) -> None:
         self.received_bytes = 0
-        """Of all frames that are not complete."""
+        """Bytes of all incomplete frames."""
         self._limits = limits
         self._tick_s = min(limits.frame_timeout_s / _TICKS_PER_TIMEOUT, limits.unread_timeout_s / _TICKS_PER_TIMEOUT)
         self._tick_s = min(self._tick_s, _MAX_TICK_S)

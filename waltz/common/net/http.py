@@ -49,7 +49,7 @@ _REASONS = {
 
 
 class Request(NamedTuple):
-    """What this server needs to know of a request."""
+    """The part of a request that this server needs."""
 
     method: str
     path: str

@@ -11,7 +11,7 @@ HELLO_TIMEOUT_S = 10.0
 """How long a peer may take for the TLS handshake, and then to say hello (the original waits for ever)."""
 
 MAX_PAYLOAD_BYTES = 2**31 - 1
-"""What the frame format allows."""
+"""Largest payload of the frame format."""
 
 OPENING_PAYLOAD_BYTES = 64 << 10
 """Largest frame of a peer that has not yet asked for anything that makes larger ones plausible."""
@@ -48,9 +48,9 @@ class TrafficLimits:
     """A frame that has begun must be complete after this time, or have brought
     :data:`~waltz.common.net.guard.MIN_PROGRESS_BYTES` more each time that it has passed."""
     unread_timeout_s: float = 600.0
-    """The same for a peer that does not read what is sent to it."""
+    """The same limit for a peer that does not read its messages."""
     max_receive_bytes: int = 256 << 20
-    """All frames together that are not complete."""
+    """Memory of all incomplete frames."""
     max_send_bytes: int = 1 << 30
     """All that is unsent, together, on connections whose peers do not keep up."""
 

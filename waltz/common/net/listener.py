@@ -51,7 +51,7 @@ class Listener:
         self._closed = False
         self._received_bytes = 0
         self._sent_bytes = 0
-        """Of the channels that have ended, as is what was received."""
+        """Sent bytes of ended channels; their received bytes stand above."""
 
     @classmethod
     async def open(

@@ -9,7 +9,7 @@ Answer = TypeVar("Answer")
 
 
 class Moving(Protocol):
-    """What tells of a channel how far it has come."""
+    """Progress of a channel."""
 
     @property
     def received_bytes(self) -> int:

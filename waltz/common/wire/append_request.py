@@ -125,10 +125,10 @@ _pack_middle = struct.Struct(">ii").pack
 """Header and size of the data."""
 
 _OTHER_BYTES = _LOCKS_OFFSET + _BODY_HEAD_BYTES
-"""What a payload takes beside locks, data, and what is behind the data."""
+"""Bytes of a payload before the data, without locks."""
 
 _PREFIXES = {version: FRAME_HEADER.pack(CLIENT_SERVER.magic, version, 0)[:3] for version in CLIENT_SERVER.versions}
-"""What a frame begins with: magic and version."""
+"""Beginning of a frame: magic and version."""
 
 
 def encode_append(
@@ -196,10 +196,10 @@ def _hashes(locks: bytes) -> tuple[int, ...]:
 
 
 class AppendSizes(NamedTuple):
-    """What a request says of its own sizes."""
+    """Sizes in a request."""
 
     lock_counts: tuple[int, ...]
-    """Of each kind that the version has: write, read and append locks. Negative for an array that is null."""
+    """Counts of write, read and append locks, as far as the version has them; negative for a null array."""
     data_start: int
     data_end: int
 
@@ -247,17 +247,17 @@ class _Shape(NamedTuple):
     unpack: Callable[[bytes, int], tuple[Any, ...]]
     """Reads everything before the data: request id, mark, each count and its locks, header, size of the data."""
     head_bytes: int
-    """What it reads."""
+    """Bytes that ``unpack`` reads."""
     counts: tuple[int, int, int]
     """Write, read and append locks."""
     places: tuple[int, int, int]
-    """Of the counts of read and append locks, and of the header; the size is behind it."""
+    """Offsets of the counts of read and append locks, and of the header, which the size follows."""
     slices: tuple[slice, slice, slice]
     """Write, read and append locks."""
 
 
 class _Start(NamedTuple):
-    """What the reading of requests begins with: it depends on the version only."""
+    """Constants of a version for reading requests."""
 
     has_session: bool
     tail_bytes: int

@@ -16,12 +16,12 @@ _FENCED = (f"{CONCURRENT_UPDATE_EXCEPTION}: {_CHANGED}", f"{STORAGE_EXCEPTION}: 
 
 
 def fence_message(session_id: int, requested_id: int) -> str:
-    """What a request of session ``requested_id`` is told by a partition whose session is another one."""
+    """The error for a request of session ``requested_id`` at a partition with another session."""
     return f"{_CHANGED}{session_id}, but request context contains {requested_id}"
 
 
 def offline_fence_message(session_id: int, requested_id: int) -> str:
-    """The same for a request of an offline recovery."""
+    """The error for a request of an offline recovery."""
     return f"{_CHANGED_OFFLINE}{session_id}, but request context contains {requested_id}"
 
 

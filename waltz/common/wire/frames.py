@@ -17,13 +17,13 @@ FRAME_HEADER = struct.Struct(">Bhi")
 FRAME_HEADER_SIZE_BYTES = FRAME_HEADER.size
 
 MAX_PAYLOAD_SIZE_BYTES = (1 << 31) - 1
-"""What the length field can say; the original enforces no smaller limit."""
+"""Largest value of the length field; the original has no smaller limit."""
 
 Bounds = list[tuple[int, int]]
 """Start and end of each payload inside the one buffer that is handed on with it."""
 
 ABRIDGED_BYTES = 17
-"""What is handed on of an abridged payload: the type byte and the request id of a message between client and server."""
+"""Bytes of an abridged payload: the type and the request id of a message between client and server."""
 
 _PIECE_BYTES = 4096
 """Reads of this size are kept as they are until the frame is complete; smaller ones are put together."""

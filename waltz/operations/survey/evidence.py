@@ -37,7 +37,7 @@ Choose = Callable[[Mapping[str, Mapping[int, bool]]], Collection[str]]
 
 
 class Evidence(NamedTuple):
-    """Everything that was said."""
+    """All answers."""
 
     survey: Survey
     told: Told
@@ -123,7 +123,7 @@ def parse_storage_metrics(text: str) -> StorageFacts:
     try:
         gauges = {name: gauge.get("value") for name, gauge in json.loads(text)["gauges"].items()}
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"what was told are not the metrics of a storage: {error!r}") from None
+        raise ValueError(f"the answer is not the metrics of a storage: {error!r}") from None
     numbers: dict[str, dict[int, int]] = {"max-transaction-id": {}, "session-id": {}, "flags": {}}
     for name, value in gauges.items():
         match = _OF_PARTITION.fullmatch(name)

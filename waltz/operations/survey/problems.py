@@ -110,9 +110,9 @@ class Problem(NamedTuple):
     partitions: str
     """The partitions concerned, such as ``0-6,9``; empty for nodes."""
     detail: str
-    """Why, or an example of it."""
+    """The cause, or an example."""
     do: str
-    """What mends it."""
+    """The remedy."""
     section: str
     """Where the runbook explains it."""
     check: str | None = None

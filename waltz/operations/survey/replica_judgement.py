@@ -28,18 +28,18 @@ class StorageFacts(NamedTuple):
     available: Mapping[int, bool] = {}
     """Whether each partition is switched on."""
     health: StorageHealth | None = None
-    """What is wrong with it; nodes of the original do not tell."""
+    """Its problems; None for nodes of the original, which do not report any."""
 
 
 class Told(NamedTuple):
-    """Everything beside the survey that says how far replicas have come."""
+    """Evidence beside the survey about the progress of replicas."""
 
     facts: Mapping[str, StorageFacts | str] = {}
-    """What storages tell, by connect string; a text says why one does not. Storages that were not asked are missing."""
+    """Answers of storages, by connect string, or why there is none. Storages that were not asked are missing."""
     marks: Mapping[int, int] = {}
     """The committed high-water marks."""
     floor: Mapping[int, int] = {}
-    """What had been committed a moment before the storages were asked: a replica that is well has it."""
+    """The marks a moment before the storages were asked: a healthy replica has reached them."""
 
 
 class SurveyedReplica(NamedTuple):
@@ -51,9 +51,9 @@ class SurveyedReplica(NamedTuple):
     lag: int | None
     """Committed transactions that the replica lacks for longer than a moment; None if unknown."""
     cause: str | None = None
-    """Why it is not current, or why it is not known how far it has come."""
+    """Why the replica is not current, or why its progress is unknown."""
     do: str | None = None
-    """What to do about it."""
+    """The remedy."""
     section: str | None = None
     """Where the runbook explains it."""
 

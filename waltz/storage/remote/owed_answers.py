@@ -45,11 +45,11 @@ _BLOCK_BITS = 6
 _NOWHERE = 1 << 63
 
 Waiter = TypeVar("Waiter")
-"""Who is to be told of an answer; only kept here."""
+"""The waiter for an answer, which is only stored here."""
 
 
 class Verdict(NamedTuple):
-    """What a look has found."""
+    """Result of a look."""
 
     late: list[int]
     """Sequence numbers of requests whose limits have passed; they are owed no more, but still missed."""

@@ -13,7 +13,7 @@ OPEN_SEQ_NUM = -1
 """Sequence number of the open request of both storage protocols and of its answer."""
 
 MAX_ABANDONED = 10_000
-"""So many unanswered requests whose caller gave up are remembered; a peer that owes more is not working."""
+"""Limit of unanswered requests whose caller gave up; a peer that owes more does not work."""
 
 
 class PendingCalls(Generic[Answer]):
