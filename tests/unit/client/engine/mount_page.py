@@ -67,13 +67,12 @@ def diagram() -> Iterator[str]:
 
 
 def table() -> Iterator[str]:
-    """Every step."""
-    yield "| Event | | In state | Next state | What is done |"
-    yield "|---|---|---|---|---|"
-    for event, befores, after, action in rows():
-        next_name = "the same" if after is None else after.name
-        done = "" if action is None else action.value
-        yield f"| {event.name} | {event.value} | {', '.join(befores)} | {next_name} | {done} |"
+    """The steps at which something is done. The diagram has the next states of all steps."""
+    yield "| Event | | In state | What is done |"
+    yield "|---|---|---|---|"
+    for event, befores, _, action in rows():
+        if action is not None:
+            yield f"| {event.name} | {event.value} | {', '.join(befores)} | {action.value} |"
 
 
 def text() -> str:
