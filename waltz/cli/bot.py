@@ -107,7 +107,7 @@ def _verb(verbs: Nouns, name: str, help_text: str, make: Make, unit: str, client
         "-p", "--partition", type=number(minimum=0), required=True, help="an empty one, or one of bots: all its own"
     )
     parser.add_argument(
-        "--operations", type=number(minimum=1), metavar="N", help=f"end after so many {unit} (default: never)"
+        "--operations", type=number(minimum=1), metavar="N", help=f"end after this number of {unit} (default: never)"
     )
     parser.add_argument("--duration", type=_seconds, metavar="SECONDS", help="end after that time (default: never)")
     parser.add_argument("--clients", type=number(2, 64), default=clients, help="default: %(default)s")

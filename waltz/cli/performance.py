@@ -38,7 +38,7 @@ def register(nouns: Nouns) -> None:
         type=number(minimum=0),
         required=True,
         metavar="MS",
-        help="open loop: transactions of a producer come due so many milliseconds apart, on average; 0: closed loop",
+        help="open loop: mean interval between the transactions of a producer, in ms; 0: closed loop",
     )
     parser.add_argument(
         "--in-flight",

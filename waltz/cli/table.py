@@ -54,7 +54,7 @@ def _register_reads(verbs: Nouns) -> None:
     parser.add_argument("--start", type=data, metavar="KEY", help="from this key of the prefix on")
     parser.add_argument("--end", type=data, metavar="KEY", help="up to, and without, this key of the prefix")
     parser.add_argument("--reverse", action="store_true", help="from the last to the first")
-    parser.add_argument("--limit", type=number(minimum=1), metavar="N", help="at most so many")
+    parser.add_argument("--limit", type=number(minimum=1), metavar="N", help="largest number of rows")
     parser.add_argument("--raw", action="store_true", help="tombstones and expired rows, too")
     parser.add_argument("--count", action="store_true", help="print only the number of rows")
     _add_output(parser)
@@ -190,7 +190,7 @@ def _add_encoding(parser: argparse.ArgumentParser) -> None:
         "--encoding",
         choices=ENCODINGS,
         default="utf-8",
-        help="of keys, prefixes and values in the output; what is no UTF-8 is always base64:... (default: utf-8)",
+        help="of keys, prefixes and values in the output; all but UTF-8 is always base64:... (default: utf-8)",
     )
 
 
