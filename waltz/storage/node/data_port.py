@@ -5,12 +5,12 @@ original does not read the connection then, which stalls the other partitions on
 requests are served whether or not one was sent.
 """
 
-import asyncio
 from collections import deque
 
 from waltz.common.access import Access, Right, not_permitted
 from waltz.common.errors import DeadlineExceededError
 from waltz.common.net.channel import Channel
+from waltz.common.progress_timer import ProgressTimer
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import Bounds
 from waltz.common.wire.structures import RpcException
@@ -26,14 +26,11 @@ WRITABLE_TIMEOUT_S = 60.0
 
 _LARGE_BYTES = 64 << 10
 
-LATE_S = 1.0
-"""A deadline whose timer comes so late says nothing about the peer."""
-
 
 class DataConnection:
     """One connection to the data port; the ``ChannelHandler`` of its channel and the ``Requester`` of its requests."""
 
-    __slots__ = ("_access", "_channel", "_deadline", "_due_s", "_held_back", "_manager", "_refusal", "_unsent_bytes")
+    __slots__ = ("_access", "_channel", "_deadline", "_held_back", "_manager", "_refusal", "_unsent_bytes")
 
     def __init__(self, manager: StorageManager, access: Access) -> None:
         self._manager = manager
@@ -41,9 +38,8 @@ class DataConnection:
         self._refusal: StorageError | None = None
         self._channel: Channel | None = None
         self._held_back: deque[PartitionRequest] = deque()
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline = ProgressTimer(self._check_progress)
         self._unsent_bytes = 0
-        self._due_s = 0.0
 
     # The channel's callbacks
 
@@ -64,7 +60,7 @@ class DataConnection:
 
     def channel_writable(self, channel: Channel) -> None:
         """Continue where the peer stopped reading."""
-        self._stop_deadline()
+        self._deadline.stop()
         while self._held_back and channel.writable:
             self._dispatch(self._held_back.popleft())
         self._regulate()
@@ -73,7 +69,7 @@ class DataConnection:
         """What is queued is still executed, as the peer cannot know how far it came."""
         self._held_back.clear()
         self._channel = None
-        self._stop_deadline()
+        self._deadline.stop()
 
     # The partitions' callbacks
 
@@ -86,7 +82,7 @@ class DataConnection:
         channel = self._channel
         if channel is not None:
             channel.send(frame)
-            if self._deadline is None and (len(frame) > _LARGE_BYTES or not channel.writable):
+            if not self._deadline.running and (len(frame) > _LARGE_BYTES or not channel.writable):
                 self._start_deadline(channel)
 
     def hold_back(self, request: PartitionRequest) -> None:
@@ -127,22 +123,14 @@ class DataConnection:
 
     def _start_deadline(self, channel: Channel) -> None:
         self._unsent_bytes = channel.unsent_bytes
-        loop = asyncio.get_running_loop()
-        self._due_s = loop.time() + WRITABLE_TIMEOUT_S
-        self._deadline = loop.call_at(self._due_s, self._check_progress, channel)
+        self._deadline.start(WRITABLE_TIMEOUT_S)
 
-    def _check_progress(self, channel: Channel) -> None:
+    def _check_progress(self, stood_still_s: float) -> None:
         """Give up a peer that has read nothing since the last look."""
-        self._deadline = None
-        if channel.writable:
+        channel = self._channel
+        if channel is None or channel.writable:
             return
-        late = asyncio.get_running_loop().time() - self._due_s > LATE_S  # this process stood still itself
-        if late or channel.unsent_bytes < self._unsent_bytes:
+        if stood_still_s or channel.unsent_bytes < self._unsent_bytes:
             self._start_deadline(channel)
             return
         channel.abort(DeadlineExceededError(f"the peer read none of its answers for {WRITABLE_TIMEOUT_S:g} s"))
-
-    def _stop_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None

@@ -4,7 +4,6 @@ One :class:`StorageClient` multiplexes the requests of all partitions and sessio
 reconnects: who needs a new connection opens a new client.
 """
 
-import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from waltz.common.errors import (
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel
 from waltz.common.net.outbox import Outbox
+from waltz.common.progress_timer import ProgressTimer
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire.frames import STORAGE, Bounds
@@ -44,9 +44,6 @@ LOOK_INTERVAL_S = 0.25
 
 _SHORTEST_LOOK_S = 0.001
 """Between two looks: what is due a rounding error later must not be looked at for ever in one instant."""
-
-LATE_S = 1.0
-"""A deadline whose timer comes so late says something about this process, not about the peer."""
 
 AppendDone = Callable[[Exception | None], None]
 """Called exactly once when an append is decided: ``None`` when it is durable at the storage, else
@@ -77,8 +74,7 @@ class StorageClient(StorageConnection[wire.Message]):
         self._silent_after_s = silent_after_s
         self._owed: OwedAnswers[AppendDone] = OwedAnswers(silent_after_s)
         self._look_interval_s = min(LOOK_INTERVAL_S, silent_after_s / 4)
-        self._look_timer: asyncio.TimerHandle | None = None
-        self._look_due_s = 0.0
+        self._look_timer = ProgressTimer(self._look)
         self._stood_still_s = 0.0
         self._close_listeners: list[CloseListener] = []
         self.outbox: Outbox | None = None
@@ -148,8 +144,8 @@ class StorageClient(StorageConnection[wire.Message]):
             channel.send(piece, flush_soon=outbox is None)
         if outbox is not None:
             outbox.add(channel)
-        if self._look_timer is None:
-            self._look_by(self._look_interval_s)
+        if not self._look_timer.running:
+            self._look_timer.start(self._look_interval_s)
         return position
 
     def transfer(self, position: int) -> Transfer:
@@ -239,9 +235,7 @@ class StorageClient(StorageConnection[wire.Message]):
 
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:
         super().channel_closed(channel, error)
-        if self._look_timer is not None:
-            self._look_timer.cancel()
-            self._look_timer = None
+        self._look_timer.stop()
         for done in self._owed.take_waiters():
             self._finish(done, self._closed)
         listeners, self._close_listeners = self._close_listeners, []
@@ -266,31 +260,19 @@ class StorageClient(StorageConnection[wire.Message]):
         now_s = self._loop.time() - self._stood_still_s
         self._owed.sent(seq_num, len(frame), channel.taken_bytes + len(frame), limit_s, now_s)
         channel.send(frame)
-        self._look_by(min(limit_s, self._look_interval_s))
+        self._look_timer.start(min(limit_s, self._look_interval_s))
 
-    def _look_by(self, delay_s: float) -> None:
-        """Look at what is owed after this time, or before."""
-        due_s = self._loop.time() + delay_s
-        if self._look_timer is not None:
-            if self._look_due_s <= due_s:
-                return
-            self._look_timer.cancel()
-        self._look_due_s = due_s
-        self._look_timer = self._loop.call_at(due_s, self._look)
-
-    def _look(self) -> None:
+    def _look(self, stood_still_s: float) -> None:
         """Fail what is late; give the connection up when it is silent."""
-        self._look_timer = None
         channel = self._channel
         if channel is None or channel.closed:
             return
-        late_s = self._loop.time() - self._look_due_s
-        if late_s > LATE_S:
-            # This process stood still. The answers may have come long ago: they are read before anything is judged.
+        if stood_still_s:
+            # The answers may have come long ago: they are read before anything is judged.
             # What was sent in this turn of the loop, before this look, was sent by the clock that has gone too far.
-            self._stood_still_s += late_s
+            self._stood_still_s += stood_still_s
             self._owed.set_back(self._loop.time() - self._stood_still_s)
-            self._look_by(self._look_interval_s)
+            self._look_timer.start(self._look_interval_s)
             return
         now_s = self._loop.time() - self._stood_still_s
         verdict = self._owed.look(
@@ -309,7 +291,7 @@ class StorageClient(StorageConnection[wire.Message]):
         if verdict.probe:
             self._probe(channel)
         if self._owed and not channel.closed:
-            self._look_by(min(max(verdict.next_look_s - now_s, _SHORTEST_LOOK_S), self._look_interval_s))
+            self._look_timer.start(min(max(verdict.next_look_s - now_s, _SHORTEST_LOOK_S), self._look_interval_s))
 
     def _probe(self, channel: Channel) -> None:
         """Ask something that every storage refuses at once, whatever its partitions and disks are busy with."""

@@ -22,6 +22,7 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
+from waltz.common import progress_timer
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError, ProtocolError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel
@@ -271,7 +272,7 @@ async def test_appends_have_a_deadline_and_their_late_answers_are_swallowed() ->
 
 async def test_a_process_that_stood_still_does_not_blame_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answers are there, unread, when the timer comes."""
-    monkeypatch.setattr(client_module, "LATE_S", 0.05)
+    monkeypatch.setattr(progress_timer, "TOLERANCE_S", 0.05)
 
     def prompt(channel: Channel, message: wire.Message) -> None:
         channel.send(wire.encode(wire.SuccessResponse(*message[:3])))
@@ -285,7 +286,7 @@ async def test_a_process_that_stood_still_does_not_blame_the_peer(monkeypatch: p
 
 async def test_an_append_sent_right_after_a_stand_still_has_its_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is sent before the timer notices the stand-still, and answered after that."""
-    monkeypatch.setattr(client_module, "LATE_S", 0.05)
+    monkeypatch.setattr(progress_timer, "TOLERANCE_S", 0.05)
     answered = 0
 
     def patient(channel: Channel, message: wire.Message) -> None:

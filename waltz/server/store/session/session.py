@@ -17,6 +17,7 @@ from waltz.common.cluster.quorum import can_reach, committed_mark, quorum_of
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
+from waltz.common.progress_timer import ProgressTimer
 from waltz.common.records import Record, RecordHeader
 from waltz.common.zk.client import NoNodeError, ZooKeeperError
 from waltz.common.zk.znodes import PartitionMetadata, ReplicaId
@@ -119,8 +120,7 @@ class StoreSession:
         self._writes: asyncio.Queue[WriteMetadata] = asyncio.Queue()
         self._tasks: dict[ReplicaId | None, asyncio.Task[None]] = {}
         self._waiters: set[asyncio.Future[None]] = set()
-        self._stall_timer: asyncio.TimerHandle | None = None
-        self._stall_due_s = 0.0
+        self._stall_timer = ProgressTimer(self._check_stall, options.stall_timeout_s / 4)
         self._last_commit_s = 0.0
         self._dismissed: set[asyncio.Task[None]] = set()
         self._confirmed_s = 0.0
@@ -217,9 +217,7 @@ class StoreSession:
             return
         self.ended = error
         self.ring = None
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
+        self._stall_timer.stop()
         self._notify()
         if tell:
             logger.warning("partition %d: session %d ends: %s", self.partition_id, self.session_id, error)
@@ -248,8 +246,8 @@ class StoreSession:
         ring.add(payload, appends, self._timings.clock())
         for replica in self._members:
             replica.pump()
-        if self._stall_timer is None and self.ended is None:
-            self._watch_for_stall()
+        if not self._stall_timer.running and self.ended is None:
+            self._stall_timer.start(self.options.stall_timeout_s / 4)
 
     def acknowledged(self) -> None:
         """See whether more is committed now."""
@@ -289,28 +287,21 @@ class StoreSession:
         if not can_reach(ring.decision_wanted, positions, live, self._quorum):
             self.end(SessionEndedError(f"{sum(live)} of {len(live)} replicas are left, {self._quorum} are needed"))
 
-    def _watch_for_stall(self) -> None:
-        self._stall_due_s = self._loop.time() + self.options.stall_timeout_s / 4
-        self._stall_timer = self._loop.call_at(self._stall_due_s, self._check_stall)
-
-    def _check_stall(self) -> None:
+    def _check_stall(self, stood_still_s: float) -> None:
         """Give up replicas that owe acknowledgements: soon if commitment stands still, later if it goes on without."""
-        self._stall_timer = None
         now_s = self._loop.time()
         options = self.options
-        late_s = now_s - self._stall_due_s
-        if late_s > options.stall_timeout_s / 4:
-            # This process itself stood still; what the storages answered meanwhile has not been read yet.
-            self._last_commit_s += late_s
+        if stood_still_s:
+            self._last_commit_s += stood_still_s
             for replica in self._members:
-                replica.forgive(late_s)
+                replica.forgive(stood_still_s)
         stalled = bool(self.undecided_batches) and now_s - self._last_commit_s > options.stall_timeout_s
         limit_s = options.stall_timeout_s if stalled else options.replica_timeout_s
         for replica in self._members:
             replica.check_progress(now_s, limit_s, needed=stalled)
         owing = self.undecided_batches or any(replica.owes for replica in self._members)
         if owing and self.ended is None:
-            self._watch_for_stall()
+            self._stall_timer.start(options.stall_timeout_s / 4)
 
     # Reading
 
