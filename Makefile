@@ -18,7 +18,7 @@ CURVES := log-length idle-partitions idle-clients readers
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install demo test test-deep test-all test-budget unit coverage lint format types \
-	bench bench-full bench-curves bench-page bench-storage bench-client bench-table bench-spark bench-availability bench-peers simulate simulate-mutants smoke docs package wheel fuzz lock clean
+	bench bench-full bench-curves bench-page bench-storage bench-client bench-table bench-spark bench-availability bench-peers simulate simulate-mutants smoke docs twins package wheel fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -128,6 +128,9 @@ smoke: $(STAMP) ## nodes killed, paused and cut off at random under load, then e
 
 docs: $(STAMP) ## the documentation and the API reference as a site, into build/site; every link is checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+twins: $(STAMP) ## the modules for threads that are made of asynchronous ones
+	@$(BIN)/python -m tests.twins
 
 package: $(STAMP) ## wheel, source distribution and image's steps, installed where nothing else is, and used there
 	$(NEEDS_JAVA)

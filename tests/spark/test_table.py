@@ -16,11 +16,11 @@ from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming.query import StreamingQuery
 
 import waltz
+from waltz.common.keys import place_of
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT
 from waltz.table import KeyRange, PartitionedTable, Row, TableRow
 from waltz.table.face.locks import row_lock
-from waltz.table.face.several import place_of
 
 DOCS, DOCS_TOO, HISTORY, AGES, STREAMED, LEFT, RIGHT, WRITTEN, KILLED, RAW = range(10)
 """Partitions, one or two for each kind of test."""

@@ -23,7 +23,6 @@ from waltz.common.serializers import Serializer
 if TYPE_CHECKING:
     from waltz.table.face.blocking import BlockingCursor, BlockingTable
     from waltz.table.face.blocking_several import BlockingPartitionedTable
-    from waltz.table.face.table import Table
     from waltz.table.properties import PartitionProperties
 
 C = TypeVar("C", bound=Connection)
@@ -122,10 +121,8 @@ class Client(PlainClient):
         """The table in a partition, to be opened with ``with`` while the client is open."""
         from waltz.table.face.blocking import BlockingTable  # for those only who use tables
 
-        async def made() -> "Table":
-            return self._client.table(partition_id, store=store, directory=directory, properties=properties)
-
-        return BlockingTable(self.run(made()), self.run)
+        path = None if directory is None else Path(directory)
+        return BlockingTable(self, partition_id, properties, store=store, directory=path)
 
     def partitioned_table(
         self,
@@ -137,13 +134,9 @@ class Client(PlainClient):
     ) -> "BlockingPartitionedTable":
         """One table in several partitions, as :class:`waltz.table.PartitionedTable`, to be opened with ``with``."""
         from waltz.table.face.blocking_several import BlockingPartitionedTable
-        from waltz.table.face.several import PartitionedTable
 
-        async def made() -> PartitionedTable:
-            path = None if directory is None else Path(directory)
-            return PartitionedTable(self._client, partition_ids, properties, store=store, directory=path)
-
-        return BlockingPartitionedTable(self.run(made()), self.run)
+        path = None if directory is None else Path(directory)
+        return BlockingPartitionedTable(self, partition_ids, properties, store=store, directory=path)
 
     def configure_table(self, partition_id: int, changes: Mapping[str, object]) -> "PartitionProperties":
         """Change properties of a partition, as :func:`waltz.table.configure` does."""

@@ -67,6 +67,11 @@ class PlainClient(Calls):
         return self._client
 
     @property
+    def asynchronous(self) -> plain.Client:
+        """The client whose calls this one runs, for the library itself: it is used on its own loop only."""
+        return self._client
+
+    @property
     def client_id(self) -> int:
         """Id of this client in the cluster."""
         return self._opened.client_id

@@ -1,4 +1,7 @@
-"""The plain face for threads and for values that a serializer turns into bytes."""
+"""The plain face for threads and for values that a serializer turns into bytes.
+
+Made of ``waltz/client/plain/values.py`` by ``make twins``: change that module, not this one.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
@@ -26,6 +29,8 @@ class ValueClient(Generic[T]):
             print(orders.value(transaction))
         ```
     """
+
+    __slots__ = ("_client", "_serializer")
 
     def __init__(self, client: PlainClient, serializer: Serializer[T]) -> None:
         self._client = client

@@ -53,6 +53,14 @@ def partition_for(key: object, partition_count: int) -> int:
     return crc32(text.encode()) % partition_count
 
 
+def place_of(key: bytes, count: int) -> int:
+    """Which of ``count`` partitions holds a key: its CRC-32 (that of zlib) modulo their number.
+
+    The Spark sink places the payloads of transactions alike.
+    """
+    return crc32(key) % count
+
+
 def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items() if item is not None}

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     )
     from waltz.table.face.configured import configure, properties_of
     from waltz.table.face.cursors import NamedCursor
-    from waltz.table.face.several import PartitionedTable, PrefixedTable
+    from waltz.table.face.parts import PrefixedTable, TypedTable
+    from waltz.table.face.several import PartitionedTable
     from waltz.table.face.sweeping import SweepCheck
     from waltz.table.face.table import Table
     from waltz.table.face.transaction import TableTransaction
-    from waltz.table.face.values import TypedTable
     from waltz.table.properties import PartitionProperties
     from waltz.table.rows import TableRow, Version
     from waltz.table.taking import Taken
@@ -98,11 +98,11 @@ _HOMES = {
     ),
     "waltz.table.face.configured": ("configure", "properties_of"),
     "waltz.table.face.cursors": ("NamedCursor",),
-    "waltz.table.face.several": ("PartitionedTable", "PrefixedTable"),
+    "waltz.table.face.parts": ("PrefixedTable", "TypedTable"),
+    "waltz.table.face.several": ("PartitionedTable",),
     "waltz.table.face.sweeping": ("SweepCheck",),
     "waltz.table.face.table": ("Table",),
     "waltz.table.face.transaction": ("TableTransaction",),
-    "waltz.table.face.values": ("TypedTable",),
     "waltz.table.properties": ("PartitionProperties",),
     "waltz.table.rows": ("TableRow", "Version"),
     "waltz.table.taking": ("Taken",),

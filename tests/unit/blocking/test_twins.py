@@ -1,11 +1,17 @@
-"""Each blocking class has the methods of its asynchronous twin, with the same parameters and defaults."""
+"""Each blocking class has the methods of its asynchronous twin, with the same parameters and defaults.
+
+Some modules for threads are made of asynchronous ones.
+"""
 
 import inspect
+import re
 
 import pytest
 
 import waltz
 import waltz.table
+from tests.twins import TWINS as MADE
+from tests.twins import Twin
 from waltz import blocking
 from waltz.client.plain import feed
 from waltz.table.face import blocking as table_blocking
@@ -57,3 +63,10 @@ def test_the_same_methods_with_the_same_parameters(asynchronous: type, blocked: 
     wanted = ours.keys() - OF_THE_LIBRARY.get(asynchronous.__name__, set())
     assert wanted - twins.keys() == set()
     assert {name: shape(twins[name]) for name in wanted} == {name: shape(ours[name]) for name in wanted}
+
+
+@pytest.mark.parametrize("twin", MADE, ids=[twin.made for twin in MADE])
+def test_what_is_made_is_that_of_its_source(twin: Twin) -> None:
+    """Renewed by ``make twins``."""
+    assert twin.path.read_text() == twin.written()
+    assert not re.search(r"\b(async|await|a(iter|next|closing|enter|exit))\b", twin.path.read_text())

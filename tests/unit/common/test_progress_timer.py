@@ -15,9 +15,10 @@ async def test_a_punctual_timer_looks_once_and_blames_nobody() -> None:
     told: list[float] = []
     timer = ProgressTimer(told.append, tolerance_s=20.0)
     timer.start(0.01)
-    assert timer.running
+    states = [timer.running]
     assert await looks(told, 1) == [0.0]
-    assert not timer.running
+    states.append(timer.running)
+    assert states == [True, False]
     await asyncio.sleep(0.05)
     assert told == [0.0]
 

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 
 from waltz.client.locks import PartitionLocalLock
 from waltz.common.errors import ConfigError
+from waltz.common.keys import place_of
 from waltz.spark.errors import SinkError
 from waltz.spark.options import PARTITIONS
 from waltz.spark.rows import Row as Transaction
@@ -26,7 +27,6 @@ from waltz.table.envelope import Batch, Row, decode, encode
 from waltz.table.errors import EnvelopeError, KeyTooLongError
 from waltz.table.face.configured import check_enabled
 from waltz.table.face.locks import locks_of_batch
-from waltz.table.face.several import place_of
 from waltz.table.limits import check_rows
 from waltz.table.properties import PartitionProperties
 

@@ -3,9 +3,9 @@
 1. ``table``: writes through the log, reads from the view; ``partition``: one partition that is a table; ``follower``
    keeps the view up with the log; ``decoding``: large envelopes in threads; ``clock``: whether the clock of the process
    can be believed; ``configured``: properties of the partition; ``ranges`` (pure): what a scan reads.
-2. ``several``: several tables in a partition, and one table in several partitions; ``values``: values that are not
-   bytes.
+2. ``parts``: the rows of one prefix, also with values that are not bytes; ``several``: one table in several partitions.
 3. ``transaction`` (pure) with ``transacting``; ``locks`` (pure): the locks of rows.
 4. ``sweeping``: removal of old rows. ``cursors`` and ``positions``: stored progress of readers.
-5. For threads: ``threads``, ``blocking``, ``blocking_parts``, ``blocking_several``.
+5. For threads: ``threads``; ``blocking_table``, the calls of a table; ``blocking_parts`` and ``blocking_several``, made
+   of their asynchronous twins; ``blocking``.
 """

@@ -1,14 +1,17 @@
-"""The rows of one prefix of a table, for threads: as a table of their own, and with values that are not bytes."""
+"""The rows of one prefix of a table, for threads.
 
-from collections.abc import Callable, Iterator, Sequence
+Made of ``waltz/table/face/parts.py`` by ``make twins``: change that module, not this one.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from typing import Generic, TypeVar
 
 from waltz.common.serializers import Serializer
+from waltz.table.face.blocking_table import TableCalls
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges
-from waltz.table.face.several import PrefixedTable
-from waltz.table.face.table import Table
-from waltz.table.face.threads import BlockingTransaction, Run, iterated, transact
+from waltz.table.face.threads import BlockingTransaction
 from waltz.table.rows import TableRow, Version
 from waltz.table.taking import Taken
 
@@ -16,28 +19,28 @@ T = TypeVar("T")
 
 
 class BlockingPrefixedTable:
-    """The calls of :class:`~waltz.table.face.several.PrefixedTable`, each blocking until it is done."""
+    """The rows of one prefix of a table, as a table of its own."""
 
-    def __init__(self, table: PrefixedTable, run: Run) -> None:
-        """Made by ``BlockingTable.prefixed``."""
+    def __init__(self, table: TableCalls, prefix: bytes) -> None:
+        """The table is opened and closed by others."""
         self._table = table
-        self._run = run
+        self._prefix = prefix
 
     def put(self, key: bytes, value: bytes | None, *, timestamp_ms: int | None = None) -> int:
-        """Write one row."""
-        return self._run(self._table.put(key, value, timestamp_ms=timestamp_ms))
+        """As :meth:`TableCalls.put`."""
+        return self._table.put(key, value, prefix=self._prefix, timestamp_ms=timestamp_ms)
 
     def delete(self, key: bytes, *, timestamp_ms: int | None = None) -> int:
-        """Delete one row, whether there is one or not."""
-        return self._run(self._table.delete(key, timestamp_ms=timestamp_ms))
+        """As :meth:`TableCalls.delete`."""
+        return self._table.delete(key, prefix=self._prefix, timestamp_ms=timestamp_ms)
 
     def put_if(self, key: bytes, value: bytes | None, version: Version | None) -> int:
-        """Write a row if the present one has that version; ``None``: if readers see none."""
-        return self._run(self._table.put_if(key, value, version))
+        """As :meth:`TableCalls.put_if`."""
+        return self._table.put_if(key, value, version, prefix=self._prefix)
 
     def get(self, keys: Sequence[bytes], *, raw: bool = False, fresh: bool = False) -> list[TableRow | None]:
-        """The rows of keys, in their order."""
-        return self._run(self._table.get(keys, raw=raw, fresh=fresh))
+        """As :meth:`TableCalls.get`."""
+        return self._table.get(keys, prefix=self._prefix, raw=raw, fresh=fresh)
 
     def scan(
         self,
@@ -47,51 +50,48 @@ class BlockingPrefixedTable:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
-    ) -> Iterator[TableRow]:
-        """The rows of ranges of keys, or all of the prefix, in order; all of one state of the table."""
-        rows = self._table.scan(ranges, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
-        return iterated(self._run, rows)
+    ) -> Generator[TableRow, None, None]:
+        """As :meth:`TableCalls.scan`, of ranges of keys of this prefix."""
+        return self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
 
     def take(self, after: int, limit: int = 1000) -> Taken:
-        """Rows in the order of the log, overwritten ones included, of whole transactions behind ``after``."""
-        return self._run(self._table.take(after, limit))
+        """As :meth:`TableCalls.take`."""
+        return self._table.take(after, limit, prefix=self._prefix)
 
-    def follow(self, after: int) -> Iterator[Taken]:
-        """What :meth:`take` gives, as it comes, without an end."""
-        return iterated(self._run, self._table.follow(after), 1)
+    def follow(self, after: int) -> Generator[Taken, None, None]:
+        """As :meth:`TableCalls.follow`."""
+        return self._table.follow(after, prefix=self._prefix)
 
 
 class BlockingTypedTable(Generic[T]):
-    """The calls of :class:`~waltz.table.face.values.TypedTable`, each blocking until it is done.
+    """The rows of one prefix of a table, with values that a serializer turns into bytes and back.
 
-    The serializer is used, and changes are made, on the thread of the caller.
+    A row whose value is null is like none. What the serializer raises comes out of the call that needed it.
     """
 
-    def __init__(self, table: Table, serializer: Serializer[T], prefix: bytes, run: Run) -> None:
-        """Made by ``BlockingTable.typed``."""
+    def __init__(self, table: TableCalls, serializer: Serializer[T], prefix: bytes = b"") -> None:
+        """The table is opened and closed by others."""
         self._table = table
         self._serializer = serializer
         self._prefix = prefix
-        self._run = run
 
     def put(self, key: bytes, value: T) -> int:
-        """Write one row."""
-        return self._run(self._table.put(key, self._serializer.serialize(value), prefix=self._prefix))
+        """As :meth:`TableCalls.put`."""
+        return self._table.put(key, self._serializer.serialize(value), prefix=self._prefix)
 
     def put_if(self, key: bytes, value: T, version: Version | None) -> int:
-        """Write a row if the present one has that version; ``None``: if readers see none."""
-        data = self._serializer.serialize(value)
-        return self._run(self._table.put_if(key, data, version, prefix=self._prefix))
+        """As :meth:`TableCalls.put_if`."""
+        return self._table.put_if(key, self._serializer.serialize(value), version, prefix=self._prefix)
 
     def delete(self, key: bytes) -> int:
-        """Delete one row, whether there is one or not."""
-        return self._run(self._table.delete(key, prefix=self._prefix))
+        """As :meth:`TableCalls.delete`."""
+        return self._table.delete(key, prefix=self._prefix)
 
     def update(self, key: bytes, change: Callable[[T | None], T | None], *, timeout_s: float = TIMEOUT_S) -> int | None:
         """Replace a value by what ``change`` makes of it; ``None`` stands for no row, before and after.
 
         ``change`` is called again when it was overtaken, and must have no other effects. Returns the transaction's id,
-        ``None`` if there was no row and is to be none.
+        ``None`` if there was no row and is to be none; raises as :meth:`TableCalls.transaction`.
         """
         prefix = self._prefix
 
@@ -103,11 +103,11 @@ class BlockingTypedTable(Generic[T]):
             elif row is not None:
                 transaction.delete(key, prefix=prefix)
 
-        return transact(self._table, self._run, work, timeout_s=timeout_s)
+        return self._table.transaction(work, timeout_s=timeout_s)
 
     def get(self, keys: Sequence[bytes], *, fresh: bool = False) -> list[T | None]:
         """The values of keys, in their order; ``None`` where there is no row."""
-        rows = self._run(self._table.get(keys, prefix=self._prefix, fresh=fresh))
+        rows = self._table.get(keys, prefix=self._prefix, fresh=fresh)
         return [None if row is None else self._value(row.value) for row in rows]
 
     def scan(
@@ -117,11 +117,12 @@ class BlockingTypedTable(Generic[T]):
         reverse: bool = False,
         limit: int | None = None,
         fresh: bool = False,
-    ) -> Iterator[tuple[bytes, T | None]]:
-        """Keys and values of ranges of keys, or all of the prefix, in order; all of one state of the table."""
-        rows = self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, fresh=fresh)
-        for row in iterated(self._run, rows):
-            yield row.key, self._value(row.value)
+    ) -> Generator[tuple[bytes, T | None], None, None]:
+        """Keys and values, as :meth:`TableCalls.scan`, of ranges of keys of this prefix."""
+        scan = self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, fresh=fresh)
+        with closing(scan) as rows:
+            for row in rows:
+                yield row.key, self._value(row.value)
 
     def _value(self, data: bytes | None) -> T | None:
         return None if data is None else self._serializer.deserialize(data)

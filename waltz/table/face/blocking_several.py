@@ -1,80 +1,138 @@
-"""One table in several partitions, for threads."""
+"""One table in several partitions, for threads.
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+Made of ``waltz/table/face/several.py`` by ``make twins``: change that module, not this one.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from waltz.common.keys import place_of
 from waltz.table.envelope import Row
 from waltz.table.face.blocking import BlockingTable
 from waltz.table.face.partition import TIMEOUT_S
-from waltz.table.face.ranges import Ranges
-from waltz.table.face.several import PartitionedTable
-from waltz.table.face.threads import BlockingTransaction, Run, iterated, transact
+from waltz.table.face.ranges import Ranges, ranges_of
+from waltz.table.face.threads import BlockingTransaction, BlockingWork, ThreadsClient, done
+from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version
 
 
 class BlockingPartitionedTable:
-    """The calls of :class:`~waltz.table.face.several.PartitionedTable`, each blocking until it is done.
+    """One table in several partitions: ``with BlockingPartitionedTable(client, [0, 1, 2]) as table: ...``.
 
-    Made by ``waltz.blocking.Client.partitioned_table``, opened by ``with``; any number of threads may use it.
+    Which partitions these are, and in which order, decides where a key is: every program has to give the same ones, for
+    as long as the table is used. All rows of a key are in one partition, whatever their prefix.
     """
 
-    def __init__(self, table: PartitionedTable, run: Run) -> None:
-        self._table = table
-        self._run = run
-        self.tables = tuple(BlockingTable(each, run) for each in table.tables)
-        """Those of the partitions, in the order given; they are opened and closed with this one."""
+    def __init__(
+        self,
+        client: ThreadsClient,
+        partition_ids: Sequence[int],
+        properties: PartitionProperties | None = None,
+        *,
+        store: str | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        """Each partition has a folder of its own in the ``directory``; the rest is as for :class:`BlockingTable`."""
+        if not partition_ids or len(set(partition_ids)) < len(partition_ids):
+            raise ValueError(f"a table is in one partition or in several different ones, not in {list(partition_ids)}")
+        self.tables = tuple(
+            BlockingTable(
+                client,
+                partition_id,
+                properties,
+                store=store,
+                directory=None if directory is None else directory / str(partition_id),
+            )
+            for partition_id in partition_ids
+        )
+        """Those of the partitions, in the order given."""
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self._run(self._table.__aenter__())
+        with ExitStack() as opened:
+            for table in self.tables:
+                opened.enter_context(table)
+            self._stack = opened.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._run(self._table.__aexit__(kind, error, traceback))
+        self._stack.__exit__(kind, error, traceback)
 
     def table_of(self, key: bytes) -> BlockingTable:
         """The table that holds a key."""
-        return self.tables[self._table.place_of(key)]
+        return self.tables[self.place_of(key)]
+
+    def place_of(self, key: bytes) -> int:
+        """Which of :attr:`tables` holds a key."""
+        return place_of(key, len(self.tables))
+
+    def table_of_all(self, keys: Sequence[bytes]) -> BlockingTable:
+        """The table that holds all of these keys.
+
+        Raises:
+            ValueError: They are of several partitions.
+        """
+        places = {self.place_of(key) for key in keys}
+        if len(places) != 1:
+            raise ValueError(f"keys of {len(places)} partitions; a transaction is in one")
+        return self.tables[places.pop()]
 
     def put(self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
-        """Write one row; the id is one of the key's partition."""
-        return self._run(self._table.put(key, value, prefix=prefix, timestamp_ms=timestamp_ms))
+        """As :meth:`BlockingTable.put`; the id is one of the key's partition."""
+        return self.table_of(key).put(key, value, prefix=prefix, timestamp_ms=timestamp_ms)
 
     def delete(self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
-        """Delete one row, whether there is one or not; the id is one of the key's partition."""
-        return self._run(self._table.delete(key, prefix=prefix, timestamp_ms=timestamp_ms))
+        """As :meth:`BlockingTable.delete`; the id is one of the key's partition."""
+        return self.table_of(key).delete(key, prefix=prefix, timestamp_ms=timestamp_ms)
 
     def put_if(self, key: bytes, value: bytes | None, version: Version | None, *, prefix: bytes = b"") -> int:
-        """Write a row if the present one has that version; the version is one of the key's partition."""
-        return self._run(self._table.put_if(key, value, version, prefix=prefix))
+        """As :meth:`BlockingTable.put_if`; the version is one of the key's partition."""
+        return self.table_of(key).put_if(key, value, version, prefix=prefix)
 
     def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
-        """Write rows in one transaction. Raises ``ValueError`` for keys of several partitions."""
-        return self._run(self._table.batch(rows, any_timestamp=any_timestamp))
+        """As :meth:`BlockingTable.batch`, in one partition.
+
+        Raises:
+            ValueError: Keys are of several partitions: that would not be atomic.
+        """
+        return self.table_of_all([row.key for row in rows]).batch(rows, any_timestamp=any_timestamp)
 
     def transaction(
-        self, keys: Iterable[bytes], work: Callable[[BlockingTransaction], None], *, timeout_s: float = TIMEOUT_S
+        self,
+        keys: Iterable[bytes],
+        work: BlockingWork,
+        *,
+        timeout_s: float = TIMEOUT_S,
     ) -> int | None:
-        """Read and write rows in the partition of these keys; ``work`` is called on the thread of the caller.
+        """As :meth:`BlockingTable.transaction`, in the partition of these keys.
 
-        Raises ``ValueError``, and writes nothing, when they or the keys that ``work`` has used are of several.
+        Raises:
+            ValueError: They, or the keys that ``work`` has used, are of several partitions; nothing is written.
         """
         keys = list(keys)
-        table = self._table
 
         def checked(transaction: BlockingTransaction) -> None:
-            work(transaction)
-            table.table_of_all([*keys, *transaction.keys])
+            done(work, transaction)
+            self.table_of_all([*keys, *transaction.keys])
 
-        return transact(table.table_of_all(keys), self._run, checked, timeout_s=timeout_s)
+        return self.table_of_all(keys).transaction(checked, timeout_s=timeout_s)
 
     def get(
         self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
     ) -> list[TableRow | None]:
-        """The rows of keys, in their order; each partition by itself."""
-        return self._run(self._table.get(keys, prefix=prefix, raw=raw, fresh=fresh))
+        """As :meth:`BlockingTable.get`; each partition by itself."""
+        places = [self.place_of(key) for key in keys]
+        found: dict[bytes, TableRow | None] = {}
+        for place in sorted(set(places)):
+            wanted = [key for key, at in zip(keys, places, strict=True) if at == place]
+            rows = self.tables[place].get(wanted, prefix=prefix, raw=raw, fresh=fresh)
+            found.update(zip(wanted, rows, strict=True))
+        return [found[key] for key in keys]
 
     def scan(
         self,
@@ -85,11 +143,45 @@ class BlockingPartitionedTable:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
-    ) -> Iterator[TableRow]:
-        """The rows of ranges, of a prefix, or all; in order over all partitions, each range of one state of each."""
-        rows = self._table.scan(ranges, prefix=prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
-        return iterated(self._run, rows)
+    ) -> Generator[TableRow, None, None]:
+        """As :meth:`BlockingTable.scan`, in order over all partitions.
+
+        The rows of one range of one partition are of one state of it.
+        """
+        wanted = ranges_of(ranges, prefix)
+        number = 0
+        for each in [None] if wanted is None else wanted:
+            scans = [table.scan(each, reverse=reverse, limit=limit, raw=raw, fresh=fresh) for table in self.tables]
+            with closing(_merged(scans, reverse=reverse)) as rows:
+                while limit is None or number < limit:
+                    try:
+                        row = next(rows)
+                    except StopIteration:
+                        break
+                    yield row
+                    number += 1
 
     def approximate_count(self, *, raw: bool = False) -> int:
-        """How many rows there are in all partitions: expired ones are counted, tombstones only with ``raw``."""
-        return self._run(self._table.approximate_count(raw=raw))
+        """As :meth:`BlockingTable.approximate_count`, of all partitions."""
+        return sum([table.approximate_count(raw=raw) for table in self.tables])
+
+
+def _merged(scans: Sequence[Generator[TableRow, None, None]], *, reverse: bool) -> Generator[TableRow, None, None]:
+    """The rows of scans, each of which is in order."""
+    choose = max if reverse else min
+    with ExitStack() as stack:
+        for scan in scans:
+            stack.enter_context(closing(scan))
+        heads = {place: row for place, scan in enumerate(scans) if (row := next(scan, None)) is not None}
+        while heads:
+            place, row = choose(heads.items(), key=_by_key)
+            yield row
+            following = next(scans[place], None)
+            if following is None:
+                del heads[place]
+            else:
+                heads[place] = following
+
+
+def _by_key(head: tuple[int, TableRow]) -> tuple[bytes, bytes]:
+    return head[1].prefix, head[1].key

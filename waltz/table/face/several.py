@@ -1,83 +1,21 @@
-"""Several tables in one partition, by prefix, and one table in several partitions, by a hash of the key."""
+"""One table in several partitions, by a hash of the key."""
 
-import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from zlib import crc32
 
 from waltz.client.plain.client import Client
+from waltz.common.keys import place_of
 from waltz.table.envelope import Row
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges, ranges_of
 from waltz.table.face.table import Table
+from waltz.table.face.transacting import Work, done
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version
-from waltz.table.taking import Taken
-
-
-def place_of(key: bytes, count: int) -> int:
-    """Which of ``count`` partitions holds a key: its CRC-32 (that of zlib) modulo their number.
-
-    The Spark sink places the payloads of transactions alike.
-    """
-    return crc32(key) % count
-
-
-class PrefixedTable:
-    """The rows of one prefix of a table, as a table of its own.
-
-    Examples:
-        ```python
-        accounts = waltz.table.PrefixedTable(table, b"accounts")
-        await accounts.put(b"alice", b"100")
-        print([row.key async for row in accounts.scan()])
-        ```
-    """
-
-    def __init__(self, table: Table, prefix: bytes) -> None:
-        """The table is opened and closed by others."""
-        self._table = table
-        self._prefix = prefix
-
-    async def put(self, key: bytes, value: bytes | None, *, timestamp_ms: int | None = None) -> int:
-        """As :meth:`Table.put`."""
-        return await self._table.put(key, value, prefix=self._prefix, timestamp_ms=timestamp_ms)
-
-    async def delete(self, key: bytes, *, timestamp_ms: int | None = None) -> int:
-        """As :meth:`Table.delete`."""
-        return await self._table.delete(key, prefix=self._prefix, timestamp_ms=timestamp_ms)
-
-    async def put_if(self, key: bytes, value: bytes | None, version: Version | None) -> int:
-        """As :meth:`Table.put_if`."""
-        return await self._table.put_if(key, value, version, prefix=self._prefix)
-
-    async def get(self, keys: Sequence[bytes], *, raw: bool = False, fresh: bool = False) -> list[TableRow | None]:
-        """As :meth:`Table.get`."""
-        return await self._table.get(keys, prefix=self._prefix, raw=raw, fresh=fresh)
-
-    def scan(
-        self,
-        ranges: Ranges | None = None,
-        *,
-        reverse: bool = False,
-        limit: int | None = None,
-        raw: bool = False,
-        fresh: bool = False,
-    ) -> AsyncGenerator[TableRow, None]:
-        """As :meth:`Table.scan`, of ranges of keys of this prefix."""
-        return self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
-
-    async def take(self, after: int, limit: int = 1000) -> Taken:
-        """As :meth:`Table.take`."""
-        return await self._table.take(after, limit, prefix=self._prefix)
-
-    def follow(self, after: int) -> AsyncGenerator[Taken, None]:
-        """As :meth:`Table.follow`."""
-        return self._table.follow(after, prefix=self._prefix)
 
 
 class PartitionedTable:
@@ -177,7 +115,7 @@ class PartitionedTable:
     async def transaction(
         self,
         keys: Iterable[bytes],
-        work: Callable[[TableTransaction], Awaitable[None] | None],
+        work: Work,
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> int | None:
@@ -189,9 +127,7 @@ class PartitionedTable:
         keys = list(keys)
 
         async def checked(transaction: TableTransaction) -> None:
-            working = work(transaction)
-            if inspect.isawaitable(working):
-                await working
+            await done(work, transaction)
             self.table_of_all([*keys, *transaction.keys])
 
         return await self.table_of_all(keys).transaction(checked, timeout_s=timeout_s)

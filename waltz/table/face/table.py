@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import random
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,7 @@ from waltz.table.face.locks import TABLE_LOCK, locks_of_batch
 from waltz.table.face.partition import TIMEOUT_S, TablePartition, in_time, system_clock
 from waltz.table.face.ranges import Ranges, ranges_of
 from waltz.table.face.sweeping import SweepCheck, check_sweep, present_mark
-from waltz.table.face.transacting import PACE, Transacting
+from waltz.table.face.transacting import PACE, Transacting, Work
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.limits import check_rows
 from waltz.table.properties import PartitionProperties
@@ -251,7 +251,7 @@ class Table:
 
     async def transaction(
         self,
-        work: Callable[[TableTransaction], Awaitable[None] | None],
+        work: Work,
         *,
         timeout_s: float = TIMEOUT_S,
         max_attempts: int | None = None,

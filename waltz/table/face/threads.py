@@ -1,10 +1,11 @@
 """What the blocking faces of tables are made of: calls, iterations and transactions from threads beside the loop."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from waltz.client.errors import ClientClosedError
+from waltz.client.plain.client import Client
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.table import Table
 from waltz.table.face.transacting import Transacting
@@ -20,6 +21,20 @@ class Run(Protocol):
     """Runs a coroutine on the loop of a client while the caller waits."""
 
     def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
+
+
+class ThreadsClient(Protocol):
+    """What tables need of a client of threads."""
+
+    @property
+    def asynchronous(self) -> Client:
+        """The client whose calls it runs."""
+        ...
+
+    @property
+    def run(self) -> Run:
+        """Runs them."""
+        ...
 
 
 class BlockingTransaction:
@@ -55,10 +70,19 @@ class BlockingTransaction:
         return self._run(called())
 
 
+BlockingWork = Callable[[BlockingTransaction], None]
+"""Reads and writes rows, on the thread of the caller."""
+
+
+def done(work: BlockingWork, transaction: BlockingTransaction) -> None:
+    """Do the work of a transaction."""
+    work(transaction)
+
+
 def transact(
     table: Table,
     run: Run,
-    work: Callable[[BlockingTransaction], None],
+    work: BlockingWork,
     *,
     timeout_s: float = TIMEOUT_S,
     max_attempts: int | None = None,
@@ -82,7 +106,7 @@ def transact(
             return steps.transaction_id
 
 
-def iterated(run: Run, source: AsyncGenerator[T, None], page_size: int = _PAGE_SIZE) -> Iterator[T]:
+def iterated(run: Run, source: AsyncGenerator[T, None], page_size: int = _PAGE_SIZE) -> Generator[T, None, None]:
     """What a generator of the loop gives, read so many items at a time, and closed with the iteration."""
 
     async def page() -> list[T]:

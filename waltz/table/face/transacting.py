@@ -1,7 +1,9 @@
 """Transactions of tables: read, write, and again on a newer state when that was overtaken."""
 
 import asyncio
+import inspect
 import random
+from collections.abc import Awaitable, Callable
 
 from waltz.client.errors import LockConflict
 from waltz.client.retry_policy import RetryPolicy
@@ -14,6 +16,16 @@ from waltz.table.view import Reading
 
 PACE = RetryPolicy()
 """How long those wait who were overtaken."""
+
+Work = Callable[[TableTransaction], Awaitable[None] | None]
+"""Reads and writes rows; may be asynchronous."""
+
+
+async def done(work: Work, transaction: TableTransaction) -> None:
+    """Do the work of a transaction."""
+    working = work(transaction)
+    if inspect.isawaitable(working):
+        await working
 
 
 class Transacting:

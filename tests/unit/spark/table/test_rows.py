@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from tests.unit.table.strategies import tricky_bytes
 from waltz.common.errors import ConfigError
+from waltz.common.keys import place_of
 from waltz.spark.errors import SinkError
 from waltz.spark.table import rows as rows_module
 from waltz.spark.table.rows import EnvelopeMaker, contents_of, locks_of
@@ -19,7 +20,6 @@ from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Row, decode
 from waltz.table.errors import PropertiesError
 from waltz.table.face.locks import row_lock
-from waltz.table.face.several import place_of
 from waltz.table.properties import PartitionProperties
 
 TABLE = PartitionProperties(format="table")

@@ -118,7 +118,7 @@ def test_a_scan_that_is_left_gives_up_its_snapshot(table: BlockingTable) -> None
     assert next(rows).key == b"0000"
     table.put(b"0001", b"later")
     assert next(rows).value == b"v"
-    rows.close()  # type: ignore[attr-defined]  # it is a generator
+    rows.close()
     assert not list(table._table._partition.store._snapshots)  # type: ignore[attr-defined]
 
 

@@ -8,9 +8,9 @@ import pytest
 
 import waltz
 from waltz.client.mock import MockDriver
+from waltz.common.keys import place_of
 from waltz.table.envelope import Row
 from waltz.table.face.blocking_several import BlockingPartitionedTable
-from waltz.table.face.several import place_of
 from waltz.table.face.threads import BlockingTransaction
 from waltz.table.properties import PartitionProperties
 from waltz.table.view import KeyRange

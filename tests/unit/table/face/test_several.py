@@ -9,8 +9,10 @@ import pytest
 
 import waltz
 from waltz.client.mock import MockDriver
+from waltz.common.keys import place_of
 from waltz.table.envelope import Row
-from waltz.table.face.several import PartitionedTable, PrefixedTable, place_of
+from waltz.table.face.parts import PrefixedTable
+from waltz.table.face.several import PartitionedTable
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import Version

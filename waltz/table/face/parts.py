@@ -1,4 +1,4 @@
-"""Rows whose values are not bytes: whatever a serializer makes bytes of."""
+"""The rows of one prefix of a table: as a table of their own, and with values that are not bytes."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -9,9 +9,63 @@ from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
-from waltz.table.rows import Version
+from waltz.table.rows import TableRow, Version
+from waltz.table.taking import Taken
 
 T = TypeVar("T")
+
+
+class PrefixedTable:
+    """The rows of one prefix of a table, as a table of its own.
+
+    Examples:
+        ```python
+        accounts = waltz.table.PrefixedTable(table, b"accounts")
+        await accounts.put(b"alice", b"100")
+        print([row.key async for row in accounts.scan()])
+        ```
+    """
+
+    def __init__(self, table: Table, prefix: bytes) -> None:
+        """The table is opened and closed by others."""
+        self._table = table
+        self._prefix = prefix
+
+    async def put(self, key: bytes, value: bytes | None, *, timestamp_ms: int | None = None) -> int:
+        """As :meth:`Table.put`."""
+        return await self._table.put(key, value, prefix=self._prefix, timestamp_ms=timestamp_ms)
+
+    async def delete(self, key: bytes, *, timestamp_ms: int | None = None) -> int:
+        """As :meth:`Table.delete`."""
+        return await self._table.delete(key, prefix=self._prefix, timestamp_ms=timestamp_ms)
+
+    async def put_if(self, key: bytes, value: bytes | None, version: Version | None) -> int:
+        """As :meth:`Table.put_if`."""
+        return await self._table.put_if(key, value, version, prefix=self._prefix)
+
+    async def get(self, keys: Sequence[bytes], *, raw: bool = False, fresh: bool = False) -> list[TableRow | None]:
+        """As :meth:`Table.get`."""
+        return await self._table.get(keys, prefix=self._prefix, raw=raw, fresh=fresh)
+
+    def scan(
+        self,
+        ranges: Ranges | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+        raw: bool = False,
+        fresh: bool = False,
+    ) -> AsyncGenerator[TableRow, None]:
+        """As :meth:`Table.scan`, of ranges of keys of this prefix."""
+        return self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+
+    async def take(self, after: int, limit: int = 1000) -> Taken:
+        """As :meth:`Table.take`."""
+        return await self._table.take(after, limit, prefix=self._prefix)
+
+    def follow(self, after: int) -> AsyncGenerator[Taken, None]:
+        """As :meth:`Table.follow`."""
+        return self._table.follow(after, prefix=self._prefix)
 
 
 class TypedTable(Generic[T]):

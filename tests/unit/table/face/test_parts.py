@@ -10,8 +10,8 @@ import waltz
 from waltz.client.mock import MockDriver
 from waltz.common.serializers import JsonSerializer, ModelSerializer, StringSerializer
 from waltz.table.errors import VersionConflict
+from waltz.table.face.parts import TypedTable
 from waltz.table.face.table import Table
-from waltz.table.face.values import TypedTable
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import Version
 from waltz.table.view import KeyRange

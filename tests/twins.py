@@ -1,0 +1,112 @@
+"""The modules for threads that are made of asynchronous ones: ``python -m tests.twins`` (``make twins``) renews them.
+
+What stands on calls that have twins is the same for threads but for ``async``, ``await`` and the names.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+
+_EVERYWHERE = [
+    (r"\basync (def|for|with)\b", r"\1"),
+    (r"\bawait ", ""),
+    (r"\bAsyncGenerator\[((?:[^][]|\[[^]]*\])+), None\]", r"Generator[\1, None, None]"),
+    (r"\bAsyncGenerator\b", "Generator"),
+    (r"\bStopAsyncIteration\b", "StopIteration"),
+    (r"\banext\b", "next"),
+    (r"\baclosing\b", "closing"),
+    (r"\bAsyncExitStack\b", "ExitStack"),
+    (r"\benter_async_context\b", "enter_context"),
+    (r"__a(enter|exit)__", r"__\1__"),
+]
+"""Patterns, and what is written instead."""
+
+_TABLES = [
+    (
+        r"\n\n    Examples:\n        ```python\n(?:.*\n)+?        ```",
+        "",
+    ),  # these classes are made by tables and clients
+    (r"^from \S+ import (?:Client|Work, done|TableTransaction)\n", ""),
+    (r"\bClient\b", "ThreadsClient"),
+    (r"\bTableTransaction\b", "BlockingTransaction"),
+    (r"\bWork\b", "BlockingWork"),
+    (r"\b(Prefixed|Typed|Partitioned)Table\b", r"Blocking\1Table"),
+]
+
+
+class Twin(NamedTuple):
+    """A module that is made of another one."""
+
+    source: str
+    made: str
+    docstring: str
+    imports: str
+    """Of the twin alone; what it does not use of all imports is left out."""
+    patterns: list[tuple[str, str]]
+    """Besides those that hold everywhere."""
+
+    @property
+    def path(self) -> Path:
+        return ROOT / self.made
+
+    def written(self) -> str:
+        """The text of the twin."""
+        text = (ROOT / self.source).read_text().partition('"""\n')[2]
+        for pattern, instead in [*_EVERYWHERE, *self.patterns]:
+            text = re.sub(pattern, instead, text, flags=re.MULTILINE)
+        note = f"Made of ``{self.source}`` by ``make twins``: change that module, not this one."
+        text = f'"""{self.docstring}\n\n{note}\n"""\n\n{self.imports}{text}'
+        return _ruff(_ruff(text, "check", "--fix", "--select=I,F401", "--quiet"), "format", "--quiet")
+
+
+def _ruff(text: str, *arguments: str) -> str:
+    command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename=waltz/twin.py", "-"]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+TWINS = [
+    Twin(
+        "waltz/table/face/parts.py",
+        "waltz/table/face/blocking_parts.py",
+        "The rows of one prefix of a table, for threads.",
+        "from waltz.table.face.blocking_table import TableCalls\n"
+        "from waltz.table.face.threads import BlockingTransaction\n",
+        [*_TABLES, (r"^from waltz.table.face.table import Table\n", ""), (r"\bTable\b", "TableCalls")],
+    ),
+    Twin(
+        "waltz/table/face/several.py",
+        "waltz/table/face/blocking_several.py",
+        "One table in several partitions, for threads.",
+        "from waltz.table.face.blocking import BlockingTable\n"
+        "from waltz.table.face.threads import BlockingTransaction, BlockingWork, ThreadsClient, done\n",
+        [*_TABLES, (r"^from waltz.table.face.table import Table\n", ""), (r"\bTable\b", "BlockingTable")],
+    ),
+    Twin(
+        "waltz/client/plain/values.py",
+        "waltz/blocking/values.py",
+        "The plain face for threads and for values that a serializer turns into bytes.",
+        "from waltz.blocking.feeds import BatchFeed, TransactionFeed\n"
+        "from waltz.blocking.plain import PlainClient\n"
+        "from waltz.client.plain.client import Locks\n"
+        "from waltz.client.decisions import serialized_choice\n",
+        [
+            (r"^from \S+ import (?:Client, Locks|Feed)\n", ""),
+            (r"\bClient\b", "PlainClient"),
+            (r"\bfeed: Feed\b", "feed: TransactionFeed | BatchFeed"),
+            (r" \| Awaitable\[T \| Append\[T\] \| None\]", ""),
+            (
+                r"serialized_decide\(decide, self\._serializer\)",
+                "lambda basis: serialized_choice(decide(basis), self._serializer)",
+            ),
+        ],
+    ),
+]
+
+
+if __name__ == "__main__":
+    for twin in TWINS:
+        twin.path.write_text(twin.written())
