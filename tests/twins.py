@@ -1,8 +1,10 @@
 """The modules for threads that are made of asynchronous ones: ``python -m tests.twins`` (``make twins``) renews them.
 
-What stands on calls that have twins is the same for threads but for ``async``, ``await`` and the names.
+What stands on calls that have twins is the same for threads but for ``async``, ``await`` and the names. Calls that do
+their work on the loop are passed on, with the docstrings of the asynchronous ones.
 """
 
+import ast
 import re
 import subprocess
 import sys
@@ -63,12 +65,77 @@ class Twin(NamedTuple):
         return _ruff(_ruff(text, "check", "--fix", "--select=I,F401", "--quiet"), "format", "--quiet")
 
 
+class Calls(NamedTuple):
+    """The end of a class whose methods pass each call on to the asynchronous one."""
+
+    source: str
+    class_name: str
+    made: str
+    target: str
+    """The object whose calls they are, in the methods."""
+    one_by_one: frozenset[str] = frozenset()
+    """Iterations whose items are handed out as soon as they come."""
+
+    @property
+    def path(self) -> Path:
+        return ROOT / self.made
+
+    def written(self) -> str:
+        """The text of the module: the methods that it has no others for are made anew."""
+        mark = f"    # Made of {self.source} by `make twins`.\n"
+        by_hand, found, _ = self.path.read_text().partition(mark)
+        assert found, f"{self.made} has no line that says where to write"
+        source = (ROOT / self.source).read_text()
+        (of,) = (
+            node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == self.class_name
+        )
+        written = set(re.findall(r"^    def (\w+)", by_hand, flags=re.MULTILINE))
+        methods = [
+            self._method(source, node)
+            for node in of.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _to_call(node) and node.name not in written
+        ]
+        return _ruff("\n".join([by_hand + mark, *methods]), "format", "--quiet")
+
+    def _method(self, source: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+        docstring = node.body[0]
+        lines = source.splitlines()
+        head = lines[node.lineno - len(node.decorator_list) - 1 : docstring.end_lineno]
+        text = "\n".join(head)
+        for pattern, instead in _EVERYWHERE:
+            text = re.sub(pattern, instead, text)
+        call = f"{self.target}.{node.name}"
+        assert node.returns is not None
+        if not node.decorator_list:
+            given = [each.arg for each in node.args.args[1:]] + [
+                f"{each.arg}={each.arg}" for each in node.args.kwonlyargs
+            ]
+            call = f"{call}({', '.join(given)})"
+            if "AsyncGenerator" in ast.unparse(node.returns):
+                call = f"iterated(self._run, {call}{', 1' if node.name in self.one_by_one else ''})"
+            else:
+                call = f"self._run({call})"
+        return f"{text}\n        {'' if ast.unparse(node.returns) == 'None' else 'return '}{call}\n"
+
+
+def _to_call(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it is for applications, and needs no thread but that of the loop."""
+    return not node.name.startswith("_") and (isinstance(node, ast.AsyncFunctionDef) or bool(node.decorator_list))
+
+
 def _ruff(text: str, *arguments: str) -> str:
     command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename=waltz/twin.py", "-"]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
-TWINS = [
+TWINS: list[Twin | Calls] = [
+    Calls(
+        "waltz/table/face/table.py",
+        "Table",
+        "waltz/table/face/blocking_table.py",
+        "self._table",
+        one_by_one=frozenset({"follow"}),
+    ),
     Twin(
         "waltz/table/face/parts.py",
         "waltz/table/face/blocking_parts.py",
