@@ -42,6 +42,7 @@ WITHOUT_OWN_TEST = {
     "client/mock/partition.py": "the mock as an application uses it in unit/client/test_mock.py",
     "client/mock/transport.py": "the mock as an application uses it in unit/client/test_mock.py",
     "client/options.py": DECLARATIONS,
+    "client/partition_calls.py": "by faces in unit/client/plain/test_client.py, unit/client/test_callbacks.py",
     "client/plain/append.py": "through the face in unit/client/plain/test_client.py",
     "client/plain/feed.py": "through the face in unit/client/plain/test_client.py",
     "client/positions/interface.py": DECLARATIONS,

@@ -9,6 +9,7 @@ One engine, and faces on top of it that know nothing of each other's ways; anoth
 3. ``plain``: the face without callbacks, which ``waltz.blocking`` offers to threads. ``positions`` and ``sharing``:
    stored progress of its consumers, and partitions shared by several of them.
 4. Common to faces: ``configuration`` and ``options``, ``locks``, ``events``, ``errors``, ``arguments`` (checks),
-   ``awaited`` (appends with a deadline), ``decisions`` (decisions that are made again), ``opening``.
+   ``awaited`` (appends with a deadline), ``decisions`` (decisions that are made again), ``opening``;
+   ``partition_calls``: the calls that are the same in each.
 5. ``mock``: stands in for a cluster, below the engine; ``pytest_plugin``: a fixture with it.
 """

@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -18,13 +17,13 @@ from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Config, Environment, ZooKeeperCluster, environment_of
 from waltz.client.engine.links.links import Connector
 from waltz.client.engine.partition.feed import Applier
-from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.engine.submission import AppendFields, Submission, tell_failure
 from waltz.client.engine.tasks import Closing, take_all
 from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
 from waltz.client.events import OnEvent
 from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions
+from waltz.client.partition_calls import PartitionCalls
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.config.schemas import ClientConfig
 from waltz.common.ids import Endpoint
@@ -94,7 +93,7 @@ class ContextSubmission(Submission):
         return self._context.on_exception(error)
 
 
-class WaltzClient:
+class WaltzClient(PartitionCalls):
     """Appends transactions and applies all committed ones, in order; see :mod:`waltz.client.context` for its callbacks.
 
     Made by :meth:`open`; to be closed, or used as an asynchronous context manager. Everything happens on the loop on
@@ -221,6 +220,10 @@ class WaltzClient:
             raise InvalidOperationError("failed to set partitions: client.autoMount is on, all partitions are mounted")
         await self._take_part_in(partition_ids)
 
+    def _own_engine(self) -> Engine:
+        self._engine.check_loop()
+        return self._engine
+
     async def _take_part_in(self, partition_ids: Collection[int]) -> None:
         await self._engine.set_partitions(partition_ids, self._read_high_water_mark)
 
@@ -321,8 +324,7 @@ class WaltzClient:
             ClientAheadError: The log of a partition does not have the mark of the application.
             ClientClosedError: The client is closed.
         """
-        self._engine.check_loop()
-        await self._engine.flush(self._environment.options.flush_timeout_s if timeout_s is None else timeout_s)
+        await self._own_engine().flush(self._environment.options.flush_timeout_s if timeout_s is None else timeout_s)
 
     def has_pending_transactions(self) -> bool:
         """Whether anything submitted is undecided, waits for another attempt, or is being executed."""
@@ -333,29 +335,6 @@ class WaltzClient:
         if not 0 <= partition_id < self.partition_count:
             raise PartitionNotFoundError(partition_id, self.partition_count)
         return self._engine.partitions[partition_id].feed.applied
-
-    async def high_water_mark(
-        self, partition_id: int, *, confirmed: bool = False, timeout_s: float | None = None
-    ) -> int:
-        """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
-
-        Right after the partition has moved it may be that of the server before, until the client hears of the new one:
-        then it is behind. With ``confirmed`` it is not: whatever was committed before the call is included, for a
-        quorum of the storages has confirmed the answer.
-
-        Args:
-            partition_id: The partition.
-            confirmed: Ask for the confirmation of a quorum.
-            timeout_s: How long to wait, in seconds.
-
-        Raises:
-            PartitionNotFoundError: The cluster has no such partition.
-            ConfirmedMarkNotSupportedError: With ``confirmed``: the server is too old to confirm marks.
-            DeadlineExceededError: No answer came in time; by default within 10 s.
-            ClientClosedError: The client is closed.
-        """
-        self._engine.check_loop()
-        return await self._engine.high_water_mark(partition_id, timeout_s, confirmed=confirmed)
 
     # Write sessions
 
@@ -395,58 +374,29 @@ class WaltzClient:
             ClientAheadError: The log does not have the mark of the application.
             ClientClosedError: The client is closed.
         """
-        self._engine.check_loop()
-        return await self._engine.sessions.last_transaction_id(partition_id, fence=fence, if_session=if_session)
-
-    async def renew_session(self, partition_id: int) -> int:
-        """Go on in the present write session of a partition, whoever has begun it; returns its number.
-
-        Appends of unknown outcome may still be added, by whoever shares the session.
-
-        Raises:
-            SessionFencedError: Another client holds an exclusive session.
-
-        Raises as :meth:`last_transaction_id`, too.
-        """
-        self._engine.check_loop()
-        return await self._engine.sessions.renew(partition_id)
-
-    def exclusive(self, partition_id: int) -> AbstractAsyncContextManager[ExclusiveSession]:
-        """Be the only writer of a partition: ``async with client.exclusive(partition_id) as session:``.
-
-        A new session begins, in which only this client may append; leaving the block ends it. When somebody else takes
-        the partition over meanwhile, transactions end with ``SessionFencedError``. Raises as
-        :meth:`last_transaction_id`.
-        """
-        self._engine.check_loop()
-        return self._engine.sessions.exclusive(partition_id)
+        return await self._own_engine().sessions.last_transaction_id(partition_id, fence=fence, if_session=if_session)
 
     # Administration; errors as in RpcClient
 
     async def check_server_connections(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, dict[str, bool]]:
         """For each server, which storages (``host:port``) it reaches; servers that cannot be asked are left out."""
-        self._engine.check_loop()
-        return await self._engine.rpc.check_server_connections(endpoints)
+        return await self._own_engine().rpc.check_server_connections(endpoints)
 
     async def server_partition_assignments(self, endpoint: Endpoint) -> list[int]:
         """The partitions that a server owns."""
-        self._engine.check_loop()
-        return await self._engine.rpc.server_partition_assignments(endpoint)
+        return await self._own_engine().rpc.server_partition_assignments(endpoint)
 
     async def server_partition_health(self, endpoint: Endpoint) -> dict[int, bool]:
         """Each partition of a server, and whether it is healthy."""
-        self._engine.check_loop()
-        return await self._engine.rpc.server_partition_health(endpoint)
+        return await self._own_engine().rpc.server_partition_health(endpoint)
 
     async def add_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
         """Have the cluster give these partitions to a server by preference; whether the server agreed."""
-        self._engine.check_loop()
-        return await self._engine.rpc.add_preferred_partitions(endpoint, partition_ids)
+        return await self._own_engine().rpc.add_preferred_partitions(endpoint, partition_ids)
 
     async def remove_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
         """Take the preference back; whether the server agreed."""
-        self._engine.check_loop()
-        return await self._engine.rpc.remove_preferred_partitions(endpoint, partition_ids)
+        return await self._own_engine().rpc.remove_preferred_partitions(endpoint, partition_ids)
 
     async def close(self) -> None:
         """Leave the cluster and close everything; may be called twice.

@@ -6,8 +6,7 @@ import functools
 import inspect
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +19,6 @@ from waltz.client.engine.environment import Config, Directory, Environment, envi
 from waltz.client.engine.joining import Joining
 from waltz.client.engine.partition.feed import Applier
 from waltz.client.engine.partition.partition import StreamPartition
-from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.engine.submission import AppendFields
 from waltz.client.engine.tasks import Closing, take_all
 from waltz.client.errors import (
@@ -33,6 +31,7 @@ from waltz.client.errors import (
 from waltz.client.events import OnEvent
 from waltz.client.locks import NO_LOCKS, PartitionLocalLock
 from waltz.client.options import ClientOptions
+from waltz.client.partition_calls import PartitionCalls
 from waltz.client.plain.append import Deadlines, PlainSubmission
 from waltz.client.plain.consumer import Consumer, Log, Start
 from waltz.client.plain.feed import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark, seen
@@ -72,7 +71,7 @@ def environment_for(
     return dataclasses.replace(environment, config=copied)
 
 
-class Client:
+class Client(PartitionCalls):
     """Made by :func:`waltz.connect`, opened by ``async with`` or ``await``, on whose loop everything happens.
 
     Who opens it with ``await`` closes it: with :meth:`close`, or by using it in ``async with`` afterwards.
@@ -600,28 +599,6 @@ class Client:
         """
         return Feed(*self._feed_arguments(partition_id, after, until), share)
 
-    async def high_water_mark(
-        self, partition_id: int, *, confirmed: bool = False, timeout_s: float | None = None
-    ) -> int:
-        """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
-
-        Right after the partition has moved it may be that of the server before, until the client hears of the new one:
-        then it is behind. With ``confirmed`` it is not: whatever was committed before the call is included, for a
-        quorum of the storages has confirmed the answer.
-
-        Args:
-            partition_id: The partition.
-            confirmed: Ask for the confirmation of a quorum.
-            timeout_s: How long to wait, in seconds.
-
-        Raises:
-            PartitionNotFoundError: The cluster has no such partition.
-            ConfirmedMarkNotSupportedError: With ``confirmed``: the server is too old to confirm marks.
-            DeadlineExceededError: No answer came in time; by default within 10 s.
-            ClientClosedError: The client is closed.
-        """
-        return await self._own_engine().high_water_mark(partition_id, timeout_s, confirmed=confirmed)
-
     # Write sessions
 
     def write_session(self, partition_id: int) -> int | None:
@@ -658,39 +635,16 @@ class Client:
             PartitionNotFoundError: The cluster has no such partition.
             ClientClosedError: The client is closed.
         """
-        await self._join_for_session(partition_id)
-        return await self._own_engine().sessions.last_transaction_id(partition_id, fence=fence, if_session=if_session)
+        engine = await self._joined_engine(partition_id)
+        return await engine.sessions.last_transaction_id(partition_id, fence=fence, if_session=if_session)
 
-    async def renew_session(self, partition_id: int) -> int:
-        """Go on in the present write session of a partition, whoever has begun it; returns its number.
-
-        Appends of unknown outcome may still be added, by whoever shares the session.
-
-        Raises:
-            SessionFencedError: Another client holds an exclusive session.
-
-        Raises as :meth:`last_transaction_id`, too.
-        """
-        await self._join_for_session(partition_id)
-        return await self._own_engine().sessions.renew(partition_id)
-
-    @asynccontextmanager
-    async def exclusive(self, partition_id: int) -> AsyncIterator[ExclusiveSession]:
-        """Be the only writer of a partition: ``async with client.exclusive(partition_id) as session:``.
-
-        A new session begins, in which only this client may append; leaving the block ends it. When somebody else takes
-        the partition over meanwhile, appends raise ``SessionFencedError``. Raises as :meth:`last_transaction_id`.
-        """
-        await self._join_for_session(partition_id)
-        async with self._own_engine().sessions.exclusive(partition_id) as session:
-            yield session
-
-    async def _join_for_session(self, partition_id: int) -> None:
+    async def _joined_engine(self, partition_id: int) -> Engine:
         if partition_id not in self._joined:
             try:
                 await self._join(partition_id, self._environment.config.session_timeout_ms / 1000)
             except NotAppendedError as error:
                 raise DeadlineExceededError(str(error)) from error
+        return self._own_engine()
 
     # Appending
 
