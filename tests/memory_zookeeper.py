@@ -1,6 +1,6 @@
 """ZooKeeper in memory: one tree, any number of clients, and every failure on command.
 
-For tests and simulation. :class:`MemoryZooKeeperServer` holds the tree; its clients obey the rules of
+For tests and simulation. :class:`MemoryZooKeeperServer` has the tree; its clients obey the rules of
 :mod:`waltz.common.zk.client` exactly as the real one does (one conformance suite runs on both).
 """
 
@@ -8,52 +8,26 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from waltz.common.zk.client import (
     ANY_VERSION,
-    BadVersionError,
     ConnectionLossError,
     Listener,
     NodeExistsError,
     NoNodeError,
-    NotEmptyError,
     SessionExpiredError,
     Stat,
     State,
     Watch,
-    ZooKeeperError,
 )
+from waltz.common.zk.tree import Tree, parent_of
 
 _T = TypeVar("_T")
 
 
 def _no_latency() -> float:
     return 0.0
-
-
-@dataclass(slots=True)
-class _Node:
-    data: bytes | None
-    czxid: int
-    mzxid: int
-    owner: int
-    version: int = 0
-    created_children: int = 0
-    deleted_children: int = 0
-    children: set[str] = field(default_factory=set)
-
-    def stat(self) -> Stat:
-        return Stat(
-            version=self.version,
-            cversion=self.created_children + self.deleted_children,
-            czxid=self.czxid,
-            mzxid=self.mzxid,
-            owner=self.owner,
-            data_length=len(self.data or b""),
-            children_count=len(self.children),
-        )
 
 
 class _Watches:
@@ -88,12 +62,11 @@ class MemoryZooKeeperServer:
 
     def __init__(self, latency_s: Callable[[], float] = _no_latency) -> None:
         self.latency_s = latency_s
-        self._nodes: dict[str, _Node] = {"/": _Node(None, 0, 0, 0)}
-        self._zxid = 0
         self._last_session_id = 0x100000000
         self._sessions: dict[int, MemoryZooKeeper] = {}
         self._data_watches = _Watches()
         self._child_watches = _Watches()
+        self._tree = Tree(self._data_watches.fire, self._child_watches.fire)
 
     async def connect(self, *, operation_timeout_s: float = 10.0) -> "MemoryZooKeeper":
         """A new client with a new session."""
@@ -130,7 +103,7 @@ class MemoryZooKeeperServer:
 
     def dump(self) -> dict[str, bytes | None]:
         """Every path with its data."""
-        return {path: node.data for path, node in sorted(self._nodes.items()) if path != "/"}
+        return self._tree.data()
 
     def begin_session(self, client: "MemoryZooKeeper") -> int:
         """For :class:`MemoryZooKeeper`: a new session id."""
@@ -141,7 +114,7 @@ class MemoryZooKeeperServer:
     def end_session(self, session_id: int) -> None:
         """For :class:`MemoryZooKeeper`: forget a session and what it owns."""
         self._sessions.pop(session_id, None)
-        for path in [path for path, node in self._nodes.items() if node.owner == session_id]:
+        for path in self._tree.owned_by(session_id):
             self.delete(path, ANY_VERSION)
 
     def release_watches(self, client: "MemoryZooKeeper") -> None:
@@ -151,81 +124,39 @@ class MemoryZooKeeperServer:
 
     def get(self, path: str, client: "MemoryZooKeeper", watch: Watch | None) -> tuple[bytes | None, Stat]:
         """For :class:`MemoryZooKeeper`: what ``get`` does once it has arrived."""
-        node = self._node(path)
+        found = self._tree.get(path)
         if watch is not None:
             self._data_watches.add(path, client, watch)
-        return node.data, node.stat()
+        return found
 
     def exists(self, path: str, client: "MemoryZooKeeper", watch: Watch | None) -> Stat | None:
         """For :class:`MemoryZooKeeper`."""
         if watch is not None:
             self._data_watches.add(path, client, watch)
-        node = self._nodes.get(path)
-        return None if node is None else node.stat()
+        return self._tree.exists(path)
 
     def children(self, path: str, client: "MemoryZooKeeper", watch: Watch | None) -> list[str]:
         """For :class:`MemoryZooKeeper`."""
-        node = self._node(path)
+        names = self._tree.children(path)
         if watch is not None:
             self._child_watches.add(path, client, watch)
-        return list(node.children)
+        return names
 
     def sync(self, path: str) -> None:
         """For :class:`MemoryZooKeeper`: one tree serves all clients, so nothing is behind."""
-        self._node(path)
+        self._tree.get(path)
 
     def create(self, path: str, data: bytes | None, owner: int, sequential: bool) -> str:
         """For :class:`MemoryZooKeeper`; ``owner`` 0 makes a persistent node."""
-        parent_path = _parent(path)
-        parent = self._node(parent_path)
-        if parent.owner:
-            raise ZooKeeperError(f"{parent_path} is ephemeral: it cannot have children")
-        if sequential:
-            path = f"{path}{parent.created_children:010d}"
-        if path in self._nodes:
-            raise NodeExistsError(f"{path} exists already")
-        self._zxid += 1
-        self._nodes[path] = _Node(data, self._zxid, self._zxid, owner)
-        parent.created_children += 1
-        parent.children.add(path.rpartition("/")[2])
-        self._data_watches.fire(path)
-        self._child_watches.fire(parent_path)
-        return path
+        return self._tree.create(path, data, owner, sequential=sequential)
 
     def set(self, path: str, data: bytes | None, version: int) -> Stat:
         """For :class:`MemoryZooKeeper`."""
-        node = self._node(path, version)
-        self._zxid += 1
-        node.data, node.mzxid = data, self._zxid
-        node.version += 1
-        self._data_watches.fire(path)
-        return node.stat()
+        return self._tree.set(path, data, version)
 
     def delete(self, path: str, version: int) -> None:
         """For :class:`MemoryZooKeeper`."""
-        if self._node(path, version).children:
-            raise NotEmptyError(f"{path} has children")
-        self._zxid += 1
-        del self._nodes[path]
-        parent_path = _parent(path)
-        parent = self._nodes[parent_path]
-        parent.deleted_children += 1
-        parent.children.discard(path.rpartition("/")[2])
-        self._data_watches.fire(path)
-        self._child_watches.fire(path)
-        self._child_watches.fire(parent_path)
-
-    def _node(self, path: str, version: int = ANY_VERSION) -> _Node:
-        node = self._nodes.get(path)
-        if node is None:
-            raise NoNodeError(f"{path} does not exist")
-        if version not in (ANY_VERSION, node.version):
-            raise BadVersionError(f"{path} has version {node.version}, not {version}")
-        return node
-
-
-def _parent(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
+        self._tree.delete(path, version)
 
 
 class MemoryZooKeeper:
@@ -299,7 +230,7 @@ class MemoryZooKeeper:
             if not make_path:
                 raise
         with contextlib.suppress(NodeExistsError):
-            await self.create(_parent(path), None, make_path=True)
+            await self.create(parent_of(path), None, make_path=True)
         return await self._write("create", path, apply)
 
     async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:

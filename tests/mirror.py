@@ -63,6 +63,7 @@ WITHOUT_OWN_TEST = {
     "common/wire/structures.py": DECLARATIONS,
     "common/wire/versions.py": DECLARATIONS,
     "common/zk/client.py": DECLARATIONS,
+    "common/zk/tree.py": "as part of a whole ZooKeeper, beside the real one, in unit/test_memory_zookeeper.py",
     "common/zk/kazoo_log.py": "with kazoo's own messages in integration/test_zookeeper.py",
     "demo/analysis.py": "it is Spark's work: integration/test_demo.py",
     "demo/bank.py": "the whole demo in integration/test_demo.py",

@@ -4,31 +4,19 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
 from uuid import uuid4
 
 from waltz.common.zk.client import (
     ANY_VERSION,
-    BadVersionError,
     Listener,
-    NodeExistsError,
     Nodes,
-    NoNodeError,
     Stat,
     State,
     Watch,
     ZooKeeper,
 )
-
-
-class _Node(NamedTuple):
-    data: bytes | None
-    version: int
-    czxid: int
-    mzxid: int
-    owner: int
-    mtime_ms: int
-
+from waltz.common.zk.tree import Tree, parent_of
 
 _Watches = dict[str, dict[Watch, asyncio.AbstractEventLoop]]
 
@@ -38,15 +26,14 @@ def _now_ms() -> int:
 
 
 class MockNodes(Nodes):
-    """Nodes without a tree: what is above a node need not be there. May be used from any thread."""
+    """Nodes above a new one are made with it. May be used from any thread."""
 
     def __init__(self) -> None:
         self.key = str(uuid4())
         """Of the cluster whose nodes these are."""
-        self._nodes: dict[str, _Node] = {}
         self._watches: _Watches = {}
         self._child_watches: _Watches = {}
-        self._zxid = 0
+        self._tree = Tree(partial(_fire, self._watches), partial(_fire, self._child_watches), _now_ms)
         self._sessions = 0
         self._mutex = threading.Lock()
 
@@ -59,20 +46,19 @@ class MockNodes(Nodes):
     def end_session(self, session_id: int) -> None:
         """Its ephemeral nodes go."""
         with self._mutex:
-            for path in [path for path, node in self._nodes.items() if node.owner == session_id]:
-                self._remove(path)
+            for path in self._tree.owned_by(session_id):
+                self._tree.delete(path)
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
         with self._mutex:
-            node = self._node(path)
+            found = self._tree.get(path)
             _watch(self._watches, path, watch)
-        return node.data, _stat(node)
+        return found
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         with self._mutex:
             _watch(self._watches, path, watch)
-            node = self._nodes.get(path)
-        return None if node is None else _stat(node)
+            return self._tree.exists(path)
 
     async def sync(self, path: str) -> None:
         """Nothing is ever behind."""
@@ -82,54 +68,31 @@ class MockNodes(Nodes):
 
     async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
         with self._mutex:
-            node = self._node(path)
-            if version not in (ANY_VERSION, node.version):
-                raise BadVersionError(path)
-            return _stat(
-                self._put(path, _Node(data, node.version + 1, node.czxid, self._zxid + 1, node.owner, _now_ms()))
-            )
+            return self._tree.set(path, data, version)
 
     def children(self, path: str, watch: Watch | None) -> list[str]:
         """Names; the watch fires when one comes or goes."""
         with self._mutex:
-            self._node(path)
+            names = self._tree.children(path)
             _watch(self._child_watches, path, watch)
-            return [name for above, _, name in (each.rpartition("/") for each in self._nodes) if above == path]
+        return names
 
     def create_for(self, owner: int, path: str, data: bytes | None) -> str:
         """A node that goes with a session, or stays (0)."""
         with self._mutex:
-            if path in self._nodes:
-                raise NodeExistsError(path)
-            self._put(path, _Node(data, 0, self._zxid + 1, self._zxid + 1, owner, _now_ms()))
-            _fire(self._child_watches, path.rpartition("/")[0])
-        return path
+            above = parent_of(path)
+            missing = []
+            while self._tree.exists(above) is None:
+                missing.append(above)
+                above = parent_of(above)
+            for each in reversed(missing):
+                self._tree.create(each, None)
+            return self._tree.create(path, data, owner)
 
     def delete(self, path: str, version: int) -> None:
         """Remove a node."""
         with self._mutex:
-            node = self._node(path)
-            if version not in (ANY_VERSION, node.version):
-                raise BadVersionError(path)
-            self._remove(path)
-
-    def _node(self, path: str) -> _Node:
-        node = self._nodes.get(path)
-        if node is None:
-            raise NoNodeError(path)
-        return node
-
-    def _put(self, path: str, node: _Node) -> _Node:
-        self._zxid = node.mzxid
-        self._nodes[path] = node
-        _fire(self._watches, path)
-        return node
-
-    def _remove(self, path: str) -> None:
-        del self._nodes[path]
-        self._zxid += 1
-        _fire(self._watches, path)
-        _fire(self._child_watches, path.rpartition("/")[0])
+            self._tree.delete(path, version)
 
 
 class MockSession(ZooKeeper):
@@ -169,7 +132,7 @@ class MockSession(ZooKeeper):
         sequential: bool = False,
         make_path: bool = False,
     ) -> str:
-        """As if there were all nodes above it. Nobody asks for sequential ones."""
+        """With the nodes above it. Nobody asks for sequential ones."""
         assert not sequential
         if ephemeral:
             return self._nodes.create_for(self._session_id, path, data)
@@ -198,7 +161,3 @@ def _fire(watches: _Watches, path: str) -> None:
     for watch, loop in watches.pop(path, {}).items():
         if not loop.is_closed():
             loop.call_soon_threadsafe(watch)
-
-
-def _stat(node: _Node) -> Stat:
-    return Stat(node.version, 0, node.czxid, node.mzxid, node.owner, len(node.data or b""), 0, node.mtime_ms)

@@ -5,4 +5,5 @@
 2. ``paths``, ``znodes``: places in the tree, and their bytes. Both are the original's.
 3. ``store_admin``: creation, changes and reads of a cluster; ``ensure``: creation of the missing parts.
 4. ``mutex``, ``session``: a lock, and a view of a client that ends with its ZooKeeper session.
+5. ``tree``: the nodes of an ensemble in memory, for mocks.
 """
