@@ -87,7 +87,6 @@ WITHOUT_OWN_TEST = {
     "spark/batches.py": "beside the columns in unit/spark/test_columns.py",
     "spark/bulk.py": "through what reads with it in unit/spark/test_reading.py",
     "spark/errors.py": DECLARATIONS,
-    "spark/payload_format.py": DECLARATIONS,
     "spark/sink_log.py": "with a real cluster in spark/test_sink.py",
     "spark/stream.py": "by Spark's own planner in spark/test_stream.py",
     "spark/table/stream.py": "by Spark's own planner in spark/test_table.py",
@@ -114,7 +113,6 @@ WITHOUT_OWN_TEST = {
     "table/face/transacting.py": "transactions that overtake each other in unit/table/face/test_table.py",
     "table/stores/engine.py": DECLARATIONS,
     "table/stores/interface.py": DECLARATIONS,
-    "table/stores/limits.py": "keys of exactly that size in unit/table/stores/test_lmdb.py",
     "telemetry/help.py": "every metric has a text: unit/telemetry/test_prometheus.py",
 }
 """Modules that are tested in another place, which is named, or hold nothing to be tested."""

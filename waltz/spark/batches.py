@@ -9,8 +9,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from waltz.spark.chunk import Chunk, Heads, over_memory
-from waltz.spark.columns import HEADER_COLUMNS, payload_fields
-from waltz.spark.payload_format import PayloadFormat
+from waltz.spark.columns import HEADER_COLUMNS, PayloadFormat, payload_fields
 from waltz.spark.payloads import decoder
 
 MAX_BATCH_BYTES = 16 << 20

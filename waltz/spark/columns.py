@@ -5,6 +5,7 @@ This module is reached by Spark's scan for data sources, so it loads neither Arr
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
@@ -64,6 +65,16 @@ RAW = "raw"
 UTF8 = "utf8"
 JSON = "json"
 PAYLOAD_FORMATS = (RAW, UTF8, JSON)
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFormat:
+    """Options ``payloadFormat`` and ``payloadMode``; ``waltz.spark.payloads`` decodes by them."""
+
+    name: str = RAW
+    """``raw``, ``utf8``, ``json``, or ``module:function``."""
+    permissive: bool = False
+    """Whether a payload of another format becomes null instead of an error."""
 
 
 def default_schema(

@@ -12,7 +12,7 @@ from typing import Any
 from waltz.common.config.schemas import TlsConfig, from_mapping
 from waltz.common.errors import ConfigError
 from waltz.common.zk.paths import ClusterPaths
-from waltz.spark.columns import LOG, PAYLOAD_FORMATS, RAW, UTF8
+from waltz.spark.columns import LOG, PAYLOAD_FORMATS, RAW, UTF8, PayloadFormat
 from waltz.spark.offsets import (
     EARLIEST,
     ENDING_OFFSETS,
@@ -23,7 +23,6 @@ from waltz.spark.offsets import (
     parse_offsets,
     parse_partitions,
 )
-from waltz.spark.payload_format import PayloadFormat
 
 ZOOKEEPER = "zookeeper"
 CLUSTER_ROOT = "clusterRoot"

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from waltz.common.errors import ConfigError
-from waltz.spark.columns import DATA, JSON, RAW, UTF8
+from waltz.spark.columns import DATA, JSON, RAW, UTF8, PayloadFormat
 from waltz.spark.errors import PayloadError
-from waltz.spark.payload_format import PayloadFormat
 
 Decode = Callable[[pa.BinaryArray, int, pa.Int64Array], dict[str, pa.Array]]
 """Payloads, partition and transaction ids to columns by name; all columns are as long as the payloads."""

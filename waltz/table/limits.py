@@ -1,10 +1,16 @@
-"""What rows may be written: sizes and timestamps that a partition allows. Pure."""
+"""The rows that may be written: sizes and timestamps that a partition, or a store, allows. Pure."""
 
 from collections.abc import Iterable
 
 from waltz.table.envelope import Row
 from waltz.table.errors import KeyTooLongError, TimestampError
-from waltz.table.rows import row_key
+from waltz.table.rows import POSITION_BYTES, row_key
+
+LMDB_MAX_ENTRY_KEY_BYTES = 511
+"""What LMDB is built with; known here without its library."""
+
+LMDB_MAX_ROW_KEY_BYTES = LMDB_MAX_ENTRY_KEY_BYTES - POSITION_BYTES
+"""Of prefix (escaped, and ended) and key together, so that the index by prefix has room as well."""
 
 
 def check_rows(rows: Iterable[Row], *, max_key_bytes: int | None, latest_ms: int | None) -> None:

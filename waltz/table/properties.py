@@ -16,7 +16,7 @@ from waltz.table.ages import Ages
 from waltz.table.codecs import Codec
 from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES
 from waltz.table.errors import PropertiesError
-from waltz.table.stores.limits import LMDB_MAX_ROW_KEY_BYTES
+from waltz.table.limits import LMDB_MAX_ROW_KEY_BYTES
 from waltz.table.stores.registry import canonical
 
 CHANGE = "change"

@@ -11,8 +11,7 @@ from waltz.common.records import Record
 from waltz.spark import batches
 from waltz.spark.batches import BatchMaker, arrow_schema
 from waltz.spark.chunk import Chunk
-from waltz.spark.columns import SCHEMA, check_schema
-from waltz.spark.payload_format import PayloadFormat
+from waltz.spark.columns import SCHEMA, PayloadFormat, check_schema
 
 
 def selection(*names: str, nullable: bool = True) -> StructType:

@@ -3,9 +3,9 @@ import pickle
 import pytest
 
 from waltz.common.errors import ConfigError
+from waltz.spark.columns import PayloadFormat
 from waltz.spark.offsets import Interval, OffsetSpec
 from waltz.spark.options import NAMES, parse_options
-from waltz.spark.payload_format import PayloadFormat
 
 REQUIRED = {"zookeeper": "zk:2181", "clusterroot": "/waltz"}
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.common.errors import ConfigError
+from waltz.spark.columns import PayloadFormat
 from waltz.spark.errors import PayloadError
-from waltz.spark.payload_format import PayloadFormat
 from waltz.spark.payloads import decoder
 
 DOCUMENT = pa.schema([pa.field("account", pa.int64()), pa.field("memo", pa.string())])

@@ -7,8 +7,8 @@ from pathlib import Path
 import lmdb
 
 from waltz.table.errors import KeyTooLongError, StoreDamagedError, StoreError
+from waltz.table.limits import LMDB_MAX_ENTRY_KEY_BYTES
 from waltz.table.stores.engine import Engine, Space
-from waltz.table.stores.limits import LMDB_MAX_ENTRY_KEY_BYTES
 
 INITIAL_MAP_BYTES = 64 << 20
 

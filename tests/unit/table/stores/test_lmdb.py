@@ -7,10 +7,10 @@ import pytest
 from tests.unit.table.stores.cases import IDENTITY, feed, joined, opened
 from waltz.table.envelope import Batch, Row
 from waltz.table.errors import KeyTooLongError
+from waltz.table.limits import LMDB_MAX_ENTRY_KEY_BYTES as MAX_ENTRY_KEY_BYTES
+from waltz.table.limits import LMDB_MAX_ROW_KEY_BYTES as MAX_ROW_KEY_BYTES
 from waltz.table.stores.directory import DirectoryStore
 from waltz.table.stores.engine import Space
-from waltz.table.stores.limits import LMDB_MAX_ENTRY_KEY_BYTES as MAX_ENTRY_KEY_BYTES
-from waltz.table.stores.limits import LMDB_MAX_ROW_KEY_BYTES as MAX_ROW_KEY_BYTES
 from waltz.table.stores.lmdb import LmdbEngine
 
 
