@@ -253,6 +253,23 @@ async def test_a_peer_that_reads_slowly_is_served(node: RunningNode) -> None:
     assert channel.writable
 
 
+async def test_a_node_that_stood_still_does_not_blame_its_peer(node: RunningNode) -> None:
+    peer = await node.raw()
+    await peer.ask(wire.OpenRequest(-1, -1, -1, KEY, PARTITION_COUNT))
+    await peer.ask(wire.AppendRequest(0, 0, 0, [record(0, bytes(1 << 20))], False))
+    for seq_num in range(24):
+        peer.send(wire.encode(wire.RecordRequest(0, seq_num, 0, 0)))
+    await until_stalled(node)
+    (channel,) = (channel for channel in data_channels(node) if not channel.writable)
+    connection = channel._handler
+    assert isinstance(connection, data_service.DataConnection)
+    for stood_still_s, gone in ((5.0, False), (0.0, True)):
+        connection._deadline.stop()
+        connection._unsent_bytes = channel.unsent_bytes
+        connection._check_progress(stood_still_s)
+        assert (connection._channel is None or channel.closed) == gone
+
+
 async def test_a_client_that_floods_a_partition_costs_the_others_on_its_connection_nothing(node: RunningNode) -> None:
     """It sends without waiting for answers, while the disk of one partition stands still (rule L4)."""
     gate = node.files.gate("0/0000000000000000000.seg")
