@@ -244,6 +244,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "client.plain": (
         "client",
+        "client.databases",
         "client.engine",
         "client.engine.partition",
         "client.engine.reads",
@@ -253,8 +254,14 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.net",
         "common.zk",
     ),
+    "client.databases": (
+        "client",
+        "common",
+        "common.net",
+    ),
     "client.positions": (
         "client",
+        "client.databases",
         "common",
     ),
     "client.mock": (
@@ -275,6 +282,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "table.face": (
         "client",
+        "client.databases",
         "client.plain",
         "client.positions",
         "common",
@@ -292,6 +300,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "asynchronous": (
         "client",
+        "client.databases",
         "client.engine",
         "client.plain",
         "common",
@@ -302,6 +311,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "blocking": (
         "asynchronous",
         "client",
+        "client.databases",
         "client.engine",
         "client.plain",
         "client.positions",
@@ -314,6 +324,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "asynchronous",
         "blocking",
         "client",
+        "client.databases",
         "client.engine",
         "client.plain",
         "client.positions",

@@ -26,7 +26,7 @@ WITHOUT_OWN_TEST = {
     "asynchronous.py": "through the mock in unit/table/face/test_configured.py",
     "client/arguments.py": "what faces refuse in unit/client/plain/test_client.py and unit/client/test_callbacks.py",
     "client/context.py": DECLARATIONS,
-    "client/databases.py": "both databases behind the callbacks in unit/client/test_database.py",
+    "client/databases/kinds.py": "both databases behind the callbacks in unit/client/databases/test_callbacks.py",
     "client/decisions.py": "decided again and again by unit/client/plain/test_transact.py",
     "client/engine/partition/appends.py": "by faces in unit/client/plain/test_client.py, unit/client/test_callbacks.py",
     "client/engine/reads/data_lists.py": "version 5 of the protocol in unit/client/test_version5.py",

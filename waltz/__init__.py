@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from waltz.client.builder import Append, TransactionBuilder
     from waltz.client.callbacks import WaltzClient, open_client
     from waltz.client.context import TransactionContext, WaltzClientCallbacks
-    from waltz.client.database import DatabaseCallbacks
-    from waltz.client.database_batches import StoredMarkError
-    from waltz.client.databases import DbApiDatabase, SqlAlchemyDatabase
+    from waltz.client.databases.batches import StoredMarkError
+    from waltz.client.databases.callbacks import DatabaseCallbacks
+    from waltz.client.databases.kinds import DbApiDatabase, SqlAlchemyDatabase
     from waltz.client.decisions import Basis
     from waltz.client.engine.rpc import RpcClient
     from waltz.client.engine.sessions import ExclusiveSession
@@ -168,9 +168,9 @@ _HOMES = {
     "waltz.client.builder": ("Append", "TransactionBuilder"),
     "waltz.client.callbacks": ("WaltzClient", "open_client"),
     "waltz.client.context": ("TransactionContext", "WaltzClientCallbacks"),
-    "waltz.client.database": ("DatabaseCallbacks",),
-    "waltz.client.database_batches": ("StoredMarkError",),
-    "waltz.client.databases": ("DbApiDatabase", "SqlAlchemyDatabase"),
+    "waltz.client.databases.callbacks": ("DatabaseCallbacks",),
+    "waltz.client.databases.batches": ("StoredMarkError",),
+    "waltz.client.databases.kinds": ("DbApiDatabase", "SqlAlchemyDatabase"),
     "waltz.client.decisions": ("Basis",),
     "waltz.client.errors": (
         "AppendError",

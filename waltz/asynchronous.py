@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from waltz.client.configuration import ClientSettings
-from waltz.client.database_batches import MAX_BATCH
-from waltz.client.databases import Connection, Database
+from waltz.client.databases.batches import MAX_BATCH
+from waltz.client.databases.kinds import Connection, Database
 from waltz.client.engine.environment import Config
 from waltz.client.events import OnEvent
 from waltz.client.options import ClientOptions
@@ -111,9 +111,9 @@ class Client(plain.Client):
     ) -> None:
         """Have ``apply(transaction, data, connection)`` change a database for each transaction: exactly once.
 
-        As with :class:`~waltz.client.database.DatabaseCallbacks`, which says what ``apply`` may do, the high-water mark
-        of each partition is stored by the database transaction that makes the changes. Errors of the database are tried
-        again for ever, with growing delays.
+        As with :class:`waltz.DatabaseCallbacks`, which says what ``apply`` may do, the high-water mark of each
+        partition is stored by the database transaction that makes the changes. Errors of the database are tried again
+        for ever, with growing delays.
 
         Args:
             database: The database, with its table of marks.

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from tests.simulation.application import ApplicationError, ClientHost
 from tests.simulation.checker import Entry
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.database import DatabaseCallbacks
-from waltz.client.databases import DbApiDatabase
+from waltz.client.databases.callbacks import DatabaseCallbacks
+from waltz.client.databases.kinds import DbApiDatabase
 from waltz.client.transaction import Transaction
 from waltz.common.errors import WaltzError
 

@@ -20,11 +20,11 @@ from tests.simulation import planted_sessions as sessions
 from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
+from waltz.client.databases.marks import MarkTable
 from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.engine.partition.partition_session import PartitionSession
-from waltz.client.marks import MarkTable
 from waltz.common.cluster import policy, replicas
 from waltz.server.feeding.feed import Feed
 from waltz.server.partition.locks import LockTable

@@ -3,7 +3,7 @@
 from typing import Any
 from unittest import mock
 
-from waltz.client.marks import Key, Mark, MarkTable
+from waltz.client.databases.marks import Key, Mark, MarkTable
 from waltz.client.plain.merged import MergedFeed
 from waltz.table.face.transaction import Intent, TableTransaction
 

@@ -222,7 +222,7 @@ SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     "waltz.common.errors.DeadlineExceededError": unreachable,
     "waltz.common.errors.ConnectionClosedError": server,
     "waltz.common.zk.store_admin.StoreAdminError": zookeeper_without_a_cluster,
-    "waltz.client.database_batches.StoredMarkError": database_that_is_committed_too_early,
+    "waltz.client.databases.batches.StoredMarkError": database_that_is_committed_too_early,
     "waltz.client.engine.rpc.RpcClient": server,
     "waltz.client.transaction.Transaction": committed,
     "waltz.common.serializers.Deserializer": committed,

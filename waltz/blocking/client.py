@@ -9,8 +9,8 @@ from waltz import asynchronous
 from waltz.blocking.plain import PlainClient
 from waltz.blocking.values import ValueClient
 from waltz.client.configuration import ClientSettings
-from waltz.client.database_batches import MAX_BATCH
-from waltz.client.databases import Connection, Database
+from waltz.client.databases.batches import MAX_BATCH
+from waltz.client.databases.kinds import Connection, Database
 from waltz.client.engine.environment import Config
 from waltz.client.events import OnEvent
 from waltz.client.options import ClientOptions

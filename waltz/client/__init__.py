@@ -3,9 +3,8 @@
 One engine, and faces on top of it that know nothing of each other's ways; another face would be a folder beside them.
 
 1. ``engine``: a member of the cluster that appends the submissions of faces and follows partitions; begin there.
-2. The face of the original: ``context``, ``builder``, ``transaction``, ``callbacks``, ``retry_policy``. ``database``
-   keeps a database up to date with it, over ``databases`` (the kinds of databases) and ``database_batches``; ``marks``
-   has the statements about the table that says how far it is.
+2. The face of the original: ``context``, ``builder``, ``transaction``, ``callbacks``, ``retry_policy``.
+   ``databases``: a database that is kept up to date with the log.
 3. ``plain``: the face without callbacks, which ``waltz.blocking`` offers to threads. ``positions`` and ``sharing``:
    stored progress of its consumers, and partitions shared by several of them.
 4. Common to faces: ``configuration`` and ``options``, ``locks``, ``events``, ``errors``, ``arguments`` (checks),

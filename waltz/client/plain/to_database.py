@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from waltz.client.database_batches import DatabaseBatches, Entry
-from waltz.client.databases import Connection, Database
+from waltz.client.databases.batches import DatabaseBatches, Entry
+from waltz.client.databases.kinds import Connection, Database
 from waltz.client.plain.client import Client
 from waltz.client.transaction import Transaction
 

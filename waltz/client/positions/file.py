@@ -7,8 +7,8 @@ import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from waltz.client.databases.marks import Mark, request_id_of
 from waltz.client.errors import PositionConflictError, PositionsError
-from waltz.client.marks import Mark, request_id_of
 from waltz.client.positions.interface import Move, PositionStore
 from waltz.common.checksum import crc32
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, Generic, TypeVar
 
-from waltz.client.databases import check_engine
+from waltz.client.databases.kinds import check_engine
+from waltz.client.databases.marks import LAST, Execute, Mark, MarkTable, execute_text, execute_with
 from waltz.client.errors import InvalidOperationError, PositionConflictError, PositionsError
-from waltz.client.marks import LAST, Execute, Mark, MarkTable, execute_text, execute_with
 from waltz.client.positions.file import foreign
 from waltz.client.positions.interface import Move, PositionStore
 from waltz.common.records import Record

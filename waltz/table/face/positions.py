@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 from uuid import uuid4
 
+from waltz.client.databases.marks import request_id_of
 from waltz.client.errors import PositionConflictError, PositionsError
-from waltz.client.marks import request_id_of
 from waltz.client.plain.client import Client
 from waltz.client.positions.interface import Move, PositionStore
 from waltz.client.sharing import check_group

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import waltz
 from tests.unit.client.positions.test_sql import records
-from waltz.client.database_batches import DatabaseBatches
-from waltz.client.databases import DbApiDatabase
+from waltz.client.databases.batches import DatabaseBatches
+from waltz.client.databases.kinds import DbApiDatabase
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.client.mock.nodes import MockNodes
 from waltz.client.positions import file

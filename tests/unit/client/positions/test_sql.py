@@ -13,9 +13,9 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from tests.unit.client.postgres import PostgresServer, find_postgres
-from waltz.client.databases import SqlAlchemyDatabase
+from waltz.client.databases.kinds import SqlAlchemyDatabase
+from waltz.client.databases.marks import Mark, MarkTable
 from waltz.client.errors import InvalidOperationError, PositionConflictError, PositionsError
-from waltz.client.marks import Mark, MarkTable
 from waltz.client.positions.interface import Move
 from waltz.client.positions.sql import TABLE, SqlAlchemyPositions, SqlitePositions
 from waltz.common.ids import ReqId

@@ -1,4 +1,4 @@
-"""The databases that :mod:`waltz.client.database` works on: any DB-API 2 module, and any SQLAlchemy engine."""
+"""The kinds of databases: any DB-API 2 module, and any SQLAlchemy engine."""
 
 import importlib
 import random
@@ -9,8 +9,8 @@ from contextlib import closing
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from waltz.client.databases.marks import Execute, Mark, MarkTable, execute_text, execute_with
 from waltz.client.errors import ClientError
-from waltz.client.marks import Execute, Mark, MarkTable, execute_text, execute_with
 from waltz.common.errors import ConfigError
 from waltz.common.ids import NO_TRANSACTION
 

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from waltz.client.marks import LAST, Mark, MarkTable, bound, execute_with, request_id_of
+from waltz.client.databases.marks import LAST, Mark, MarkTable, bound, execute_with, request_id_of
 
 KEY = {"PARTITION_ID": 3}
 REQUEST_ID = b"0123456789abcdef"

@@ -18,9 +18,9 @@ import pytest_asyncio
 import waltz
 from tests.unit.client.fake_server import until
 from tests.unit.client.postgres import PostgresServer, find_postgres
-from waltz.client.database import DatabaseCallbacks
-from waltz.client.database_batches import StoredMarkError
-from waltz.client.databases import DbApiDatabase, ForbiddenDatabaseCallError, SqlAlchemyDatabase
+from waltz.client.databases.batches import StoredMarkError
+from waltz.client.databases.callbacks import DatabaseCallbacks
+from waltz.client.databases.kinds import DbApiDatabase, ForbiddenDatabaseCallError, SqlAlchemyDatabase
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.client.options import ClientOptions
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from waltz.client.databases import Connection, Database, marks_of
-from waltz.client.marks import Mark
+from waltz.client.databases.kinds import Connection, Database, marks_of
+from waltz.client.databases.marks import Mark
 from waltz.client.transaction import Transaction
 from waltz.common.errors import WaltzError
 from waltz.common.net.backoff import Backoff

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz.client.database_batches import DatabaseBatches, StoredMarkError
+from waltz.client.databases.batches import DatabaseBatches, StoredMarkError
 from waltz.client.transaction import Transaction
 from waltz.common.ids import ReqId
 

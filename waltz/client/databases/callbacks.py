@@ -17,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from waltz.client.context import WaltzClientCallbacks
-from waltz.client.database_batches import MAX_BATCH, DatabaseBatches
-from waltz.client.databases import Connection, Database
+from waltz.client.databases.batches import MAX_BATCH, DatabaseBatches
+from waltz.client.databases.kinds import Connection, Database
+from waltz.client.databases.marks import Mark
 from waltz.client.errors import ClientClosedError, OtherLogError
-from waltz.client.marks import Mark
 from waltz.client.transaction import Transaction
 
 logger = logging.getLogger(__name__)
