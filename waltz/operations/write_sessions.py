@@ -12,7 +12,6 @@ from typing import NamedTuple
 from waltz.common.cluster.owners import Owner, OwnerConnection
 from waltz.common.errors import ConnectFailedError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint, ReqId
-from waltz.common.polling import poll_until
 from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
 from waltz.common.wire.write_sessions import (
     NO_WRITE_SESSION,
@@ -25,9 +24,6 @@ from waltz.common.wire.write_sessions import (
 CONNECT_TIMEOUT_S = 10.0
 
 ANSWER_TIMEOUT_S = 15.0
-FENCE_RETRY_S = 5.0
-FENCE_PAUSE_S = 0.1
-"""A fence that failed raised nothing, and is asked for again: servers keep fences of a partition apart."""
 """A healthy server answers within 10 s, even if it cannot raise the write session."""
 
 
@@ -147,21 +143,12 @@ async def fence(
                 f"{failed}: its owner {endpoint} speaks version {version}, which has no write sessions; "
                 "upgrade it, or have a server with version 5 own the partition"
             )
-
-        async def ask() -> LastTransactionIdResponse:
-            answer = connection.send(
-                partition_id, generation, lambda req_id: LastTransactionIdRequest(req_id, FenceOption.FENCE, expected)
-            )
-            return _response((await answer).decode())
-
+        answer = connection.send(
+            partition_id, generation, lambda req_id: LastTransactionIdRequest(req_id, FenceOption.FENCE, expected)
+        )
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                response = await poll_until(
-                    ask,
-                    lambda response: response.last_transaction_status is not LastTransactionStatus.FENCE_FAILED,
-                    deadline_s=asyncio.get_running_loop().time() + FENCE_RETRY_S,
-                    next_delay_s=lambda: FENCE_PAUSE_S,
-                )
+                response = _response((await answer).decode())
         except (TimeoutError, WaltzError) as error:
             reason = str(error) or f"{endpoint} did not answer within {ANSWER_TIMEOUT_S:g} s"
             raise WaltzError(
@@ -188,8 +175,8 @@ def explain_refusal(response: LastTransactionIdResponse, endpoint: Endpoint, exp
             )
         case LastTransactionStatus.FENCE_FAILED:
             return (
-                f"{endpoint} got no quorum of storages for it in time, or the one before it was less than "
-                "server.minFenceInterval ago; ask again"
+                f"{endpoint} got no quorum of storages for it in time, or too many came within "
+                "server.minFenceInterval of each other; ask again"
             )
         case LastTransactionStatus.UNEXPECTED_SESSION:
             return f"the present one is {response.write_session}, not {expected}; somebody else may have raised it"

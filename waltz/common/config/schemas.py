@@ -183,7 +183,7 @@ class ServerConfig(ClusterConfig):
     min_fetch_size: _Positive = Field(default=100, validation_alias="server.minFetchSize")
     """Transactions sent for one feed request, at least; smaller than ``server.realtimeThreshold``."""
     min_fence_interval_ms: _NotNegative = Field(default=100, validation_alias="server.minFenceInterval")
-    """Least time between two fences of a partition; earlier requests are answered "ask again"."""
+    """Least time between two fences of a partition; earlier requests wait."""
     realtime_threshold: Annotated[_Positive, _ONLY_CHECKED] = Field(
         default=1000, validation_alias="server.realtimeThreshold"
     )

@@ -28,7 +28,7 @@ from waltz.server.partition.partition_metrics import PartitionMetrics
 from waltz.server.partition.write_session import WriteSession
 from waltz.server.requests.appends import AppendCall
 from waltz.server.requests.link import ClientLink
-from waltz.server.requests.pending import Pending
+from waltz.server.requests.pending import Awaits, Pending
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +42,20 @@ class Fencing:
     """The write session of one partition and the requests for it. Clocks are those of the metrics."""
 
     def __init__(
-        self, partition_id: int, metrics: PartitionMetrics, min_interval_s: float, log_quietly: QuietLog
+        self,
+        partition_id: int,
+        metrics: PartitionMetrics,
+        min_interval_s: float,
+        max_early_count: int,
+        log_quietly: QuietLog,
     ) -> None:
-        """``min_interval_s`` is the least time between two fences; one that comes earlier has to be asked for again."""
+        """``min_interval_s`` is the least time between two fences; up to ``max_early_count`` that come earlier wait."""
         self.session = WriteSession()
         self._partition_id = partition_id
         self._metrics = metrics
         self._min_interval_s = min_interval_s
+        self._max_early_count = max_early_count
+        self._early: list[Pending] = []
         self._log_quietly = log_quietly
         self._log_fences = QuietLog(logger)  # which refused appends, of which there may be many, must not hide
         self._fenced_s: float | None = None
@@ -61,6 +68,38 @@ class Fencing:
             "write-session": lambda: session.number,
             "exclusive-holder": lambda: -1 if session.holder is None else session.holder,
         }
+
+    def wait_s(self, pending: Pending) -> float:
+        """How long a request has to wait because a fence came just before it: 0 unless it would begin another one."""
+        if self._fenced_s is None or pending.abandoned or not self._begins_fence(pending):
+            return 0.0
+        return max(0.0, self._fenced_s + self._min_interval_s - self._metrics.clock())
+
+    def _begins_fence(self, pending: Pending) -> bool:
+        request = pending.request
+        if type(request) is LastTransactionIdRequest and request.expected_session not in (
+            NO_WRITE_SESSION,
+            self.session.number,
+        ):
+            return False
+        return pending.is_fence and (
+            type(request) is not HeartbeatRequest or self.session.holder != pending.link.client_id
+        )
+
+    def stand_aside(self, pending: Pending, high_water_mark: int) -> None:
+        """A fence has come too soon; it waits for :meth:`take_early`, unless too many wait already."""
+        self._early = [early for early in self._early if not early.abandoned]
+        if len(self._early) >= self._max_early_count:
+            pending.end()
+            self.give_up(pending, high_water_mark, "too many have come within server.minFenceInterval of each other")
+            return
+        pending.awaits = Awaits.INTERVAL
+        self._early.append(pending)
+
+    def take_early(self) -> list[Pending]:
+        """Take the fences that came too soon and are still wanted, in the order of their arrival."""
+        early, self._early = self._early, []
+        return [pending for pending in early if not pending.abandoned]
 
     def refuse(self, link: ClientLink, appends: Sequence[AppendCall], high_water_mark: int) -> None:
         """Appends that the session does not admit. Older clients, which know no such answer, find out by a flush: a
@@ -91,28 +130,16 @@ class Fencing:
     def answer(self, pending: Pending, high_water_mark: int) -> bool:
         """It is the turn of a request, and everything before it is decided. False if it cannot be answered before a
         store session has begun for it."""
-        link, request, session = pending.link, pending.request, self.session
+        link, request = pending.link, pending.request
+        if self._begins_fence(pending):
+            self._asked_s = self._metrics.clock()
+            return False
         if type(request) is HeartbeatRequest:
-            if pending.is_fence and session.holder != link.client_id:
-                return self._begin_fence(pending, high_water_mark)
             self._answer_heartbeat(link, request, high_water_mark)
-            return True
-        assert type(request) is LastTransactionIdRequest
-        if pending.is_fence:
-            if request.expected_session not in (NO_WRITE_SESSION, session.number):
-                self._answer_last(link, request, LastTransactionStatus.UNEXPECTED_SESSION, high_water_mark)
-                return True
-            return self._begin_fence(pending, high_water_mark)
-        self._answer_last(link, request, LastTransactionStatus.OK, high_water_mark)
+        elif type(request) is LastTransactionIdRequest:
+            status = LastTransactionStatus.UNEXPECTED_SESSION if pending.is_fence else LastTransactionStatus.OK
+            self._answer_last(link, request, status, high_water_mark)
         return True
-
-    def _begin_fence(self, pending: Pending, high_water_mark: int) -> bool:
-        now_s = self._metrics.clock()
-        if self._fenced_s is not None and now_s - self._fenced_s < self._min_interval_s:
-            self.give_up(pending, high_water_mark, "the one before it was less than server.minFenceInterval ago")
-            return True
-        self._asked_s = now_s
-        return False
 
     def store_session_begun(self, session_id: int, unbroken: bool, fence: Pending | None, high_water_mark: int) -> None:
         """A store session has begun behind the mark; ``fence`` is the request that waited for it."""
@@ -144,7 +171,7 @@ class Fencing:
             self._answer_last(link, request, LastTransactionStatus.OK, high_water_mark)
 
     def give_up(self, pending: Pending, high_water_mark: int | None, reason: str = "no store session began") -> None:
-        """A request cannot be answered in time, or comes too soon; ``reason`` is for the log."""
+        """A request cannot be answered in time; ``reason`` is for the log."""
         link, request = pending.link, pending.request
         if pending.is_fence:
             self._log_fences.warning(

@@ -113,7 +113,10 @@ class ServerPartition:
         self._admission = Admission(options.lock_table_size, generation)
         self._undecided = UndecidedAppends()
         self._sequencer = Sequencer(options.max_undecided_count)
-        self._fencing = Fencing(partition_id, metrics, options.min_fence_interval_s, self._log_quietly)
+        interval_s = options.min_fence_interval_s
+        in_time_count = int(options.answer_timeout_s / interval_s) if interval_s else 0
+        self._fencing = Fencing(partition_id, metrics, interval_s, in_time_count, self._log_quietly)
+        self._fence_timer: asyncio.TimerHandle | None = None
         self._draining = False
         self._drain_handle: asyncio.Handle | None = None
         self.closed = False
@@ -181,8 +184,9 @@ class ServerPartition:
             self._refuse(self._sequencer.close())
             for pending in (*self._mounts.take(), *self._questions.take()):
                 self._expire(pending)
-            if self._drain_handle is not None:
-                self._drain_handle.cancel()
+            for handle in (self._drain_handle, self._fence_timer):
+                if handle is not None:
+                    handle.cancel()
             self._memory.set(0)
             await self._feed.close()
             await self._data.close()
@@ -516,15 +520,31 @@ class ServerPartition:
     def _barrier(self, link: ClientLink, request: MountRequest | FlushRequest | SessionRequest) -> None:
         """Answer a request behind all appends that came before it."""
         pending = Pending(link, request)
+        self._take_turn(pending)
+        if not pending.answered and type(request) is not FlushRequest:
+            self._mounts.add(pending)
+
+    def _take_turn(self, pending: Pending) -> None:
         if self._sequencer.is_free and self._log_takes_more():
             self._look(pending)
         elif not self._line_up(pending):
             self._expire(pending)
-        if not pending.answered and type(request) is not FlushRequest:
-            self._mounts.add(pending)
 
     def _look(self, pending: Pending) -> None:
-        self._answer(pending, self._sequencer.look(pending, self._admission.next_id))
+        wait_s = self._fencing.wait_s(pending)
+        if not wait_s:
+            self._answer(pending, self._sequencer.look(pending, self._admission.next_id))
+            return
+        assert self.high_water_mark is not None
+        self._fencing.stand_aside(pending, self.high_water_mark)
+        if self._fence_timer is None:
+            self._fence_timer = asyncio.get_running_loop().call_later(wait_s, self._look_at_early)
+
+    def _look_at_early(self) -> None:
+        """The interval between two fences has passed: the first one begins a store session, the others come again."""
+        self._fence_timer = None
+        for pending in self._fencing.take_early():
+            self._take_turn(pending)
 
     def _answer(self, pending: Pending, verdict: Verdict | None) -> None:
         """Do what the sequencer has decided: answer a request, or wait."""

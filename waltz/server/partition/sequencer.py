@@ -29,7 +29,8 @@ The rules:
    clients from beyond the mark, the last are told that nothing is known. The line is bounded by memory, which is
    counted here and limited by its owner.
 6. *A fence stands alone.* Everything before it is decided before it is carried out, and nothing behind it is looked at
-   until then. (Else: an append of an older write session gets an id behind the fence.)
+   until then. (Else: an append of an older write session gets an id behind the fence.) One that comes too soon after
+   another stands aside, in nobody's way, until it may have its turn.
 """
 
 import itertools

@@ -38,6 +38,7 @@ class Awaits(Enum):
     SESSION = "a session of the generation that its client knows opens"
     PROOF = "the high-water mark is proved to be the log's own"
     FENCE = "a store session begins that is begun for its sake"
+    INTERVAL = "the last fence is long enough ago for another one"
     NOTHING = "nothing: it has been answered, or nobody wants the answer"
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.server.fakes import PartitionSetup, append, flush, new_link, req_id, take
 from waltz.common.metrics.exposition import http_document, prometheus_text, to_json
+from waltz.common.metrics.registry import Registry
 from waltz.common.quiet_log import BURST
 from waltz.common.wire.client_server import FlushResponse, Message
 from waltz.common.wire.write_sessions import (
@@ -47,7 +48,8 @@ class Setup(PartitionSetup):
     """A partition with an open session, number 2, and mounted links of clients 1 and 2."""
 
     def __init__(self, records: int = 0, options: PartitionOptions | None = None) -> None:
-        super().__init__(records, options)
+        self.now_s = 0.0
+        super().__init__(records, options, registry=Registry(lambda: self.now_s))
         self.log.open_session()
         self.one = self.mounted(new_link(version=5, client_id=1))
         self.two = self.mounted(new_link(version=5, client_id=2, number=2))
@@ -224,15 +226,101 @@ async def test_a_fence_whose_client_has_gone_stands_in_nobodys_way() -> None:
     assert setup.log.batches == [1, 1]
 
 
-async def test_fences_one_after_the_other_have_to_be_asked_for_again() -> None:
-    setup = Setup(options=PartitionOptions(min_fence_interval_s=3600))
+async def renewed(setup: Setup, times: int) -> None:
+    while setup.log.renewals < times:
+        await asyncio.sleep(0.001)
+
+
+async def test_a_fence_soon_after_another_waits_and_stands_in_nobodys_way() -> None:
+    setup = Setup(options=PartitionOptions(min_fence_interval_s=0.01))
     setup.partition.last_transaction_id(setup.one, question(1, FENCE))
     setup.begin()
     assert setup.told(setup.one) == [last(1, -1, 3)]
     setup.partition.last_transaction_id(setup.one, question(2, FENCE))
-    assert setup.told(setup.one) == [LastTransactionIdResponse(req_id(2), LastTransactionStatus.FENCE_FAILED, -1, 3)]
-    setup.write(setup.one, 3, 3)
+    setup.partition.heartbeat(setup.two, heartbeat(3, HeartbeatOption.EXCLUSIVE))
+    setup.write(setup.two, 4, 3)
+    setup.log.commit()
+    await asyncio.sleep(0.03)
+    assert setup.log.renewals == 1
+    assert setup.told(setup.one) == setup.told(setup.two) == []
+    setup.now_s = 1.0
+    await renewed(setup, 2)
+    setup.begin()
+    assert setup.told(setup.one) == [last(2, 0, 4)]
+    assert setup.told(setup.two) == []
+    setup.now_s = 2.0
+    await renewed(setup, 3)
+    setup.begin()
+    held = SessionFlag.EXCLUSIVE | SessionFlag.HELD_BY_YOU
+    assert setup.told(setup.two) == [HeartbeatResponse(req_id(3), HeartbeatState.OK, 0, 5, held)]
+
+
+async def test_what_raises_nothing_is_answered_soon_after_a_fence() -> None:
+    setup = Setup(options=PartitionOptions(min_fence_interval_s=0.01))
+    exclusive = HeartbeatOption.GET_SESSION | HeartbeatOption.EXCLUSIVE
+    setup.partition.heartbeat(setup.one, heartbeat(1, exclusive))
+    setup.begin()
+    assert len(setup.told(setup.one)) == 1
+    setup.partition.heartbeat(setup.one, heartbeat(2, exclusive))
+    setup.partition.last_transaction_id(setup.one, question(3))
+    setup.partition.last_transaction_id(setup.one, question(4, FENCE, 2))
+    assert [type(message).__name__ for message in setup.told(setup.one)] == [
+        "HeartbeatResponse",
+        "LastTransactionIdResponse",
+        "LastTransactionIdResponse",
+    ]
+
+
+async def test_no_more_fences_wait_than_can_have_their_turn_in_time() -> None:
+    setup = Setup(options=PartitionOptions(min_fence_interval_s=4.0, answer_timeout_s=10.0))
+    setup.partition.last_transaction_id(setup.one, question(1, FENCE))
+    setup.begin()
+    setup.told(setup.one)
+    gone = setup.mounted(new_link(version=5, client_id=3, number=3))
+    setup.partition.last_transaction_id(gone, question(2, FENCE))
+    gone.channel.abort()
+    for number in (3, 4, 5):
+        setup.partition.last_transaction_id(setup.one, question(number, FENCE))
+    assert setup.told(setup.one) == [LastTransactionIdResponse(req_id(5), LastTransactionStatus.FENCE_FAILED, -1, 3)]
+    setup.write(setup.one, 6, 3)
     assert setup.log.batches == [1]
+    await setup.partition.close()
+
+
+async def test_a_fence_that_waits_for_the_interval_is_answered_once() -> None:
+    """In time, whatever becomes of it, and when the partition is given up."""
+    setup = Setup(options=PartitionOptions(min_fence_interval_s=0.01, answer_timeout_s=0.03))
+    setup.partition.last_transaction_id(setup.one, question(1, FENCE))
+    setup.begin()
+    setup.told(setup.one)
+    setup.partition.last_transaction_id(setup.one, question(2, FENCE))
+    while not (told := setup.told(setup.one)):
+        await asyncio.sleep(0.001)
+    assert told == [LastTransactionIdResponse(req_id(2), LastTransactionStatus.FENCE_FAILED, -1, 3)]
+    setup.partition.last_transaction_id(setup.one, question(3, FENCE))
+    await setup.partition.close()
+    assert LastTransactionIdResponse(req_id(3), LastTransactionStatus.FENCE_FAILED, -1, 3) in setup.told(setup.one)
+    setup.now_s = 1.0
+    await asyncio.sleep(0.03)
+    assert setup.told(setup.one) == []
+    assert setup.log.renewals == 1
+
+
+async def test_a_fence_whose_turn_comes_after_its_answer_is_not_answered_again() -> None:
+    setup = Setup(options=PartitionOptions(min_fence_interval_s=0.01, answer_timeout_s=0.03))
+    setup.partition.last_transaction_id(setup.one, question(1, FENCE))
+    setup.begin()
+    setup.told(setup.one)
+    setup.log.end_session()
+    setup.partition.last_transaction_id(setup.one, question(2, FENCE))
+    while not (told := setup.told(setup.one)):
+        await asyncio.sleep(0.001)
+    assert len(told) == 1
+    setup.log.reopen(0)
+    setup.now_s = 1.0
+    await asyncio.sleep(0.03)
+    assert setup.told(setup.one) == []
+    assert setup.log.renewals == 1
 
 
 async def test_an_exclusive_session_has_one_writer() -> None:
@@ -381,7 +469,7 @@ async def test_fences_that_fail_are_in_the_log(caplog: pytest.LogCaptureFixture)
     setup.begin()
     setup.partition.last_transaction_id(setup.two, question(2, FENCE))
     start = "partition 0: no write session was begun for client"
-    too_soon = "the one before it was less than server.minFenceInterval ago"
+    too_soon = "too many have come within server.minFenceInterval of each other"
     assert waltz_lines(caplog) == [("WARNING", f"{start} 2 at client:1: {too_soon}")]
     caplog.clear()
     setup = Setup()
