@@ -16,10 +16,11 @@ from tests.simulation.loop import Process
 from waltz.client.engine.environment import Environment
 from waltz.client.errors import AppendError, LockConflict
 from waltz.client.locks import PartitionLocalLock
+from waltz.client.plain import reader
 from waltz.client.plain.client import Client
 from waltz.common.errors import WaltzError
 from waltz.table.errors import VersionConflict
-from waltz.table.face import transacting
+from waltz.table.face import follower, transacting
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
@@ -265,7 +266,13 @@ class Tables:
 
     @contextlib.contextmanager
     def observing(self) -> Iterator[None]:
-        """Pauses of transactions that were overtaken come from the seed."""
-        source = SimpleNamespace(random=self._world.random("tables").random)
-        with mock.patch.object(transacting, "random", source):
+        """Pauses of transactions that were overtaken, of bulk reads and of views come from the seed."""
+        source = SimpleNamespace(
+            random=self._world.random("tables").random, Random=lambda: self._world.random("readers of tables")
+        )
+        with (
+            mock.patch.object(transacting, "random", source),
+            mock.patch.object(reader, "random", source),
+            mock.patch.object(follower, "random", source),
+        ):
             yield

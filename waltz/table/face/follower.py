@@ -4,13 +4,16 @@ import asyncio
 import bisect
 import contextlib
 import logging
+import random
 from collections.abc import Sequence
 from itertools import count
 from operator import itemgetter
 
 from waltz.client.errors import ClientClosedError
 from waltz.client.plain.feed import BatchFeed
+from waltz.common.cluster.owners import RETRY_INITIAL_S, RETRY_MAXIMUM_S
 from waltz.common.errors import DeadlineExceededError
+from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record
 from waltz.table.envelope import Envelope, announced_body_bytes
 from waltz.table.errors import CodecUnavailableError, TableError
@@ -78,12 +81,14 @@ class Follower:
                     await self._apply(await feed.next_batch())
 
     async def _begin(self, feed: BatchFeed) -> None:
-        """However long nobody owns the partition; each attempt takes the time in which servers have to answer."""
+        """However long nobody owns the partition."""
+        backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, random.Random())
         while True:
             try:
                 await feed.begin()
             except DeadlineExceededError as error:
                 logger.warning("the view of partition %d waits for its log: %s", self._partition_id, error)
+                await asyncio.sleep(backoff.next_delay_s())
             else:
                 return
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +26,7 @@ from waltz.table.errors import (
     TableError,
     VersionConflict,
 )
+from waltz.table.face import follower
 from waltz.table.face.sweeping import SweepCheck
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
@@ -571,15 +573,29 @@ async def test_a_closed_table_says_so(client: waltz.Client) -> None:
 async def test_a_view_waits_for_a_partition_that_nobody_owns(
     client: waltz.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin, refusals = BatchFeed.begin, [DeadlineExceededError("no server is known to own the partition")] * 2
+    """With longer and longer pauses."""
+    begin, sleep = BatchFeed.begin, asyncio.sleep
+    refusals = [DeadlineExceededError("no server is known to own the partition")] * 4
+    begun_with: list[list[float]] = []
+    paused_s: list[float] = []
 
     async def begun(feed: BatchFeed) -> None:
+        begun_with.append([*paused_s])
         if refusals:
             raise refusals.pop()
         await begin(feed)
 
+    async def slept(delay_s: float) -> None:
+        if delay_s:
+            paused_s.append(delay_s)
+        await sleep(0)
+
     monkeypatch.setattr(BatchFeed, "begin", begun)
-    async with Table(client, 0, TABLE) as table:
-        await table.put(b"alice", b"100")
-        assert [row and row.value for row in await table.get([b"alice"])] == [b"100"]
-    assert not refusals
+    with monkeypatch.context() as patched:
+        patched.setattr(follower, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": slept}))
+        async with Table(client, 0, TABLE) as table:
+            await table.put(b"alice", b"100")
+            assert [row and row.value for row in await table.get([b"alice"])] == [b"100"]
+    assert [len(pauses) for pauses in begun_with[:5]] == [0, 1, 2, 3, 4]
+    assert paused_s == sorted(paused_s)
+    assert paused_s[-1] > 4 * paused_s[0]
