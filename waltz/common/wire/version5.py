@@ -53,6 +53,9 @@ class TransactionDataListRequest(NamedTuple):
 class TransactionDataListResponse(NamedTuple):
     """The transactions from ``transaction_id`` on: up to the committed high-water mark or the limits, at least one if
     there is one. The checksums in ``records`` are those of the appends; whoever uses the data verifies them.
+
+    While the server has no store session it does not know the end of the log: ``high_water_mark`` is the last of the
+    records then, and where there are none the status is ``NOT_READY``.
     """
 
     req_id: bytes

@@ -89,9 +89,17 @@ class TransactionListReader:
     """Serves the bulk reads of one partition; owns the tasks that read."""
 
     def __init__(
-        self, partition_id: int, cache: TransactionCache, read_records: ReadRecords, on_miss: Callable[[], None]
+        self,
+        partition_id: int,
+        cache: TransactionCache,
+        read_records: ReadRecords,
+        on_miss: Callable[[], None],
+        knows_end: Callable[[], bool],
     ) -> None:
+        """``knows_end`` says whether the high-water mark may be told for the end of the log: not while another server
+        may have committed more. Then answers say of the log what is in them."""
         self._partition_id = partition_id
+        self._knows_end = knows_end
         self._cache = cache
         self._read_records = read_records
         self._on_miss = on_miss
@@ -106,11 +114,11 @@ class TransactionListReader:
             link.postpone(request)
             return
         if request.transaction_id < 0:
-            fail_list(link, request, high_water_mark, f"there is no transaction {request.transaction_id}")
+            self._fail(link, request, high_water_mark, f"there is no transaction {request.transaction_id}")
             return
         found = self._from_cache(request, high_water_mark)
         if found is not None:
-            _answer(link, request, high_water_mark, found)
+            self._answer(link, request, high_water_mark, found)
             return
         self._on_miss()
         if len(self._waiting) + len(self._parked) >= MAX_WAITING_REQUESTS:
@@ -200,7 +208,7 @@ class TransactionListReader:
             await self._serve(link, request, high_water_mark)
         except Exception as error:
             logger.exception("partition %d: a bulk read failed for an unforeseen reason", self._partition_id)
-            fail_list(link, request, high_water_mark, f"the server has failed: {error!r}")
+            self._fail(link, request, high_water_mark, f"the server has failed: {error!r}")
         self._being_read.discard(bulk_read)
 
     async def _serve(self, link: ClientLink, request: TransactionDataListRequest, high_water_mark: int) -> None:
@@ -208,13 +216,36 @@ class TransactionListReader:
             found = await self._read(request, high_water_mark)
         except (WaltzError, OSError) as error:
             logger.warning("partition %d: a bulk read failed: %s", self._partition_id, error)
-            fail_list(link, request, high_water_mark, str(error))
+            self._fail(link, request, high_water_mark, str(error))
             return
         channel = link.channel
         if not (channel.writable or channel.closed) and channel.unsent_bytes > MAX_LINK_BYTES:
             link.postpone(request)  # single transactions may be larger than what was asked for
         else:
-            _answer(link, request, high_water_mark, found)
+            self._answer(link, request, high_water_mark, found)
+
+    def _answer(
+        self, link: ClientLink, request: TransactionDataListRequest, high_water_mark: int, found: _List
+    ) -> None:
+        if link.channel.closed:
+            return
+        if not self._knows_end():
+            if not found.count:
+                refuse_list(link, request)
+                return
+            high_water_mark = found.next_id - 1
+        records = b"".join(found.pieces)
+        link.channel.send(
+            encode_transaction_data_list(
+                link.channel.version, request.req_id, request.transaction_id, high_water_mark, found.count, records
+            )
+        )
+
+    def _fail(self, link: ClientLink, request: TransactionDataListRequest, high_water_mark: int, text: str) -> None:
+        """The transactions could not be read."""
+        mark = high_water_mark if self._knows_end() else LONG_MIN
+        status = DataListStatus.FAILED
+        link.send(TransactionDataListResponse(request.req_id, request.transaction_id, status, mark, [], text))
 
     async def _read(self, request: TransactionDataListRequest, high_water_mark: int) -> _List:
         found = _wanted(request, high_water_mark)
@@ -264,23 +295,7 @@ def _add_records(found: _List, records: list[Record]) -> bool:
     return len(pieces) == len(records)
 
 
-def _answer(link: ClientLink, request: TransactionDataListRequest, high_water_mark: int, found: _List) -> None:
-    if not link.channel.closed:
-        records = b"".join(found.pieces)
-        link.channel.send(
-            encode_transaction_data_list(
-                link.channel.version, request.req_id, request.transaction_id, high_water_mark, found.count, records
-            )
-        )
-
-
 def refuse_list(link: ClientLink, request: TransactionDataListRequest) -> None:
-    """The partition is not here, or not yet."""
+    """The partition is not here, or not yet, or what is asked for may have been committed by another server."""
     status = DataListStatus.NOT_READY
     link.send(TransactionDataListResponse(request.req_id, request.transaction_id, status, LONG_MIN, [], None))
-
-
-def fail_list(link: ClientLink, request: TransactionDataListRequest, high_water_mark: int, text: str) -> None:
-    """The transactions could not be read."""
-    status = DataListStatus.FAILED
-    link.send(TransactionDataListResponse(request.req_id, request.transaction_id, status, high_water_mark, [], text))

@@ -139,7 +139,11 @@ class ServerPartition:
             partition_id, transaction_cache, self._read_records, metrics.transaction_cache_miss.mark
         )
         self._lists = TransactionListReader(
-            partition_id, transaction_cache, self._read_records, metrics.transaction_cache_miss.mark
+            partition_id,
+            transaction_cache,
+            self._read_records,
+            metrics.transaction_cache_miss.mark,
+            lambda: self._sequencer.session_open and not self.in_doubt,
         )
         self._log = log_factory(self)
 
@@ -356,7 +360,7 @@ class ServerPartition:
             self._data.request(link, request, self.high_water_mark)
 
     def transaction_list(self, link: ClientLink, request: TransactionDataListRequest) -> None:
-        """Answer with consecutive committed transactions and their data."""
+        """Answer with consecutive committed transactions and their data, and with the mark while a session is open."""
         if self.high_water_mark is None:
             refuse_list(link, request)
         else:

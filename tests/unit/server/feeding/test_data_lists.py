@@ -56,7 +56,8 @@ class Setup:
         self.storages = Storages(count, size)
         self.cache = TransactionCache(64 << 20)
         self.misses = 0
-        self.reader = TransactionListReader(0, self.cache, self.storages.read, self.missed)
+        self.knows_end = True
+        self.reader = TransactionListReader(0, self.cache, self.storages.read, self.missed, lambda: self.knows_end)
         self.mark = count - 1
 
     def missed(self) -> None:

@@ -1050,6 +1050,43 @@ async def test_transaction_lists_come_from_the_cache_and_the_log(make: Make) -> 
     ]
 
 
+@pytest.mark.parametrize("why", ["no session", "in doubt"])
+async def test_a_transaction_list_tells_no_mark_while_it_may_be_old(make: Make, why: str) -> None:
+    """It says of the log what is in it; that there is nothing behind the mark is not known."""
+    setup, link = make(5), new_link(version=5)
+    setup.mounted(link)
+    setup.partition.append(link, [append(1)])
+    setup.log.commit()
+    if why == "no session":
+        setup.log.end_session()
+    else:
+        setup.partition.in_doubt = True
+    take(link)
+    setup.partition.transaction_list(link, TransactionDataListRequest(req_id(9), 1, 2, 1000))
+    assert await answer(link) == [
+        TransactionDataListResponse(req_id(9), 1, DataListStatus.OK, 2, setup.log.records[1:3], None)
+    ]
+    setup.partition.transaction_list(link, TransactionDataListRequest(req_id(9), 5, 2, 1000))
+    assert take(link) == [TransactionDataListResponse(req_id(9), 5, DataListStatus.OK, 5, setup.log.records[5:], None)]
+    setup.partition.transaction_list(link, TransactionDataListRequest(req_id(9), 6, 2, 1000))
+    assert take(link) == [TransactionDataListResponse(req_id(9), 6, DataListStatus.NOT_READY, LONG_MIN, [], None)]
+    setup.log.failing_reads = 1
+    setup.partition.transaction_list(link, TransactionDataListRequest(req_id(9), 1, 2, 1000))
+    assert await answer(link) == [
+        TransactionDataListResponse(req_id(9), 1, DataListStatus.FAILED, LONG_MIN, [], "no replica answered")
+    ]
+
+
+async def test_a_session_that_ends_during_a_bulk_read_takes_the_mark_with_it(make: Make) -> None:
+    setup, link = make(5), new_link(version=5)
+    setup.mounted(link)
+    setup.partition.transaction_list(link, TransactionDataListRequest(req_id(9), 1, 2, 1000))
+    setup.log.end_session()
+    assert await answer(link) == [
+        TransactionDataListResponse(req_id(9), 1, DataListStatus.OK, 2, setup.log.records[1:3], None)
+    ]
+
+
 async def test_a_transaction_list_before_the_first_session_is_not_ready(make: Make) -> None:
     setup, link = make(3, session=False), new_link(version=5)
     setup.partition.transaction_list(link, TransactionDataListRequest(req_id(9), 1, 10, 1000))
