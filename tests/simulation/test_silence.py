@@ -75,6 +75,8 @@ class User:
 
     def link_lost(self, link: ServerLink, error: Exception) -> None: ...
 
+    def link_refused(self, link: ServerLink) -> None: ...
+
 
 def ask(link: ServerLink) -> None:
     """Ask for the decision of appends, as clients do again and again."""

@@ -23,7 +23,7 @@ PARAMETERS = Path(__file__).parents[2] / "docs" / "reference" / "parameters.md"
 NOT_FOR_APPLICATIONS = {
     "waltz.RpcClient": {
         *("create_partitions", "set_endpoints", "remove_server"),
-        *("link_ready", "link_lost", "link_received", "link_writable"),
+        *("link_ready", "link_lost", "link_received", "link_refused", "link_writable"),
     },
     "waltz.DbApiDatabase": {"connect", "guarded", "create_table", "insert_mark", "read_mark", "advance_mark"},
     "waltz.SqlAlchemyDatabase": {"connect", "guarded", "create_table", "insert_mark", "read_mark", "advance_mark"},

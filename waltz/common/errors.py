@@ -60,6 +60,13 @@ class ConnectFailedError(WaltzError):
     """
 
 
+class TlsRefusedError(ConnectFailedError):
+    """TLS has refused the connection: a certificate is missing or not trusted, or the peer does not use TLS.
+
+    Other attempts end alike until somebody changes a certificate, a trust store or a configuration.
+    """
+
+
 class ConnectionClosedError(WaltzError):
     """The connection closed while an answer was awaited; whether the peer acted on the request is unknown.
 

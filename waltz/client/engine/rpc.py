@@ -227,6 +227,12 @@ class RpcClient:
         if admin is not None and link in self._links:
             admin.fail(error)
 
+    def link_refused(self, link: ServerLink) -> None:
+        """Who waits for a mark is told, unless it is asked of another server meanwhile."""
+        for partition in self.partitions:
+            if partition.link is link:
+                partition.resend()
+
     def link_writable(self, link: ServerLink) -> None:
         """Nothing waits for this: the requests on their way are few and small."""
 

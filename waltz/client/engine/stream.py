@@ -154,6 +154,10 @@ class StreamClient:
         for partition in self._mounted_on(link):
             partition.mount.link_lost()
 
+    def link_refused(self, link: ServerLink) -> None:
+        for partition in self._mounted_on(link):
+            partition.appends.signal.notify()
+
     def link_writable(self, link: ServerLink) -> None:
         for partition in self._mounted_on(link):
             partition.appends.signal.notify()

@@ -39,7 +39,7 @@ from waltz.client.plain.merged import MergedFeed, share_of
 from waltz.client.plain.reader import OpenEngine, Share
 from waltz.client.plain.transact import Transact, check_followed
 from waltz.client.positions.interface import PositionStore
-from waltz.common.errors import DeadlineExceededError, WaltzError
+from waltz.common.errors import DeadlineExceededError, TlsRefusedError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.keys import partition_for
 from waltz.common.metrics.registry import Registry
@@ -666,6 +666,10 @@ class Client(PartitionCalls):
                         partition = self._joined[partition_id] = await engine.join(partition_id)
                         return partition
                     except DeadlineExceededError as error:
+                        if isinstance(error.__cause__, TlsRefusedError):
+                            raise NotAppendedError(
+                                f"partition {partition_id} cannot be joined: {error.__cause__}; nothing was sent"
+                            ) from error.__cause__
                         obstacle = error
         except TimeoutError:
             obstacle = engine.obstacle(partition_id) or obstacle

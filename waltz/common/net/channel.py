@@ -24,6 +24,7 @@ from waltz.common.errors import (
     ConnectionClosedError,
     DeadlineExceededError,
     ProtocolError,
+    TlsRefusedError,
     WaltzError,
 )
 from waltz.common.ids import Endpoint
@@ -625,7 +626,8 @@ async def connect(
             reason = f"not ready within {timeout_s:g} s"
         else:
             reason = connect_failure(error, uses_tls=tls is not None, opened=opened)
-        raise ConnectFailedError(f"cannot connect to {endpoint}: {reason}") from error
+        kind = TlsRefusedError if is_tls_refusal(error) else ConnectFailedError
+        raise kind(f"cannot connect to {endpoint}: {reason}") from error
     except BaseException:
         channel.abort()
         raise
@@ -662,8 +664,7 @@ def connect_failure(error: Exception, *, uses_tls: bool, opened: bool) -> str:
         if error.reason == _NO_TLS:
             return "TLS failure: the peer does not use TLS; is this the right port, and is TLS meant to be on?"
         reason = f"TLS failure: {error.reason or error}"
-        refused = any(name in reason for name in _CERTIFICATE_ALERTS)
-        return f"{reason}; {_WANTS_CERTIFICATE}" if refused else reason
+        return f"{reason}; {_WANTS_CERTIFICATE}" if is_tls_refusal(error) else reason
     if isinstance(error, socket.gaierror):
         return f"host name cannot be resolved ({error.strerror})"
     if isinstance(error, ConnectionRefusedError):
@@ -674,6 +675,18 @@ def connect_failure(error: Exception, *, uses_tls: bool, opened: bool) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error)
+
+
+def is_tls_refusal(error: Exception) -> bool:
+    """Whether another attempt to connect would end alike, as far as that can be told."""
+    if not isinstance(error, ssl.SSLError):
+        return False
+    reason = f"{error.reason or error}"
+    return (
+        isinstance(error, ssl.SSLCertVerificationError)
+        or reason == _NO_TLS
+        or any(name in reason for name in _CERTIFICATE_ALERTS)
+    )
 
 
 def peer_name(address: object) -> str:

@@ -10,8 +10,9 @@ import waltz
 from tests.unit.client.application import QUICK, Callbacks, Context, World
 from tests.unit.client.fake_server import Connection, until
 from tests.unit.client.test_version5 import ALL, plain_client
+from waltz.common.errors import TlsRefusedError
 from waltz.common.ids import Endpoint
-from waltz.common.net.channel import Channel
+from waltz.common.net.channel import Channel, connect
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import (
     FlushRequest,
@@ -127,6 +128,46 @@ async def test_why_no_connection_could_be_made_is_in_the_error(world: World) -> 
             await anext(aiter(client.feed(0, after=-1)))
         with pytest.raises(waltz.NotAppendedError, match="0.01 s: .*certificate is not trusted"):
             await client.append(0, b"x", timeout_s=0.01)
+
+
+async def test_what_tls_refuses_is_not_waited_for(world: World) -> None:
+    """Neither before the partition is joined nor later; when the certificates are changed, it goes on."""
+    server = await world.server(versions=ALL)
+    refusing = [True]
+
+    async def connecting(endpoint: Endpoint, *arguments: Any, **options: Any) -> Channel:
+        if refusing:
+            raise TlsRefusedError(f"cannot connect to {endpoint}: the peer's certificate is not trusted")
+        return await connect(endpoint, *arguments, **options)
+
+    async with plain_client(server, connector=connecting, rpc_timeout_s=600.0) as client:
+        for _ in range(2):
+            with pytest.raises(
+                waltz.NotAppendedError, match="cannot be joined: .*certificate is not trusted"
+            ) as raised:
+                await client.append(0, b"x", timeout_s=600)
+            assert isinstance(raised.value.__cause__, waltz.ConnectFailedError)
+        with pytest.raises(waltz.DeadlineExceededError, match="partition 0: .*certificate is not trusted"):
+            await client.high_water_mark(0, timeout_s=600)
+        refusing.clear()
+        while True:
+            try:
+                assert await client.append(0, b"x") == 0
+            except waltz.NotAppendedError:
+                await asyncio.sleep(0.001)
+            else:
+                break
+        refusing.append(True)
+        for connection in server.connections:
+            assert connection.channel is not None
+            connection.channel.abort()
+        partition = client._own_engine().partition(0)
+        await until(lambda: partition.mount.channel is None)
+        waiting = asyncio.create_task(client.append(0, b"y", timeout_s=600))
+        for append in (waiting, client.append(0, b"z", timeout_s=600)):
+            with pytest.raises(waltz.NotAppendedError, match="not trusted; the transaction is not in the log"):
+                await append
+        assert world.logs[0].high_water_mark == 0
 
 
 async def test_why_no_connection_can_be_made_is_logged_long_before_the_deadline(

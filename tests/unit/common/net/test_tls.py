@@ -10,9 +10,9 @@ from pydantic import SecretStr
 from tests.unit.common.net.certificates import Authority, write_pem, write_pkcs12
 from tests.unit.common.net.peers import FAMILY, Recorder, frame
 from waltz.common.config.schemas import ClientConfig, TlsConfig, from_mapping, load
-from waltz.common.errors import ConfigError, ConnectFailedError
+from waltz.common.errors import ConfigError, ConnectFailedError, TlsRefusedError
 from waltz.common.ids import Endpoint
-from waltz.common.net.channel import connect, connect_failure
+from waltz.common.net.channel import connect, connect_failure, is_tls_refusal
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
 
@@ -192,8 +192,16 @@ async def test_a_mistake_of_tls_is_told_at_once_with_its_cause(
     client_tls = client_context(config(client))
     if client_tls is not None:
         client_tls.maximum_version = version
-    with pytest.raises(ConnectFailedError, match=told):  # long before the time-out of a minute
+    with pytest.raises(ConnectFailedError, match=told) as raised:  # long before the time-out of a minute
         await exchange(server_context(config(server)), client_tls)
+    assert isinstance(raised.value, TlsRefusedError) == ("TLS failure" in str(raised.value))
+
+
+def test_what_may_end_otherwise_at_the_next_attempt_is_no_refusal() -> None:
+    torn = ssl.SSLError(1, "[SSL: UNEXPECTED_EOF_WHILE_READING]")
+    torn.reason = "UNEXPECTED_EOF_WHILE_READING"
+    assert not is_tls_refusal(torn)
+    assert not is_tls_refusal(ConnectionResetError())
 
 
 @pytest.mark.parametrize("name", ["TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE"])

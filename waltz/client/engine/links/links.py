@@ -12,7 +12,13 @@ from waltz.client.engine.links.assignments import Assigned, Assignments, Owner
 from waltz.client.engine.links.silence import Silence
 from waltz.client.engine.tasks import TaskOwner
 from waltz.client.options import ClientOptions
-from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError, ProtocolError
+from waltz.common.errors import (
+    ConnectFailedError,
+    ConnectionClosedError,
+    DeadlineExceededError,
+    ProtocolError,
+    TlsRefusedError,
+)
 from waltz.common.ids import Endpoint, ReqId
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelHandler, connect
@@ -88,6 +94,9 @@ class LinkUser(Protocol):
 
     def link_lost(self, link: "ServerLink", error: Exception) -> None:
         """``link.channel`` is ``None`` now; another connection will be made. Not called when the link was closed."""
+
+    def link_refused(self, link: "ServerLink") -> None:
+        """``link.refusal`` is set: waiting longer is of little use. Other attempts are made."""
 
 
 class ServerLink:
@@ -188,6 +197,11 @@ class ServerLink:
             ) from self.failure
         finally:
             self._waiters.discard(waiter)
+
+    @property
+    def refusal(self) -> TlsRefusedError | None:
+        """Why TLS has refused the last attempt to connect, if that is how it ended."""
+        return self.failure if isinstance(self.failure, TlsRefusedError) else None
 
     def reconnect(self, reason: str) -> None:
         """Give up the present connection and make another one."""
@@ -341,6 +355,8 @@ class ServerLink:
             self._outage.failed(str(error))
             self.failure = error
             self._fail_waiters(error)
+            if self.refusal is not None and not self.closed:
+                self._user.link_refused(self)
             return False
         self._outage.over()
         await channel.wait_closed()

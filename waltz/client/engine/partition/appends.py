@@ -29,7 +29,7 @@ from waltz.client.errors import (
     TransactionTooLargeError,
 )
 from waltz.client.locks import HASH_BYTES
-from waltz.common.errors import WaltzError
+from waltz.common.errors import TlsRefusedError, WaltzError
 from waltz.common.ids import SEQ_NUM_MASK, ReqId
 from waltz.common.net.backoff import Backoff
 from waltz.common.wire.append_request import encode_append
@@ -364,7 +364,8 @@ class PartitionAppends:
     async def _ready(self, since_s: float, submission: Submission | None = None, *, sending: bool = True) -> None:
         """Return when the partition is mounted and (where wanted) takes appends; raises what keeps it from that.
 
-        Mounting may take ``mount_wait_s``, counted from ``since_s``, or as long as ``submission`` has itself.
+        Mounting may take ``mount_wait_s``, counted from ``since_s``, or as long as ``submission`` has itself; then it
+        does not wait for a server that TLS keeps it from.
         """
         mount = self._mount
         own_deadline_s = None if submission is None else submission.waits_until_s
@@ -382,6 +383,9 @@ class PartitionAppends:
                 if own_deadline_s is None:
                     deadline_s = self._loop.time() + self._options.mount_wait_s
                 continue
+            tls_refusal = None if own_deadline_s is None or mount.link is None else mount.link.refusal
+            if tls_refusal is not None:
+                raise TlsRefusedError(str(tls_refusal)) from tls_refusal
             remaining_s = deadline_s - self._loop.time()
             if remaining_s <= 0:
                 raise self._not_mounted()

@@ -13,7 +13,7 @@ from waltz.client.engine.reads.last_transaction import Answer, LastTransactionQu
 from waltz.client.engine.reads.marks import MarkQuestions
 from waltz.client.errors import ClientClosedError, ClientError, DataChecksumError, RpcError
 from waltz.client.options import ClientOptions
-from waltz.common.errors import DeadlineExceededError, WaltzError
+from waltz.common.errors import DeadlineExceededError, TlsRefusedError, WaltzError
 from waltz.common.ids import LONG_MIN, SEQ_NUM_MASK, ReqId
 from waltz.common.java_text import for_people
 from waltz.common.net.backoff import Backoff
@@ -289,9 +289,12 @@ class RpcPartition:
         try:
             async with asyncio.timeout(timeout_s):
                 return await (self._confirmed_marks if confirmed else self._marks).mark()
-        except TimeoutError:
+        except (TimeoutError, TlsRefusedError) as error:
             kind = "confirmed " if confirmed else ""
-            text = f"no {kind}high-water mark of partition {self._partition_id} within {timeout_s:g} s"
+            text = f"no {kind}high-water mark of partition {self._partition_id}"
+            if isinstance(error, TlsRefusedError):  # no other attempt in time would have another end
+                raise DeadlineExceededError(f"{text}: {error}") from error
+            text = f"{text} within {timeout_s:g} s"
             obstacle = self.obstacle
             raise DeadlineExceededError(text if obstacle is None else f"{text}: {obstacle}") from obstacle
 

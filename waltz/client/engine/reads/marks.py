@@ -42,8 +42,8 @@ class MarkQuestions:
     async def mark(self) -> int:
         """What a server tells to a question that is sent from now on.
 
-        Raises ``ClientClosedError``, and ``ConfirmedMarkNotSupportedError`` if that is asked for and the server is
-        older.
+        Raises ``ClientClosedError``, ``TlsRefusedError``, and ``ConfirmedMarkNotSupportedError`` if that is asked for
+        and the server is older.
         """
         waiter: asyncio.Future[int] = self._loop.create_future()
         self._wanted.append(waiter)
@@ -92,7 +92,11 @@ class MarkQuestions:
     def _send(self) -> None:
         link = self._present_link()
         self._due_at_s = self._loop.time() + self._resend_s
-        if link is None or link.channel is None:
+        if link is None:
+            return
+        if link.channel is None:
+            if link.refusal is not None:
+                self._fail(link.refusal)
             return
         version = link.channel.version
         if self._confirmed and version < FIRST_WITH_CONFIRMED_MARK:

@@ -36,6 +36,9 @@ class User:
     def link_lost(self, link: ServerLink, error: Exception) -> None:
         raise AssertionError
 
+    def link_refused(self, link: ServerLink) -> None:
+        raise AssertionError
+
 
 def links() -> Links:
     async def refuse(endpoint: Endpoint, *_: object, **__: object) -> Channel:
