@@ -10,6 +10,7 @@ from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, Rep
 from waltz.server.store.recovery.recovery import RecoveryMachine, Step
 from waltz.server.store.recovery.recovery_effects import (
     Abort,
+    Compare,
     Copy,
     Effect,
     GetMaximum,
@@ -202,6 +203,12 @@ class Model:
             case SetLowWaterMark(replica_id=key):
                 self._apply(effect)
                 self._take(machine.low_water_mark_set(key))
+            case Compare(replica_id=key, source=source, transaction_id=transaction_id):
+                if source.connect_string not in self.connected or self.random.random() < 0.1:
+                    self._take(machine.comparison_failed(key, source))
+                else:
+                    own, other = (self.storages[each.connect_string].records[transaction_id] for each in (key, source))
+                    self._take(machine.compared(key, source, transaction_id, same=own == other))
             case Copy(replica_id=key, source=source):
                 if source.connect_string not in self.connected or self._apply(effect) < 0:
                     self._take(machine.copy_failed(key, source))

@@ -16,6 +16,8 @@ lets replicas that come later join. It keeps these rules:
 * Nothing is decided below the *floor*: the mark that this owner has told as committed (rule S10). The machine waits.
 * A member that comes back with less than it has acknowledged is recorded as closed at what it holds, and left to the
   next session. Closed beside members of the same session, it is no evidence of what could have been committed.
+* What the metadata know of no session of, and holds records, is compared with another replica before it is used: it may
+  have been given up with a part of the log that was lost, and have come back after others got its ids (S9).
 * Records above a storage's own low-water mark are never trusted if the replica has never been part of a session
   (hazard H3), and a storage that holds records which the metadata know nothing of is refused, not truncated (H5).
 
@@ -33,6 +35,7 @@ from waltz.common.ids import NO_TRANSACTION
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, ReplicaState
 from waltz.server.store.recovery.recovery_effects import (
     Abort,
+    Compare,
     Copy,
     Effect,
     GetMaximum,
@@ -62,6 +65,8 @@ class Step(enum.Enum):
     """This session is being persisted at a storage that has none; its low-water mark stays."""
     KNOWN = "known"
     """Its mark is known and nothing is under way."""
+    COMPARING = "comparing"
+    """Whether what it holds is this log is being found out."""
     COPYING = "copying"
     ALIGNING = "aligning"
     """Truncation to the decided mark is under way."""
@@ -95,13 +100,15 @@ class _Replica:
     """Everything up to this is known to have been durable there."""
     lost: bool = False
     """Whether it holds less than it has acknowledged, or the metadata say that it once did."""
+    proved: bool = True
+    """Whether what it holds is known to be this log."""
     pin: bool = False
     pinned_mark: int = NO_TRANSACTION
     aligned: bool = False
     marked: bool = False
     failed_reads: int = 0
     failed_copies: int = 0
-    """Attempts to copy to it that failed since the last one that did not."""
+    """Attempts to copy to it, or to compare it, that failed since the last one that did not."""
 
     @property
     def stuck(self) -> bool:
@@ -267,6 +274,30 @@ class RecoveryMachine:
         replica.step = Step.KNOWN
         return self._progress()
 
+    def compared(self, replica_id: ReplicaId, source: ReplicaId, transaction_id: int, *, same: bool) -> list[Effect]:
+        """Answer to :class:`Compare`: whether it is the same transaction at both."""
+        replica = self._replicas[replica_id]
+        assert replica.step is Step.COMPARING
+        replica.step = Step.KNOWN
+        replica.proved = same
+        replica.failed_copies = 0
+        if not same:
+            self._refuse(
+                replica,
+                f"holds another transaction {transaction_id} than {source.connect_string}: it was given up with a part"
+                " of the log, or comes from another cluster or backup; delete the partition's files at the storage",
+            )
+        return self._progress()
+
+    def comparison_failed(self, replica_id: ReplicaId, source: ReplicaId) -> list[Effect]:
+        """Answer to :class:`Compare`: the source could not be read."""
+        replica = self._replicas[replica_id]
+        assert replica.step is Step.COMPARING
+        replica.step = Step.KNOWN
+        replica.failed_copies += 1
+        self._replicas[source].failed_reads += 1
+        return self._progress()
+
     def copied(self, replica_id: ReplicaId, last: int) -> list[Effect]:
         """Answer to :class:`Copy`: the records up to ``last`` are durable at the replica."""
         replica = self._replicas[replica_id]
@@ -342,6 +373,7 @@ class RecoveryMachine:
         replica.counted = replica.replica_id in self._previous
         replica.intact = state is not None and replica.session_id >= state.session_id
         replica.lost = state is not None and self._is_closed_within_its_session(state)
+        replica.proved = state is not None and state.session_id != NO_SESSION
         replica.step = Step.INSPECTING
         own_mark = replica.low_water_mark
         if self._first_session and (state is None or state.session_id == NO_SESSION):
@@ -447,6 +479,9 @@ class RecoveryMachine:
 
     def _progress(self) -> list[Effect]:
         if not self._aborted:
+            for replica in self._replicas.values():
+                if replica.step is Step.KNOWN and not replica.proved:
+                    self._compare(replica)
             if self._decided is None:
                 self._decide()
             for replica in self._replicas.values():
@@ -459,6 +494,8 @@ class RecoveryMachine:
     def _decide(self) -> None:
         if self._first_session:
             return  # the owner has committed in sessions that these metadata know nothing of
+        if any(each.step is Step.COMPARING and not each.failed_copies for each in self._replicas.values()):
+            return  # what is not this log must not be recorded as a copy of it
         counted = [replica for replica in self._replicas.values() if replica.counted]
         evidence = [Evidence(r.mark, r.votes, r.intact and not r.lost) for r in counted if r.mark is not None]
         mark = decide_high_water_mark(evidence, len(self._previous))
@@ -508,6 +545,23 @@ class RecoveryMachine:
         else:
             replica.step = Step.RECOVERED
 
+    def _compare(self, replica: _Replica) -> None:
+        """Have the last record of the replica that another one has, too, compared with that, if there is such a one.
+
+        Two logs that have parted never meet again: an append that is repeated has another request id.
+        """
+        own_mark = replica.mark
+        assert own_mark is not None
+        sources = [
+            (other.failed_reads, -min(other.mark, own_mark), other.replica_id)
+            for other in self._replicas.values()
+            if other.proved and other.mark is not None and min(other.mark, own_mark) > NO_TRANSACTION
+        ]
+        if sources:
+            _, negative_id, source = min(sources)
+            replica.step = Step.COMPARING
+            self._effects.append(Compare(replica.replica_id, source, -negative_id))
+
     def _copy(self, replica: _Replica, target: int | None) -> None:
         """Have the replica catch up with the nearest one that is ahead of it, by preference one that could be read."""
         own_mark = replica.mark
@@ -515,7 +569,10 @@ class RecoveryMachine:
         sources = [
             (other.failed_reads, other.mark, other.replica_id)
             for other in self._replicas.values()
-            if other.mark is not None and other.mark > own_mark and (other.counted or other.marked)
+            if other.mark is not None
+            and other.mark > own_mark
+            and (other.counted or other.marked)
+            and other.step is not Step.COMPARING
         ]
         if sources:
             _, mark, source = min(sources)

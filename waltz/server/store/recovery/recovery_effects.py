@@ -25,6 +25,18 @@ class SetLowWaterMark(NamedTuple):
     low_water_mark: int
 
 
+class Compare(NamedTuple):
+    """Compare a record with that of the same id at another replica.
+
+    Event :meth:`RecoveryMachine.compared`, or :meth:`RecoveryMachine.comparison_failed` when the source could not be
+    read.
+    """
+
+    replica_id: ReplicaId
+    source: ReplicaId
+    transaction_id: int
+
+
 class Copy(NamedTuple):
     """Copy some records, in order from ``first``, at most up to ``last``.
 
@@ -76,5 +88,5 @@ class Renew(NamedTuple):
     """This session cannot write the metadata any more, but goes on until the owner has begun another one."""
 
 
-Effect = GetMaximum | Truncate | SetLowWaterMark | Copy | Refuse | Join | WriteMetadata | Open | Abort | Renew
-ReplicaEffect = GetMaximum | Truncate | SetLowWaterMark | Copy | Refuse | Join
+ReplicaEffect = GetMaximum | Truncate | SetLowWaterMark | Compare | Copy | Refuse | Join
+Effect = ReplicaEffect | WriteMetadata | Open | Abort | Renew

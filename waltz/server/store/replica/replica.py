@@ -21,6 +21,7 @@ from waltz.common.zk.znodes import ReplicaId
 from waltz.server.store.connections import Lane, StorageRpc
 from waltz.server.store.interface import ReadFailedError
 from waltz.server.store.recovery.recovery_effects import (
+    Compare,
     Copy,
     GetMaximum,
     Join,
@@ -287,6 +288,8 @@ class Replica:
                     with self._changing():
                         await client.set_low_water_mark(*ids, mark, timeout_s=timeout_s)
                     session.execute(machine.low_water_mark_set(self.replica_id))
+                case Compare():
+                    await self._compare(effect)
                 case Copy():
                     await self._copy(client, effect)
 
@@ -313,6 +316,19 @@ class Replica:
         if self._failure is not None:
             raise self._failure
         return effect
+
+    async def _compare(self, effect: Compare) -> None:
+        session, (_, source, transaction_id) = self._session, effect
+        own = (await self._read_from((self.replica_id, 0), transaction_id, 1))[0]
+        try:
+            other = (await self._read_from((source, 0), transaction_id, 1))[0]
+        except (WaltzError, OSError) as error:
+            session.noticed(error)
+            self._log_failure(error)
+            await asyncio.sleep(self._backoff.next_delay_s())
+            session.execute(session.machine.comparison_failed(self.replica_id, source))
+            return
+        session.execute(session.machine.compared(self.replica_id, source, transaction_id, same=own == other))
 
     async def _copy(self, client: StorageRpc, effect: Copy) -> None:
         session = self._session

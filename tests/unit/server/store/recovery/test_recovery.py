@@ -8,7 +8,7 @@ import pytest
 from tests.unit.server.store.recovery_model import Model, Stored, U, record, replica
 from waltz.common.zk.znodes import ReplicaState
 from waltz.server.store.recovery.recovery import Step
-from waltz.server.store.recovery.recovery_effects import Abort, Copy, Renew
+from waltz.server.store.recovery.recovery_effects import Abort, Compare, Copy, Renew, WriteMetadata
 
 SEEDS = range(25)
 
@@ -520,3 +520,73 @@ def test_a_session_of_another_generation_supersedes_an_open_one() -> None:
     (abort,) = machine.metadata_read(other, 50)
     assert isinstance(abort, Abort)
     assert abort.superseded
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("listed", [None, (-1, 120)], ids=["not listed", "listed without a session"])
+@pytest.mark.parametrize("session_id", [-1, 500], ids=["filled by an operator", "of an earlier session"])
+def test_a_storage_with_another_log_is_refused(listed: tuple[int, int] | None, session_id: int, seed: int) -> None:
+    """It was lost with transactions 51 to 70, whose ids others have got since; its low-water mark covers its own."""
+    states: list[tuple[int, int] | None] = [VOTES, VOTES, listed]
+    case = Case("given up", states, [*stored([120, 120]), Stored(session_id, 70, 70, dirty_from=51)])
+    model = model_of(case, seed)
+    before = list(model.storages["s2:1"].records)
+    model.begin(names(3))
+    model.run(names(3))
+    assert set(model.joined) == {"s0:1", "s1:1"}
+    assert model.opened == 120
+    assert "holds another transaction 70 than s" in model.refused["s2:1"]
+    assert model.storages["s2:1"].records == before
+    state = model.metadata.replicas[replica("s2:1")]
+    assert state.session_id == -1
+
+
+def comparing() -> tuple[Model, Compare]:
+    case = Case("given back", [VOTES, VOTES, None], [*stored([120, 120]), Stored(500, 50, 50)])
+    model = model_of(case, 0)
+    model.begin(names(3))
+    model.run(["s0:1", "s1:1"])
+    model.connect("s2:1")
+    while not isinstance(model.pending[0], Compare):
+        model.step()
+    (compare,) = model.pending
+    assert isinstance(compare, Compare)
+    return model, compare
+
+
+def test_a_storage_that_cannot_be_compared_waits_and_asks_another_one() -> None:
+    model, compare = comparing()
+    machine = model.machine
+    assert machine is not None
+    assert compare.transaction_id == 50
+    asked = [compare.source]
+    for _ in range(4):
+        assert machine.step(compare.replica_id) is Step.COMPARING
+        assert machine.joining == (len(asked) <= 3)
+        (effect,) = machine.comparison_failed(compare.replica_id, asked[-1])
+        assert isinstance(effect, Compare)
+        asked.append(effect.source)
+    assert asked[0] != asked[1] == asked[3] != asked[2]
+    (effect,) = machine.compared(compare.replica_id, asked[-1], 50, same=True)
+    assert isinstance(effect, Copy)
+
+
+@pytest.mark.parametrize("filled_to", [115, 120])
+def test_what_is_being_compared_is_no_source_and_decides_nothing(filled_to: int) -> None:
+    """The copy that an operator filled counts when it is known to be of this log."""
+    case = Case("filled", [VOTES, VOTES, (-1, 100)], [*stored([115, 115]), Stored(-1, filled_to, filled_to)])
+    model = model_of(case, 0)
+    model.begin(names(3))
+    for name in ("s0:1", "s2:1"):
+        model.connect(name)
+    while [type(effect) for effect in model.pending] != [Compare]:
+        model.step()
+    machine = model.machine
+    assert machine is not None
+    compare = model.pending[0]
+    assert isinstance(compare, Compare)
+    assert (compare.source, compare.transaction_id) == (replica("s0:1"), 115)
+    assert "high-water mark undecided" in machine.describe()
+    assert machine.step(replica("s0:1")) is Step.KNOWN
+    (effect,) = machine.compared(compare.replica_id, compare.source, 115, same=True)
+    assert type(effect) is (WriteMetadata if filled_to == 115 else Copy)

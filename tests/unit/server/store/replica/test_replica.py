@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
+import pytest
+
 from waltz.common.errors import ConnectionClosedError
 from waltz.common.records import Record, encode_records
 from waltz.common.replica_states import ReplicaStatus
@@ -14,6 +16,7 @@ from waltz.server.store.connections import Lane, StorageConnections, StorageRpc
 from waltz.server.store.interface import Append, ReadFailedError, StoreOptions
 from waltz.server.store.recovery.recovery import RecoveryMachine
 from waltz.server.store.recovery.recovery_effects import (
+    Compare,
     Effect,
     GetMaximum,
     Join,
@@ -28,6 +31,7 @@ from waltz.storage.remote.errors import RemoteStorageError
 from waltz.storage.remote.owed_answers import Transfer
 
 ID = ReplicaId(0, "a:1")
+OTHER = ReplicaId(0, "b:1")
 BATCH_BYTES = len(encode_records([Record(0, bytes(16), 0, b"", 0)]))
 FENCE = (
     "com.wepay.waltz.storage.exception.ConcurrentUpdateException: "
@@ -93,6 +97,16 @@ class Machine:
         self.told.append("marked")
         return self._next()
 
+    def compared(
+        self, replica_id: ReplicaId, source: ReplicaId, transaction_id: int, *, same: bool
+    ) -> list[ReplicaEffect]:
+        self.told.append((source, transaction_id, same))
+        return self._next()
+
+    def comparison_failed(self, replica_id: ReplicaId, source: ReplicaId) -> list[ReplicaEffect]:
+        self.told.append((source, "failed"))
+        return self._next()
+
     def replica_lost(self, replica_id: ReplicaId, *, change_unanswered: bool) -> list[ReplicaEffect]:
         self.told.append("barred" if change_unanswered else "lost")
         return []
@@ -108,13 +122,29 @@ class Machine:
         return [] if effect is None else [effect]
 
 
+class Reading:
+    """A connection to a storage that holds one record."""
+
+    def __init__(self, record: Record | None) -> None:
+        self._record = record
+
+    async def records(
+        self, session_id: int, partition_id: int, first_id: int, count: int, *, timeout_s: float
+    ) -> list[Record]:
+        assert self._record is None or (first_id, count) == (self._record.transaction_id, 1)
+        return [] if self._record is None else [self._record]
+
+
 class Connections:
     def __init__(self) -> None:
         self.opened: list[Rpc] = []
         self.watchers: list[Callable[[Exception | None], None]] = []
         self.change_error: Exception | None = None
+        self.records: dict[str, Record] = {}
 
-    async def client(self, storage: str, lane: Lane = Lane.WRITE) -> Rpc:
+    async def client(self, storage: str, lane: Lane = Lane.WRITE) -> Rpc | Reading:
+        if lane is Lane.READ:
+            return Reading(self.records.get(storage))
         rpc = Rpc()
         rpc.change_error = self.change_error
         self.opened.append(rpc)
@@ -194,7 +224,7 @@ class Session:
 
 
 @asynccontextmanager
-async def running(*effects: ReplicaEffect, **options: int) -> AsyncIterator[Session]:
+async def running(*effects: ReplicaEffect, **options: float) -> AsyncIterator[Session]:
     session = Session(list(effects), StoreOptions(**options))  # type: ignore[arg-type]  # sizes only
     task = asyncio.create_task(session.replica.run())
     await asyncio.sleep(0.01)
@@ -211,6 +241,36 @@ async def test_effects_are_carried_out_one_after_the_other_until_the_replica_ser
         assert session.replica.live
         assert session.replica.next_id == 4
         assert session.is_at(ReplicaStatus.CURRENT)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (Record(7, bytes(16), 0, b"a", 1), (OTHER, 7, True)),
+        (Record(7, bytes([1] * 16), 0, b"a", 1), (OTHER, 7, False)),
+        (Record(7, bytes(16), 0, b"b", 2), (OTHER, 7, False)),
+        (None, (OTHER, "failed")),
+    ],
+    ids=["the same", "another request id", "other data", "not there"],
+)
+async def test_a_record_is_compared_with_that_of_another_replica(other: Record | None, told: object) -> None:
+    async with running(initial_retry_interval_s=0.001) as session:
+        session.storage.records[ID.connect_string] = Record(7, bytes(16), 0, b"a", 1)
+        if other is not None:
+            session.storage.records[OTHER.connect_string] = other
+        session.replica.deliver(Compare(ID, OTHER, 7))
+        while not session.fake_machine.told:
+            await asyncio.sleep(0.001)
+        assert session.fake_machine.told == [told]
+        assert len(session.noticed_errors) == (other is None)
+
+
+async def test_a_storage_that_lacks_what_it_says_to_hold_begins_again() -> None:
+    async with running() as session:
+        session.replica.deliver(Compare(ID, OTHER, 7))
+        while not session.fake_machine.told:
+            await asyncio.sleep(0.001)
+        assert session.fake_machine.told == ["lost"]
 
 
 async def test_a_window_of_bytes_is_in_flight() -> None:
