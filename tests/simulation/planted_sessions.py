@@ -87,16 +87,16 @@ def trust_every_generation() -> Iterator[None]:
 @contextlib.contextmanager
 def answer_before_the_store() -> Iterator[None]:
     """A fence is answered with the next number before any storage knows of a store session for it."""
-    begin_fence = Fencing._begin_fence
+    answer = Fencing.answer
 
     def answered(fencing: Fencing, pending: Pending, mark: int) -> bool:
-        if not isinstance(pending.request, LastTransactionIdRequest):
-            return begin_fence(fencing, pending, mark)
+        if not isinstance(pending.request, LastTransactionIdRequest) or not fencing.begins_fence(pending):
+            return answer(fencing, pending, mark)
         fencing.session.begin(fencing.session.number)
         fencing._answer_last(pending.link, pending.request, LastTransactionStatus.OK, mark)
         return True
 
-    with mock.patch.object(Fencing, "_begin_fence", answered):
+    with mock.patch.object(Fencing, "answer", answered):
         yield
 
 

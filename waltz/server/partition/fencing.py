@@ -71,11 +71,12 @@ class Fencing:
 
     def wait_s(self, pending: Pending) -> float:
         """How long a request has to wait because a fence came just before it: 0 unless it would begin another one."""
-        if self._fenced_s is None or pending.abandoned or not self._begins_fence(pending):
+        if self._fenced_s is None or pending.abandoned or not self.begins_fence(pending):
             return 0.0
         return max(0.0, self._fenced_s + self._min_interval_s - self._metrics.clock())
 
-    def _begins_fence(self, pending: Pending) -> bool:
+    def begins_fence(self, pending: Pending) -> bool:
+        """Whether a request cannot be answered before a store session has begun for it."""
         request = pending.request
         if type(request) is LastTransactionIdRequest and request.expected_session not in (
             NO_WRITE_SESSION,
@@ -131,7 +132,7 @@ class Fencing:
         """It is the turn of a request, and everything before it is decided. False if it cannot be answered before a
         store session has begun for it."""
         link, request = pending.link, pending.request
-        if self._begins_fence(pending):
+        if self.begins_fence(pending):
             self._asked_s = self._metrics.clock()
             return False
         if type(request) is HeartbeatRequest:
