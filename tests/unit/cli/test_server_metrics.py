@@ -25,7 +25,7 @@ def server_registry(endpoint: str) -> tuple[Registry, dict[int, Fencing], dict[i
     registry.gauge(SERVER_GROUP, "endpoint", lambda: endpoint)
     metrics = {partition_id: PartitionMetrics(registry, partition_id) for partition_id in (0, 12)}
     sessions = {
-        partition_id: Fencing(partition_id, each, 0.0, QuietLog(fencing.logger))
+        partition_id: Fencing(partition_id, each, 0.0, 0, QuietLog(fencing.logger))
         for partition_id, each in metrics.items()
     }
     for partition_id, each in metrics.items():
