@@ -61,7 +61,7 @@ class AwaitedSubmission(Submission, Generic[T]):
 
     def late(self) -> Exception:
         """What to raise at the deadline."""
-        text = f"no outcome within {round(self.timeout_s, 3):g} s"
+        text = f"no outcome within {self.timeout_s:g} s"
         obstacle = self.obstacle
         cause = TimeoutError(text if obstacle is None else f"{text}: {obstacle}")
         cause.__cause__ = obstacle

@@ -455,7 +455,7 @@ class Client(PartitionCalls):
         if partition is None:
             partition = await self._join(partition_id, timeout_s)
         return Transact(
-            functools.partial(self._append_chosen, partition_id),
+            functools.partial(self._append_chosen, partition, now_s, timeout_s),
             partition_id,
             partition,
             self._feeds.get(partition_id),
@@ -466,17 +466,31 @@ class Client(PartitionCalls):
             max_attempts=max_attempts,
         )
 
-    async def _append_chosen(self, partition_id: int, chosen: Append, high_water_mark: int, timeout_s: float) -> int:
-        return await self.append(
-            partition_id,
-            chosen.data,
-            header=chosen.header,
-            write_locks=chosen.write_locks,
-            read_locks=chosen.read_locks,
-            append_locks=chosen.append_locks,
-            high_water_mark=high_water_mark,
-            timeout_s=timeout_s,
-        )
+    async def _append_chosen(
+        self, partition: StreamPartition, began_s: float, timeout_s: float, chosen: Append, high_water_mark: int
+    ) -> int:
+        """As :meth:`append`, within the limit of a call that began before: errors name that, not what is left of it."""
+        loop = self._own_loop()
+        fields = fields_of(chosen, high_water_mark)
+        self._open_engine().limits.check(fields)
+        if high_water_mark > partition.feed.applied:
+            await self._confirm(partition, high_water_mark, began_s, timeout_s)
+        append = self._submission(partition, fields, loop, began_s, timeout_s)
+        deadlines = self._deadlines
+        deadlines.pending[append] = None
+        if append.deadline_s < deadlines.due_s:
+            deadlines.arm(append.deadline_s)
+        try:
+            rest = partition.appends.submit(append)
+            if rest is not None:
+                await _finish(rest, append)
+            return await append.future
+        except asyncio.CancelledError as cancelled:
+            append.abandon()
+            append.note_outcome(cancelled)
+            raise
+        finally:
+            deadlines.pending.pop(append, None)
 
     def feed(self, partition_id: int, *, after: int, until: int | None = None) -> TransactionFeed:
         """The transactions of a partition with an id above ``after``, one by one, with their data.

@@ -19,7 +19,7 @@ class Transact:
 
     def __init__(
         self,
-        append: Callable[[Append, int, float], Awaitable[int]],
+        append: Callable[[Append, int], Awaitable[int]],
         partition_id: int,
         partition: StreamPartition,
         feeds: PartitionFeeds | None,
@@ -30,7 +30,7 @@ class Transact:
         timeout_s: float,
         max_attempts: int | None,
     ) -> None:
-        """``append`` is given a transaction, its high-water mark and a timeout in seconds; it returns its id."""
+        """``append`` is given a transaction and its high-water mark; it returns its id, and keeps the deadline."""
         self._append = append
         self._partition_id = partition_id
         self._partition = partition
@@ -42,7 +42,6 @@ class Transact:
         self._max_attempts = max_attempts
         self._attempt = 0
         self._guessed = False
-        self._loop = asyncio.get_running_loop()
 
     async def basis(self) -> Basis:
         """For the next decision."""
@@ -71,9 +70,8 @@ class Transact:
                 f"partition {self._partition_id} without `until`; pass the feed that keeps the state (feed=), or "
                 "reads_log=True if decide reads the log up to basis.high_water_mark"
             )
-        remaining_s = max(self._deadline_s - self._loop.time(), 0.0)
         try:
-            return await self._append(chosen, basis.high_water_mark, remaining_s)
+            return await self._append(chosen, basis.high_water_mark)
         except LockConflict as conflict:
             if self._attempt == self._max_attempts:
                 raise
