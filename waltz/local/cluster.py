@@ -22,7 +22,11 @@ from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
 from waltz.common.zk.kazoo_client import connect
-from waltz.common.zk.store_admin import read_partition_metadata
+from waltz.common.zk.store_admin import (
+    read_partition_assignment,
+    read_partition_metadata,
+    read_server_descriptors,
+)
 from waltz.common.zk.znodes import PartitionMetadata
 from waltz.local.layout import NODE_HOST, ROOT, Layout, Node, Overrides
 from waltz.local.processes import Child, Children
@@ -84,7 +88,9 @@ class LocalCluster:
         self._sessions_before: dict[int, int] = {}
 
     def start(self) -> None:
-        """Start all nodes and return when every partition takes appends. Blocks; not to be called on an event loop.
+        """Start all nodes and return when all of them answer and every partition takes appends.
+
+        Blocks; not to be called on an event loop.
 
         Raises ``WaltzError`` when a node does not come up; the text ends with its log.
         """
@@ -226,22 +232,36 @@ class LocalCluster:
         return deaf
 
     async def _wait_until_open(self) -> None:
-        """Wait until a quorum of every partition's replicas is in a session of the servers started now."""
+        """Wait until all servers share the partitions, and each owner has a session with a quorum of its replicas.
+
+        A server that came later would take partitions away from the others.
+        """
         zookeeper = await self.zookeeper()
-        closed = set(range(self.layout.partitions))
+        opened: dict[int, int] = {}
+
+        async def count_absent() -> int:
+            assignment = await read_partition_assignment(zookeeper, ROOT)
+            servers = {each.server_id for each in await read_server_descriptors(zookeeper, ROOT)}
+            return abs(len(self.layout.servers) - len(servers)) + len(servers ^ assignment.servers.keys())
 
         async def count_closed() -> int:
-            for partition_id in sorted(closed):
+            assignment = await read_partition_assignment(zookeeper, ROOT)
+            generations = dict(each for owned in assignment.servers.values() for each in owned)
+            for partition_id, generation in generations.items():
+                if opened.get(partition_id) == generation:
+                    continue
                 metadata = await read_partition_metadata(zookeeper, ROOT, partition_id)
                 if (
                     metadata is not None
+                    and metadata.generation == generation
                     and metadata.session_id > self._sessions_before.get(partition_id, -1)
                     and _members(metadata) > len(self.layout.storages) // 2
                 ):
-                    closed.discard(partition_id)
-            return len(closed)
+                    opened[partition_id] = generation
+            return self.layout.partitions - len(opened.items() & generations.items())
 
         try:
+            await self._until_none(count_absent, "the servers do not join the cluster")
             await self._until_none(count_closed, "the partitions do not open")
         finally:
             await zookeeper.close()
