@@ -2,9 +2,9 @@
 
 import pytest
 
-from waltz.common.errors import ProtocolError
+from tests.unit.common.wire.golden import check_bytes, check_first_version
 from waltz.common.ids import ReqId
-from waltz.common.wire.client_server import Message, decode, encode
+from waltz.common.wire.client_server import Message
 from waltz.common.wire.mark_feed import MarkAdvanced, MarkFeedRequest
 from waltz.common.wire.versions import FIRST_WITH_MARK_FEED
 
@@ -22,24 +22,9 @@ GOLDEN: list[tuple[Message, str]] = [
 
 @pytest.mark.parametrize(("message", "hex_frame"), GOLDEN, ids=lambda value: type(value).__name__)
 def test_golden_bytes(message: Message, hex_frame: str) -> None:
-    frame = bytes.fromhex(hex_frame)
-    assert encode(message, 6).hex() == hex_frame
-    assert decode(frame, 7, len(frame), 6) == message
+    check_bytes(message, hex_frame, 6)
 
 
 @pytest.mark.parametrize("message", [message for message, _ in GOLDEN], ids=lambda value: type(value).__name__)
 def test_older_versions_have_none_of_it(message: Message) -> None:
-    frame = encode(message, FIRST_WITH_MARK_FEED)
-    for version in range(FIRST_WITH_MARK_FEED):
-        with pytest.raises(ProtocolError, match=f"version {version} of the protocol has no {type(message).__name__}"):
-            encode(message, version)
-        with pytest.raises(ProtocolError, match="unknown message type"):
-            decode(frame, 7, len(frame), version)
-
-
-@pytest.mark.parametrize("message", [message for message, _ in GOLDEN], ids=lambda value: type(value).__name__)
-def test_truncated(message: Message) -> None:
-    frame = encode(message, 6)
-    for end in range(8, len(frame)):
-        with pytest.raises(ProtocolError):
-            decode(frame, 7, end, 6)
+    check_first_version(message, FIRST_WITH_MARK_FEED)

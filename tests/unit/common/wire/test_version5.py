@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.common.wire.golden import check_bytes, check_first_version
 from tests.unit.common.wire.strategies import LONGS, RECORDS, REQ_IDS
 from waltz.common.checksum import checksum
 from waltz.common.errors import ProtocolError
@@ -58,19 +59,12 @@ GOLDEN: list[tuple[Message, str]] = [
 
 @pytest.mark.parametrize(("message", "hex_frame"), GOLDEN, ids=lambda value: type(value).__name__)
 def test_golden_bytes(message: Message, hex_frame: str) -> None:
-    frame = bytes.fromhex(hex_frame)
-    assert encode(message, 5).hex() == hex_frame
-    assert decode(frame, 7, len(frame), 5) == message
+    check_bytes(message, hex_frame, 5)
 
 
 @pytest.mark.parametrize("message", [message for message, _ in GOLDEN[2:]], ids=lambda value: type(value).__name__)
 def test_older_versions_have_none_of_it(message: Message) -> None:
-    frame = encode(message, 5)
-    for version in range(5):
-        with pytest.raises(ProtocolError, match=f"version {version} of the protocol has no {type(message).__name__}"):
-            encode(message, version)
-        with pytest.raises(ProtocolError, match="unknown message type"):
-            decode(frame, 7, len(frame), version)
+    check_first_version(message, 5)
 
 
 def test_an_append_without_its_write_session_is_too_short() -> None:

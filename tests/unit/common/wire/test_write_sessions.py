@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 
+from tests.unit.common.wire.golden import check_bytes, check_first_version
 from tests.unit.common.wire.strategies import LONGS
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import RUN_PART, ReqId
@@ -61,19 +62,12 @@ GOLDEN: list[tuple[Message, str]] = [
 
 @pytest.mark.parametrize(("message", "hex_frame"), GOLDEN, ids=lambda value: type(value).__name__)
 def test_golden_bytes(message: Message, hex_frame: str) -> None:
-    frame = bytes.fromhex(hex_frame)
-    assert encode(message, 5).hex() == hex_frame
-    assert decode(frame, 7, len(frame), 5) == message
+    check_bytes(message, hex_frame, 5)
 
 
 @pytest.mark.parametrize("message", [message for message, _ in GOLDEN[1:]], ids=lambda value: type(value).__name__)
 def test_older_versions_have_none_of_it(message: Message) -> None:
-    frame = encode(message, 5)
-    for version in range(5):
-        with pytest.raises(ProtocolError, match=f"version {version} of the protocol has no {type(message).__name__}"):
-            encode(message, version)
-        with pytest.raises(ProtocolError, match="unknown message type"):
-            decode(frame, 7, len(frame), version)
+    check_first_version(message, 5)
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -104,14 +98,6 @@ def test_what_is_not_known_is_refused(message: Message, position: int, value: in
 def test_options_that_no_version_knows_are_not_sent() -> None:
     with pytest.raises(ProtocolError, match="unknown fence options 0x4"):
         encode(LastTransactionIdRequest(REQ_ID, FenceOption(4), NO_WRITE_SESSION), 5)
-
-
-@pytest.mark.parametrize("message", [message for message, _ in GOLDEN], ids=lambda value: type(value).__name__)
-def test_truncated(message: Message) -> None:
-    frame = encode(message, 5)
-    for end in range(8, len(frame)):
-        with pytest.raises(ProtocolError):
-            decode(frame, 7, end, 5)
 
 
 @given(LONGS)
