@@ -17,13 +17,13 @@ from tests.integration.other_server import Differences
 from tests.integration.peers import Peer, Peers
 from tests.integration.session_clients import append_until, client_of, eventually, log_of
 from tests.smoke.proxy import Proxy
+from tests.smoke.replicas import until_all_hold
 from tests.smoke.trial import owner
 from tests.unit.client.fake_server import until
 from tests.unit.client.proxy import Proxies
 from waltz.common.wire.write_sessions import FenceOption, HeartbeatOption, LastTransactionStatus
-from waltz.common.zk.store_admin import read_partition_metadata
 from waltz.local.cluster import STOP_TIMEOUT_S, LocalCluster
-from waltz.local.layout import ROOT, Node
+from waltz.local.layout import Node
 from waltz.local.ports import HOST
 from waltz.local.processes import Children
 
@@ -176,25 +176,9 @@ async def test_a_session_outlives_a_storage(plain_cluster: LocalCluster, one: wa
         await asyncio.to_thread(plain_cluster.kill, victim)
         await one.append_many(partition, [b"one"] * 50)
         plain_cluster.start_storage(victim)
-        await one.append_many(partition, [b"one"] * 50)
-        await settled(plain_cluster)
+        ids = await one.append_many(partition, [b"one"] * 50)
+        await until_all_hold(plain_cluster, partition, ids[-1])
     assert await one.renew_session(partition) == held(one, partition) == number
-
-
-async def settled(cluster: LocalCluster) -> None:
-    """Return when every partition has all of its replicas."""
-    zookeeper = await cluster.zookeeper()
-    try:
-        async with asyncio.timeout(60):
-            for partition_id in range(cluster.layout.partitions):
-                while True:
-                    metadata = await read_partition_metadata(zookeeper, ROOT, partition_id)
-                    assert metadata is not None
-                    if all(state.is_member_of(metadata.session_id) for state in metadata.replicas.values()):
-                        break
-                    await asyncio.sleep(POLL_INTERVAL_S)
-    finally:
-        await zookeeper.close()
 
 
 @pytest.mark.deep
@@ -230,7 +214,7 @@ async def test_a_fence_without_a_quorum_of_storages_ends_at_its_deadline(
         assert b"after" not in log[: end + 1]
         assert log[end + 1 :] == [b"after"] * 2
         assert log[:2] == [b"before"] * 2
-    await settled(plain_cluster)
+    await until_all_hold(plain_cluster, partition, len(log) - 1)
 
 
 # Servers

@@ -22,7 +22,7 @@ from waltz.storage.remote.admin_client import StorageAdminClient
 
 CHUNK = 1000
 POLL_INTERVAL_S = 0.1
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class ReplicasDifferError(AssertionError):
@@ -116,6 +116,13 @@ class Replicas:
                     )
                 await asyncio.sleep(POLL_INTERVAL_S)
         return records
+
+
+async def until_all_hold(cluster: LocalCluster, partition_id: int, high_water_mark: int) -> None:
+    """Return when every storage, also one that was just started again, takes part and holds what is committed."""
+    async with Replicas(cluster) as replicas:
+        async for _ in replicas.committed(partition_id, high_water_mark):
+            pass
 
 
 def _compare(what: str, copy: Sequence[Record], first_copy: Sequence[Record]) -> None:

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.smoke.replicas import until_all_hold
 from waltz.asynchronous import connect
 from waltz.client.builder import Append
 from waltz.common.checksum import checksum
@@ -76,6 +77,10 @@ class Cluster:
 
         endpoint = asyncio.run(run())
         return next(node for node in self.local.layout.servers if node.port == endpoint.port)
+
+    def until_all_hold(self, partition_id: int, count: int) -> None:
+        """Return when every storage takes part and holds the partition's transactions, which are committed."""
+        asyncio.run(until_all_hold(self.local, partition_id, count - 1))
 
     def first_replica(self) -> Node:
         """The storage that the first split of a read begins with."""
@@ -347,6 +352,7 @@ def restart_servers(cluster: Cluster) -> None:
 def test_a_damaged_record_is_read_elsewhere_or_named(spark: SparkSession, cluster: Cluster) -> None:
     cluster.append(DAMAGED, texts(0, 40))
     restart_servers(cluster)
+    cluster.until_all_hold(DAMAGED, 40)
     assert payloads(read(spark, cluster, DAMAGED)) == texts(0, 40)
     first = cluster.first_replica()
     flip(cluster.segments(first, DAMAGED)[0], b"text 17")
@@ -367,6 +373,7 @@ def test_a_damaged_record_is_read_elsewhere_or_named(spark: SparkSession, cluste
 def test_a_dirty_tail_is_never_read(spark: SparkSession, cluster: Cluster) -> None:
     """One storage has records of a server that died before their commit; others were committed in their place."""
     cluster.append(DIRTY, texts(0, 30))
+    cluster.until_all_hold(DIRTY, 30)
     dirty, *_ = cluster.local.layout.storages
     for node in cluster.local.layout.servers:
         cluster.local.kill(node)
