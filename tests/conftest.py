@@ -11,6 +11,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tests import budget
+from tests.unit.server.store.virtual_time import VirtualTimeLoop
 from waltz.local.ports import PORTS_VARIABLE
 from waltz.local.zookeeper import LocalZooKeeper
 
@@ -69,16 +70,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
+    "virtual time": VirtualTimeLoop,
 }
 
-if os.environ.get("TEST_LOOP"):
 
-    def pytest_asyncio_loop_factories(
-        config: pytest.Config, item: pytest.Item
-    ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-        """``TEST_LOOP=uvloop`` has the tests run on that loop; without it they run on asyncio's own."""
-        name = os.environ["TEST_LOOP"]
-        return {name: LOOPS[name]}
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Tests that wait for nothing outside their loop can be marked to run in virtual time.
+
+    ``TEST_LOOP=uvloop`` has the others run on that loop; without it they run on asyncio's own.
+    """
+    name = "virtual time" if item.get_closest_marker("virtual_time") else os.environ.get("TEST_LOOP", "asyncio")
+    return {name: LOOPS[name]}
 
 
 @pytest.fixture(scope="session")

@@ -234,12 +234,12 @@ def test_partitions_move_to_the_server_that_prefers_them(cluster: LocalCluster) 
         "server", "add-preferred-partition", "-s", "localhost:1", "-p", "0"
     )
     node = cluster.layout.servers[0]
-    document = json.loads(done("server", "list", "-s", f"localhost:{node.http_port}", "--json"))
-    assert document["partitions"] == 2
+    listing = ("server", "list", "-s", f"localhost:{node.http_port}")
+    until(cluster, lambda: json.loads(done(*listing, "--json"))["partitions"] == 2)  # it hears of its share later
+    document = json.loads(done(*listing, "--json"))
     storages = sorted(each.connect_string for each in cluster.layout.storages)
     assert document["replicas"] == {str(each): storages for each in range(PARTITIONS)}
-    text = done("server", "list", "-s", f"localhost:{node.http_port}")
-    assert text.startswith("There are 2 partitions for current server\npartition 0 replicas:\n  localhost:")
+    assert done(*listing).startswith("There are 2 partitions for current server\npartition 0 replicas:\n  localhost:")
 
 
 class Writer:
@@ -265,7 +265,7 @@ class Writer:
             while not self._stop.is_set():
                 data = b"under load %d" % number
                 partition_id = number % len(self.written)
-                self.written[partition_id].append((client.append(partition_id, data), data))
+                self.written[partition_id].append((client.append(partition_id, data, timeout_s=TIMEOUT_S), data))
                 number += 1
 
     def check(self) -> None:

@@ -14,7 +14,7 @@ from tests.unit.client.fake_server import until
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.client.transaction import Transaction
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
 
 VERSIONS = [(0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4)]
 COUNTER = waltz.PartitionLocalLock("counter", 1)
