@@ -39,7 +39,10 @@ HEARTBEAT, HEARTBEAT_TOLD, LAST_TRANSACTION, LAST_TRANSACTION_TOLD = 24, 25, 26,
 @pytest.fixture(scope="module")
 def plain_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Each test uses up a partition, and leaves all nodes well."""
-    with LocalCluster(tmp_path_factory.mktemp("fenced"), partitions=PARTITIONS, plaintext=True) as running:
+    often = {"server.minFenceInterval": 0}
+    with LocalCluster(
+        tmp_path_factory.mktemp("fenced"), partitions=PARTITIONS, plaintext=True, server_overrides=often
+    ) as running:
         yield running
 
 

@@ -38,7 +38,7 @@ SESSION_FENCED, HEARTBEAT, HEARTBEAT_TOLD, LAST_TRANSACTION, LAST_TRANSACTION_TO
 def plain_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A healthy one whose partitions are used up, one by each test."""
     directory: Path = tmp_path_factory.mktemp("sessions")
-    often = {"storage.checkpointInterval": CHECKPOINT_INTERVAL}
+    often = {"storage.checkpointInterval": CHECKPOINT_INTERVAL, "server.minFenceInterval": 0}  # fences, too
     with LocalCluster(directory, partitions=PARTITIONS, plaintext=True, server_overrides=often) as running:
         yield running
 

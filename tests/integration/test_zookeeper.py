@@ -110,10 +110,9 @@ async def test_unreachable_is_one_line_naming_the_connect_string(caplog: pytest.
 async def test_a_server_that_is_stopped_is_waited_for_no_longer_than_asked() -> None:
     """It still accepts connections, as a process that was stopped by a signal does, and a connection attempt hangs."""
     with socket.create_server(("127.0.0.1", 0)) as stopped:
-        began_s = time.monotonic()
-        with pytest.raises(ZooKeeperUnreachableError, match="within 1 s"):
-            await connect(f"127.0.0.1:{stopped.getsockname()[1]}", session_timeout_s=30, connect_timeout_s=1)
-        assert time.monotonic() - began_s < 5
+        async with asyncio.timeout(TIMEOUT_S):
+            with pytest.raises(ZooKeeperUnreachableError, match="within 1 s"):
+                await connect(f"127.0.0.1:{stopped.getsockname()[1]}", session_timeout_s=3600, connect_timeout_s=1)
 
 
 async def test_a_write_tells_the_time_of_the_ensemble(tmp_path: Path) -> None:

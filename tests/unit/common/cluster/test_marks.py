@@ -99,7 +99,7 @@ async def test_not_a_server(cluster: FakeCluster) -> None:
 
 async def test_a_connection_that_goes_dead_is_replaced(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The question has arrived, and its answer never comes."""
-    monkeypatch.setattr(marks, "ATTEMPT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(marks, "ATTEMPT_TIMEOUT_S", 0.3)
     async with relay(cluster.owner.endpoint.port) as line:
 
         async def lose() -> None:
@@ -115,7 +115,7 @@ async def test_a_connection_that_goes_dead_is_replaced(cluster: FakeCluster, mon
 
 async def test_a_line_that_stays_dead_is_explained(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """First no answer comes, and then there is not even a connection."""
-    monkeypatch.setattr(marks, "ATTEMPT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(marks, "ATTEMPT_TIMEOUT_S", 0.3)
     async with relay(cluster.owner.endpoint.port) as line:
 
         async def lose() -> None:
@@ -125,7 +125,7 @@ async def test_a_line_that_stays_dead_is_explained(cluster: FakeCluster, monkeyp
         await cluster.register_server(2, Endpoint(HOST, line.port))
         await cluster.assign_to(2)
         with pytest.raises(MarkUnknownError, match=rf"cannot connect to {HOST}:{line.port}: not ready within"):
-            await ask(cluster, 0, timeout_s=2.5)
+            await ask(cluster, 0, timeout_s=3.0)
         assert len(cluster.owner.requests) == 1
 
 
