@@ -1,14 +1,16 @@
 """Seconds of tests, file by file: which groups begin first, and which have become slower than they were.
 
-``tests/seconds.txt`` has the seconds of each file on two cores. ``python -m tests.budget REPORT.xml ...`` renews it
-from reports that ``pytest --junitxml`` made; with ``--check`` it fails instead if a folder takes half as long again as
-there, and ten seconds more. No test fails for being slow: that would be the machine's affair.
+``tests/seconds.txt`` has the seconds of each file on two cores, and of each test where those of a file run apart.
+``python -m tests.budget REPORT.xml ...`` renews it from reports that ``pytest --junitxml`` made; with ``--check`` it
+fails instead if the known files of a folder take half as long again as there, and ten seconds more, and it names new
+files. No test fails for being slow: that would be the machine's affair.
 """
 
 import argparse
 import functools
+import re
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,7 +18,7 @@ from xml.etree import ElementTree
 import pytest
 
 PATH = Path(__file__).parent / "seconds.txt"
-HEAD = "# Seconds of each test file on two cores. Written by `python -m tests.budget REPORT.xml ...`; never by hand.\n"
+HEAD = "# Seconds of test files on two cores. Written by `python -m tests.budget REPORT.xml ...`; never by hand.\n"
 
 WORTH_A_TABLE = 1000
 """Fewer tests are somebody's daily work on one folder."""
@@ -25,7 +27,10 @@ SLACK = 1.5
 SLACK_S = 10.0
 
 UNKNOWN_S = 1.0
-"""Of a file that is not listed."""
+"""Of a file or test that is not listed."""
+
+USES_THE_CLUSTER = re.compile(r"(?:def test_\w+|fixture[^\n]*\n(?:async )?def \w+)\([^)]*\bcluster: LocalCluster")
+"""A test or a fixture with the cluster among its parameters."""
 
 APART = ("tests/simulation/test_seeds.py", "tests/simulation/test_mutants.py")
 """Files whose tests have nothing in common, and take long."""
@@ -45,27 +50,40 @@ def group_of(nodeid: str) -> str:
 def _shares_the_cluster(file: str) -> bool:
     """Whether tests use the cluster of the whole run, and not one that their file makes for itself."""
     text = (PATH.parents[1] / file).read_text()
-    return "cluster: LocalCluster" in text and "def cluster(" not in text
+    return USES_THE_CLUSTER.search(text) is not None and "def cluster(" not in text
+
+
+def _key(nodeid: str) -> str:
+    """What a test is listed as."""
+    file = _file(nodeid)
+    return nodeid if file in APART else file
+
+
+def _file(key: str) -> str:
+    return key.partition("::")[0]
 
 
 def expected_by_group(nodeids: Iterable[str]) -> dict[str, float]:
-    """How long each group will take, if every test of a file takes as long as the others."""
-    seconds, counts = read(), Counter[str]()
+    """How long each group will take."""
+    seconds = read()
     of_group: dict[str, set[str]] = defaultdict(set)
     for nodeid in nodeids:
-        file = nodeid.partition("::")[0]
-        counts[file] += 1
-        of_group[group_of(nodeid)].add(file)
-    return {
-        group: sum(seconds.get(file, UNKNOWN_S) / (counts[file] if file in APART else 1) for file in files)
-        for group, files in of_group.items()
-    }
+        of_group[group_of(nodeid)].add(_key(nodeid))
+    return {group: sum(seconds.get(key, UNKNOWN_S) for key in keys) for group, keys in of_group.items()}
 
 
 def read() -> dict[str, float]:
-    """Seconds by file."""
-    rows = [line.split() for line in PATH.read_text().splitlines() if line and not line.startswith("#")]
-    return {file: float(seconds) for seconds, file in rows}
+    """Seconds by file, or by test."""
+    rows = [line.split(maxsplit=1) for line in PATH.read_text().splitlines() if line and not line.startswith("#")]
+    return {key: float(seconds) for seconds, key in rows}
+
+
+def by_file(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Sums, of files of which each test is listed, too."""
+    sums: dict[str, float] = defaultdict(float)
+    for key, key_s in seconds.items():
+        sums[_file(key)] += key_s
+    return dict(sums)
 
 
 def folder_of(file: str) -> str:
@@ -86,18 +104,20 @@ def table(reports: Iterable[pytest.TestReport], expected: Mapping[str, float]) -
     """A line for each folder of a run: its seconds, and those of the same files when they were written down."""
     seconds: dict[str, float] = defaultdict(float)
     for report in reports:
-        seconds[report.nodeid.partition("::")[0]] += report.duration
-    known = by_folder({file: expected.get(file, 0.0) for file in seconds})
+        seconds[_file(report.nodeid)] += report.duration
+    known_s = by_file(expected)
+    known = by_folder({file: known_s.get(file, 0.0) for file in seconds})
     for folder, folder_s in by_folder(seconds).items():
         yield f"{folder_s:8.1f} s   ({known[folder]:.1f} s expected)   {folder}"
 
 
 def of_reports(paths: Iterable[Path]) -> dict[str, float]:
-    """Seconds by file, of reports in JUnit's format."""
+    """Seconds by file, or by test, of reports in JUnit's format."""
     seconds: dict[str, float] = defaultdict(float)
     for path in paths:
         for case in ElementTree.parse(path).iter("testcase"):
-            seconds[_file_of(case.get("classname") or "")] += float(case.get("time") or 0)
+            nodeid = f"{_file_of(case.get('classname') or '')}::{case.get('name')}"
+            seconds[_key(nodeid)] += float(case.get("time") or 0)
     return dict(seconds)
 
 
@@ -109,12 +129,23 @@ def _file_of(classname: str) -> str:
 
 
 def grown(seconds: Mapping[str, float], expected: Mapping[str, float]) -> list[str]:
-    """What has become slower, folder by folder."""
-    known = by_folder({file: expected.get(file, UNKNOWN_S) for file in seconds})
+    """What has become slower, folder by folder; what is new has nothing to be compared with."""
+    known_s = by_file(expected)
+    known = by_folder(known_s)
     return [
         f"{folder} takes {folder_s:.0f} s; {known[folder]:.0f} s were written down"
-        for folder, folder_s in by_folder(seconds).items()
+        for folder, folder_s in by_folder({k: each_s for k, each_s in by_file(seconds).items() if k in known_s}).items()
         if folder_s > SLACK * known[folder] + SLACK_S
+    ]
+
+
+def unlisted(seconds: Mapping[str, float], expected: Mapping[str, float]) -> list[str]:
+    """The files that are not listed and take longer than is assumed of them."""
+    known_s = by_file(expected)
+    return [
+        f"{file} takes {file_s:.0f} s, and is not written down yet"
+        for file, file_s in by_file(seconds).items()
+        if file not in known_s and file_s > UNKNOWN_S
     ]
 
 
@@ -127,9 +158,9 @@ def main() -> int:
     seconds = of_reports(parsed.reports)
     if parsed.check:
         complaints = grown(seconds, read())
-        print("\n".join(complaints) or "no folder has become slower")
+        print("\n".join([*(complaints or ["no folder has become slower"]), *unlisted(seconds, read())]))
         return 1 if complaints else 0
-    lines = [f"{file_s:8.1f} {file}\n" for file, file_s in sorted(seconds.items(), key=lambda each: -each[1])]
+    lines = [f"{key_s:8.1f} {key}\n" for key, key_s in sorted(seconds.items(), key=lambda each: -each[1])]
     PATH.write_text(HEAD + "".join(line for line in lines if not line.startswith("     0.0 ")))
     return 0
 

@@ -42,14 +42,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup
     return ByGroup(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest begin first, where tests run side by side."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest begin first, where tests run side by side: of the deep ones, or of the others."""
     if os.environ.get("PYTEST_XDIST_WORKER") is None:
         return
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
         groups.setdefault(budget.group_of(item.nodeid), []).append(item)
-    seconds = budget.expected_by_group(item.nodeid for item in items if item.get_closest_marker("deep") is None)
+    deep = config.option.markexpr == "deep"
+    chosen = [item.nodeid for item in items if (item.get_closest_marker("deep") is not None) == deep]
+    seconds = budget.expected_by_group(chosen)
     items[:] = [item for group in sorted(groups, key=lambda group: -seconds.get(group, 0.0)) for item in groups[group]]
 
 

@@ -115,7 +115,9 @@ def test_a_killed_node_is_shown_and_brought_back(tmp_path: Path) -> None:
     until(lambda: processes_of(directory) == [])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.deep), signal.SIGKILL]
+)
 def test_nothing_outlives_a_cluster_that_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "waltz.cli.main", "local", "run", "--directory", str(tmp_path), "--servers", "1"]
     log = tmp_path / "server-1.log"

@@ -114,7 +114,7 @@ def seeds(*arguments: str, start: int = 0, count: int) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("start", "count"), [(0, 12), (12, 12), *(deep(start, 19) for start in range(24, 100, 19))])
+@pytest.mark.parametrize(("start", "count"), [(0, 12), *(deep(start, 11) for start in range(12, 100, 11))])
 def test_no_seed_fails(start: int, count: int) -> None:
     seeds(start=start, count=count)
 
@@ -156,8 +156,8 @@ def test_seeds_that_once_failed(seed: int, arguments: tuple[str, ...], found: st
 
 def test_one_seed_is_one_course_of_events() -> None:
     def digest(output: str) -> str:
-        return next(line for line in output.splitlines() if line.startswith("seed 5 ")).rpartition("digest ")[2]
+        return next(line for line in output.splitlines() if line.startswith("seed 7 ")).rpartition("digest ")[2]
 
-    two = ("--start", "4", "--seeds", "2", "--jobs")
-    alone, after_another, apart = simulate_side_by_side([("--start", "5", "--seeds", "1"), (*two, "0"), (*two, "1")])
+    two = ("--start", "6", "--seeds", "2", "--jobs")
+    alone, after_another, apart = simulate_side_by_side([("--start", "7", "--seeds", "1"), (*two, "0"), (*two, "1")])
     assert digest(alone.output) == digest(after_another.output) == digest(apart.output)

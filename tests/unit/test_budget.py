@@ -1,0 +1,51 @@
+"""Which tests run together, and what is said of their seconds."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import budget
+
+APART = budget.APART[0]
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.unit.common.test_ids" name="test_one" time="1.5"/>
+<testcase classname="tests.unit.common.test_ids.TestClass" name="test_two" time="2.5"/>
+<testcase classname="tests.simulation.test_seeds" name="test_no_seed_fails[a b]" time="20.0"/>
+<testcase classname="tests.simulation.test_seeds" name="test_no_seed_fails[c]" time="7.0"/>
+</testsuite></testsuites>"""
+
+
+def test_what_shares_a_cluster_or_spark_stays_together_and_seeds_run_apart() -> None:
+    for file, group in (
+        ("tests/integration/test_daemons.py", "cluster"),
+        ("tests/integration/test_client_cluster.py", "cluster"),
+        ("tests/integration/test_write_sessions.py", "tests/integration/test_write_sessions.py"),
+        ("tests/spark/test_sink.py", "spark"),
+        ("tests/unit/test_budget.py", "tests/unit/test_budget.py"),
+        (APART, f"{APART}::test_one"),
+    ):
+        assert budget.group_of(f"{file}::test_one") == group
+
+
+def test_a_report_is_written_down_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report, path = tmp_path / "report.xml", tmp_path / "seconds.txt"
+    report.write_text(REPORT)
+    monkeypatch.setattr(budget, "PATH", path)
+    monkeypatch.setattr("sys.argv", ["budget", str(report)])
+    assert budget.main() == 0
+    tests = {f"{APART}::test_no_seed_fails[a b]": 20.0, f"{APART}::test_no_seed_fails[c]": 7.0}
+    assert budget.read() == {"tests/unit/common/test_ids.py": 4.0, **tests}
+    new = f"{APART}::test_no_seed_fails[new]"
+    assert budget.expected_by_group([*tests, new]) == {**tests, new: budget.UNKNOWN_S}
+
+
+def test_only_what_is_known_can_have_become_slower() -> None:
+    known = {"tests/unit/common/test_ids.py": 10.0, f"{APART}::test_one": 10.0}
+    slower = {"tests/unit/common/test_ids.py": 26.0, f"{APART}::test_one": 24.0, f"{APART}::test_two": 2.0}
+    assert budget.grown(slower, known) == [
+        "unit/common takes 26 s; 10 s were written down",
+        "simulation takes 26 s; 10 s were written down",
+    ]
+    new = {"tests/unit/common/test_ids.py": 24.0, "tests/unit/common/test_new.py": 50.0}
+    assert budget.grown(new, known) == []
+    assert budget.unlisted(new, known) == ["tests/unit/common/test_new.py takes 50 s, and is not written down yet"]
