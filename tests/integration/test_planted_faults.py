@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_storage_tools import admin_of, done
+from tests.integration.test_storage_tools import admin_of, done, until_healthy
 from tests.integration.test_storage_tools import waltz as run
 from waltz.cli.session import CONFIG_VARIABLE
 from waltz.common.cluster.handle import ClusterHandle
@@ -171,6 +171,7 @@ def test_a_damaged_record(cluster: LocalCluster) -> None:
     (segment,) = (cluster.layout.data_directory(node) / "0").glob("*.seg")
     damage(segment, 200)
     cluster.start_storage(node)
+    until_healthy(cluster, node, 500)  # the HTTP port is the last one to be opened
     do = f"waltz storage repair -s {admin_of(node)} -p 0"
     damaged = f"storage {node.connect_string}: damaged records in partition 0: transactions "
     until_said(cluster, status=damaged, verify=damaged, console=damaged)
