@@ -159,7 +159,7 @@ def test_headers_leave_out_the_other_rows(spark: SparkSession, cluster: RunningC
     assert ids(frame) == [(0, 3), (0, 20), (3, 3), (3, 20)]
 
 
-@pytest.mark.parametrize("allowed", ["false", "true"])
+@pytest.mark.parametrize("allowed", [pytest.param("false", marks=pytest.mark.deep), "true"])
 def test_a_frame_may_be_used_more_than_once(spark: SparkSession, cluster: RunningCluster, allowed: str) -> None:
     """Whatever filters its uses have, also where Spark may push filters into sources."""
     name = "spark.sql.python.filterPushdown.enabled"

@@ -218,8 +218,15 @@ def test_rows_of_some_keys(
     assert history.taken
 
 
-@pytest.mark.parametrize("allowed", ["false", "true"])
-@pytest.mark.parametrize("versions", ["latest", "all"])
+@pytest.mark.parametrize(
+    ("versions", "allowed"),
+    [
+        ("latest", "true"),
+        pytest.param("latest", "false", marks=pytest.mark.deep),
+        ("all", "true"),
+        pytest.param("all", "false", marks=pytest.mark.deep),
+    ],
+)
 def test_a_frame_may_be_used_more_than_once(
     spark: SparkSession, tables: Tables, history: History, versions: str, allowed: str
 ) -> None:
