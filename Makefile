@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TRANSACTIONS ?= 100000
 SEEDS ?= 100
-WORKERS ?= 3
+WORKERS ?= 4
 NEEDS_JAVA = @$(BIN)/waltz local java
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadscope
 SMOKE_TRANSACTIONS ?= 1000000
@@ -53,9 +53,9 @@ test: $(call installed_for,test) ## the tests that every change needs, in about 
 	@echo "running the tests on $(WORKERS) processes; they take about 7 minutes on two cores"
 	@$(PYTEST) -m "not deep" --junitxml build/test.xml
 
-test-deep: $(call installed_for,test) ## the rest: more seeds, more planted bugs, more kills of real processes, in about 12 minutes
+test-deep: $(call installed_for,test) ## the rest: more seeds, more planted bugs, more kills of real processes, in about 10 minutes
 	$(NEEDS_JAVA)
-	@echo "running the long tests on $(WORKERS) processes; they take about 12 minutes on two cores"
+	@echo "running the long tests on $(WORKERS) processes; they take about 10 minutes on two cores"
 	@$(PYTEST) -m deep --junitxml build/test-deep.xml
 
 test-all: test test-deep ## all tests
