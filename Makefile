@@ -15,6 +15,9 @@ FUZZ_SECONDS ?= 60
 RESULTS ?= bench.json
 CURVES := log-length idle-partitions idle-clients readers
 
+# Tests start hundreds of processes, of which each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install demo test test-deep test-all test-budget unit coverage lint format types \
