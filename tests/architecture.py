@@ -51,6 +51,11 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "storage.disk.segment",
     ),
     "storage.disk.files": ("storage",),
+    "storage.disk.journal": (
+        "common",
+        "storage",
+        "storage.disk.files",
+    ),
     "storage.disk.log": (
         "common",
         "storage",

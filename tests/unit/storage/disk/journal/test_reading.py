@@ -1,0 +1,1 @@
+"""What is read of a journal after a crash, or after its files were damaged."""

@@ -1,0 +1,209 @@
+"""The groups of the journal: entries that one sync makes durable. Pure.
+
+A group fills whole blocks of 4 KiB. Of each sector of 512 bytes the last eight are the mark of the life of the file in
+which it was written; the rest of all sectors, one behind the other, is
+
+- a head of 56 bytes: magic, sequence of the file, number of the group, oldest number that a replay needs, check of the
+  group before, number of partitions, CRC-32 of their ids, number of entries, size of the body in bytes, CRC-32 of the
+  body, check (the CRC-32 of the head, which begins with the id of the volume);
+- the body: ids of the partitions that the group concerns, then the entries, then zeros.
+
+A file is used again without being emptied, so a sector that a loss of power has left out holds what it held before: its
+mark is that of an earlier life, or zeros. Marks differ in so many bits that no flipped bit makes one life of another.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from waltz.common.checksum import crc32
+from waltz.storage.disk.journal.entries import Entry, decode_entries, encode_entries
+
+BLOCK_BYTES = 4096
+"""Groups begin and end at multiples of this."""
+SECTOR_BYTES = 512
+"""What a disk writes as a whole or not at all."""
+MAX_SEQUENCE = (1 << 32) - 1
+"""The last life of a file."""
+
+_MARK = struct.Struct(">II")
+_CONTENT_BYTES = SECTOR_BYTES - _MARK.size
+_BLOCK_CONTENT_BYTES = BLOCK_BYTES // SECTOR_BYTES * _CONTENT_BYTES
+_MARK_BITS = 8 * _MARK.size
+_SEQUENCE = struct.Struct(">I")
+_LIFE = b"life of a journal"
+
+_MAGIC = b"WJG1"
+_HEAD = struct.Struct(">4sIqqIIIIQI")
+_CHECK = struct.Struct(">I")
+HEAD_BYTES = _HEAD.size + _CHECK.size
+_PARTITION_BYTES = 4
+
+
+class GroupHead(NamedTuple):
+    """What the first sector of a group tells."""
+
+    sequence: int
+    """The life of the file."""
+    number: int
+    """Dense over all files."""
+    base: int
+    """The number of the oldest group that a replay needs."""
+    previous_check: int
+    """The check of the group before."""
+    partition_count: int
+    partitions_crc: int
+    entry_count: int
+    body_bytes: int
+    body_crc: int
+    check: int
+    """It stands for the whole group, because it covers ``body_crc``."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What the group takes of the file."""
+        return stored_bytes(self.body_bytes)
+
+
+class Group(NamedTuple):
+    """A group that is whole."""
+
+    head: GroupHead
+    partitions: Sequence[int]
+    body: bytes
+    entries_at: int
+    """Where in the body the entries begin."""
+
+    def entries(self) -> list[Entry]:
+        """All of them.
+
+        Raises:
+            EntryError: They were never written like this.
+        """
+        return list(decode_entries(self.body, self.entries_at, self.head.entry_count))
+
+
+def stored_bytes(body_bytes: int) -> int:
+    """What a group with a body of that size takes of a file."""
+    return -(-(HEAD_BYTES + body_bytes) // _BLOCK_CONTENT_BYTES) * BLOCK_BYTES
+
+
+def mark_of(sequence: int) -> bytes:
+    """The mark of a life."""
+    return _MARK.pack(sequence, crc32(_SEQUENCE.pack(sequence), crc32(_LIFE)))
+
+
+def spread(content: bytes, sequence: int) -> bytes:
+    """Sectors with the mark of a life; ``content`` fills whole blocks."""
+    mark = mark_of(sequence)
+    return mark.join([content[at : at + _CONTENT_BYTES] for at in range(0, len(content), _CONTENT_BYTES)]) + mark
+
+
+def gather(data: bytes) -> bytes:
+    """The content of sectors, whatever their marks are."""
+    return b"".join([data[at : at + _CONTENT_BYTES] for at in range(0, len(data), SECTOR_BYTES)])
+
+
+def life_of(sector: bytes) -> int | None:
+    """The life in which a sector was written, 0 if never; one flipped bit of the mark does not matter.
+
+    ``None`` when the mark is none that was ever written.
+    """
+    mark = sector[_CONTENT_BYTES:SECTOR_BYTES]
+    if len(mark) < _MARK.size:
+        return None
+    bits = int.from_bytes(mark, "big")
+    if bits & (bits - 1) == 0:
+        return 0
+    for change in (0, *(1 << bit for bit in range(_MARK_BITS))):
+        candidate = (bits ^ change).to_bytes(_MARK.size, "big")
+        sequence: int = _SEQUENCE.unpack_from(candidate)[0]
+        if sequence and mark_of(sequence) == candidate:
+            return sequence
+    return None
+
+
+def encode_group(
+    entries: Sequence[Entry], *, volume_id: bytes, sequence: int, number: int, base: int, previous_check: int
+) -> tuple[bytes, int]:
+    """The bytes of a group, and its check. The hot path of the journal.
+
+    Args:
+        entries: What it holds.
+        volume_id: The id of the volume.
+        sequence: The life of the file.
+        number: The number of the group.
+        base: The oldest number that a replay needs.
+        previous_check: The check of the group before.
+
+    Raises:
+        struct.error: A number does not fit.
+    """
+    pieces, partitions = encode_entries(entries)
+    ids = struct.pack(f">{len(partitions)}i", *partitions)
+    pieces.insert(0, ids)
+    body = b"".join(pieces)
+    head = _HEAD.pack(
+        _MAGIC,
+        sequence,
+        number,
+        base,
+        previous_check,
+        len(partitions),
+        crc32(ids),
+        len(entries),
+        len(body),
+        crc32(body),
+    )
+    check = crc32(head, crc32(volume_id))
+    content = b"".join((head, _CHECK.pack(check), body, bytes(-(HEAD_BYTES + len(body)) % _BLOCK_CONTENT_BYTES)))
+    return spread(content, sequence), check
+
+
+def decode_head(sector: bytes, volume_id: bytes) -> GroupHead | None:
+    """The head in the first sector of a group, ``None`` when there is none that is whole.
+
+    Args:
+        sector: At least 512 bytes.
+        volume_id: The id of the volume.
+    """
+    if len(sector) < SECTOR_BYTES:
+        return None
+    magic, *fields = _HEAD.unpack_from(sector)
+    (check,) = _CHECK.unpack_from(sector, _HEAD.size)
+    if magic != _MAGIC or check != crc32(memoryview(sector)[: _HEAD.size], crc32(volume_id)):
+        return None
+    return GroupHead._make((*fields, check))
+
+
+def decode_body(head: GroupHead, data: bytes) -> Group | None:
+    """The group of a head, ``None`` when its body is not whole.
+
+    Args:
+        head: What its first sector tells.
+        data: All its sectors.
+    """
+    if len(data) != head.size_bytes or _PARTITION_BYTES * head.partition_count > head.body_bytes:
+        return None
+    content = gather(data)
+    end = HEAD_BYTES + head.body_bytes
+    body = content[HEAD_BYTES:end]
+    if crc32(body) != head.body_crc or content.count(0, end) != len(content) - end:
+        return None
+    entries_at = _PARTITION_BYTES * head.partition_count
+    return Group(head, struct.unpack_from(f">{head.partition_count}i", body), body, entries_at)
+
+
+def partitions_of(head: GroupHead, data: bytes) -> Sequence[int] | None:
+    """The partitions of a group that is not whole, ``None`` when not even they are.
+
+    Args:
+        head: What its first sector tells.
+        data: Its sectors, as many as there are.
+    """
+    content = gather(data)
+    ids = content[HEAD_BYTES : HEAD_BYTES + _PARTITION_BYTES * head.partition_count]
+    if len(ids) != _PARTITION_BYTES * head.partition_count or crc32(ids) != head.partitions_crc:
+        return None
+    found: Sequence[int] = struct.unpack(f">{head.partition_count}i", ids)
+    return found

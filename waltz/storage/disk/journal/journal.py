@@ -1,0 +1,218 @@
+"""The open journal: groups are appended and made durable, one at a time, and released when nobody needs them."""
+
+import errno
+import os
+from collections.abc import Sequence
+from uuid import UUID
+
+from waltz.storage.disk.files.files import File, Files
+from waltz.storage.disk.journal.entries import Closed, Entry
+from waltz.storage.disk.journal.groups import BLOCK_BYTES, encode_group
+from waltz.storage.disk.journal.reading import Contents
+from waltz.storage.disk.journal.ring import Ring
+
+DIRECTORY_NAME = "journal"
+"""Below the storage directory."""
+
+DEFAULT_FILE_SIZE_BYTES = 64 << 20
+DEFAULT_MAX_FILES = 8
+MIN_FILES = 2
+"""With one file nothing could be released before it is full."""
+
+
+class Journal:
+    """The journal of one storage directory. Methods that say so block; no two appends overlap.
+
+    A group is durable before the next one is written: of two groups on disk the first was durable.
+    """
+
+    def __init__(self, ring: Ring, contents: Contents) -> None:
+        """Use :meth:`open`."""
+        self.failure: str | None = None
+        """The failed write or sync after which nothing is written any more."""
+        self._ring = ring
+        self._number = contents.next_number
+        self._check = contents.last_check
+        self._released = self._oldest = contents.next_number
+        self._file: File | None = None
+        self._sequence = 0
+        self._offset = 0
+        self._next_file()
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        directory: str,
+        *,
+        cluster_key: UUID,
+        contents: Contents,
+        file_size_bytes: int = DEFAULT_FILE_SIZE_BYTES,
+        max_files: int = DEFAULT_MAX_FILES,
+    ) -> "Journal":
+        """Begin to write behind what was read, of which nothing is needed any more from here on. Blocking.
+
+        What the contents tell has to be durable in the files where it belongs, or not to count. The control file is
+        guarded after this, and before the first :meth:`append`.
+
+        Args:
+            files: The file system.
+            directory: The directory of the journal; made when it is missing.
+            cluster_key: Of the cluster.
+            contents: What was read there, or what :meth:`remains` of a journal that failed.
+            file_size_bytes: The size of each file, whole blocks of 4 KiB.
+            max_files: The most files there may be; at least two.
+
+        Raises:
+            ValueError: The sizes are none.
+            OSError: A file cannot be made, written or synced.
+        """
+        if file_size_bytes < 2 * BLOCK_BYTES or file_size_bytes % BLOCK_BYTES or max_files < MIN_FILES:
+            raise ValueError(f"no journal of {max_files} files with {file_size_bytes} bytes each")
+        ring = Ring(
+            files,
+            directory,
+            cluster_key=cluster_key,
+            volume_id=contents.volume_id or os.urandom(16),
+            next_sequence=contents.next_sequence,
+            file_size_bytes=file_size_bytes,
+            max_files=max_files,
+        )
+        if contents.distrusted:
+            ring.distrust()
+        journal = cls(ring, contents)
+        try:
+            ring.remove_unfit()
+        except BaseException:
+            journal._close_file()
+            raise
+        return journal
+
+    @property
+    def next_number(self) -> int:
+        """The number that the next group gets."""
+        return self._number
+
+    @property
+    def oldest_number(self) -> int:
+        """The oldest group that a replay would take, durably: entries before it are gone for ever.
+
+        It follows :meth:`release` with the next group, or the next file.
+        """
+        return self._oldest
+
+    @property
+    def group_limit_bytes(self) -> int:
+        """The largest group."""
+        return self._ring.group_limit_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What all files take of groups, those included that were not made yet."""
+        return self.free_bytes + self._offset - BLOCK_BYTES + self._ring.used_before_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """What may be appended before something has to be released."""
+        return self._ring.file_size_bytes - self._offset + self._ring.unused_bytes
+
+    def append(self, entries: Sequence[Entry]) -> int:
+        """Make entries durable as one group; returns its number. Blocking.
+
+        Args:
+            entries: At least one.
+
+        Raises:
+            JournalFullError: No file is free; nothing was written, and it may be tried again.
+            ValueError: The group is larger than :attr:`group_limit_bytes`; nothing was written.
+            OSError: A write or sync has failed, now or before; nothing is ever written again.
+        """
+        self._check_usable()
+        base = min(self._released, self._number)
+        data, check = self._encode(entries, base)
+        if self._offset + len(data) > self._ring.file_size_bytes:
+            if len(data) > self.group_limit_bytes:
+                raise ValueError(f"a group of {len(data)} bytes; the largest has {self.group_limit_bytes}")
+            self._next_file()
+            data, check = self._encode(entries, base)
+        assert self._file is not None
+        try:
+            self._file.write(self._offset, [data])
+            self._file.datasync()
+        except OSError as error:
+            self.failure = f"read-only since a write or sync failed: {error}"
+            raise
+        number = self._number
+        self._number += 1
+        self._oldest = base
+        self._offset += len(data)
+        self._check = check
+        return number
+
+    def release(self, number: int) -> None:
+        """No group before this number is needed any more. Does not block; from any thread."""
+        self._released = max(self._released, number)
+
+    def extend(self) -> bool:
+        """Make a file in advance, if none is free and there may be more; whether one was made. Blocking; ``OSError``.
+
+        May run beside :meth:`append`, which makes one itself when it needs one.
+        """
+        return self.failure is None and self._ring.extend()
+
+    def close(self) -> bool:
+        """Close the files; whether nothing is owed, so that the control file's guard may go. Blocking; ``OSError``."""
+        drained = self.failure is None and self._file is not None and self._released >= self._number
+        try:
+            if drained:
+                self.append([Closed()])
+        finally:
+            self._close_file()
+        return drained
+
+    def remains(self) -> Contents:
+        """After a failure: what another journal goes on behind, in files of its own.
+
+        Nothing of this one may be needed then: all segments, marks and fences are durable, and the guard is gone.
+        """
+        return Contents(
+            places=(),
+            torn=False,
+            lost=(),
+            volume_id=self._ring.volume_id,
+            next_number=self._number + 1,
+            next_sequence=self._ring.next_sequence,
+            last_check=0,
+            distrusted=True,
+        )
+
+    def _encode(self, entries: Sequence[Entry], base: int) -> tuple[bytes, int]:
+        return encode_group(
+            entries,
+            volume_id=self._ring.volume_id,
+            sequence=self._sequence,
+            number=self._number,
+            base=base,
+            previous_check=self._check,
+        )
+
+    def _next_file(self) -> None:
+        base = min(self._released, self._number)
+        try:
+            file, self._sequence = self._ring.begin(self._number, base)
+        except OSError as error:
+            self.failure = f"read-only since a file could not be begun: {error}"
+            raise
+        self._close_file()
+        self._file, self._offset, self._oldest = file, BLOCK_BYTES, base
+
+    def _check_usable(self) -> None:
+        if self.failure is not None:
+            raise OSError(errno.EROFS, self.failure)
+        if self._file is None:
+            raise OSError(errno.EBADF, "the journal is closed")
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,276 @@
+"""Reading the journal after a stop of any kind: its groups in order, and whether what ends it is torn or damaged.
+
+Groups have dense numbers, and each is durable before the next one is written. So every group before the last whose head
+is found was durable, and so was every group before the first of a file that was begun. A group that is missing among
+these is damage. The last one may be torn: then some of its sectors were never written in this life of the file, and
+carry the mark of an earlier one, or none. If all of them were written and it is not whole, it was changed since: it may
+have been acknowledged, and is damage, too.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from waltz.storage.disk.files.files import File, Files, see_the_medium
+from waltz.storage.disk.journal.groups import (
+    BLOCK_BYTES,
+    SECTOR_BYTES,
+    Group,
+    GroupHead,
+    decode_body,
+    decode_head,
+    life_of,
+    partitions_of,
+)
+from waltz.storage.disk.journal.ring import SUFFIX, FileHeader, decode_header
+from waltz.storage.errors import StorageError
+
+_SEARCH_BYTES = 1 << 20
+_UNREADABLE = b"\xff"
+_FIRST_NUMBER = 1
+
+
+class Place(NamedTuple):
+    """Where a group is that is whole."""
+
+    path: str
+    offset: int
+    head: GroupHead
+
+
+class Lost(NamedTuple):
+    """A group that was durable once, or may have been, and is not whole."""
+
+    number: int
+    partitions: Sequence[int] | None
+    """The partitions that it concerned; ``None``: it may have been any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is in a journal."""
+
+    places: Sequence[Place]
+    """The groups that a replay needs, in order."""
+    torn: bool
+    """Whether a group was being written when the power went; nobody was told of it."""
+    lost: Sequence[Lost]
+    """What is damaged."""
+    volume_id: bytes | None
+    """``None`` when there is no journal yet, or no header of it is whole."""
+    next_number: int
+    next_sequence: int
+    last_check: int
+    """The check of the last group."""
+    distrusted: bool = False
+    """Whether its files must not be written to any more."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What the groups take of the files."""
+        return sum(place.head.size_bytes for place in self.places)
+
+    def groups(self, files: Files) -> Iterator[Group]:
+        """The groups, read again. Blocking.
+
+        Args:
+            files: The file system.
+
+        Raises:
+            OSError: They cannot be read.
+            StorageError: One of them is not as it was before.
+        """
+        file, path = None, ""
+        try:
+            for place in self.places:
+                if file is None or place.path != path:
+                    if file is not None:
+                        file.close()
+                    file, path = files.open(place.path, create=False), place.path
+                group = decode_body(place.head, file.read(place.offset, place.head.size_bytes))
+                if group is None:
+                    raise StorageError(f"{place.path} was changed while it was read, at offset {place.offset}")
+                yield group
+        finally:
+            if file is not None:
+                file.close()
+
+
+@dataclass(slots=True)
+class _Hole:
+    """A place where a group should be and none is whole."""
+
+    sequence: int
+    offset: int
+    torn: bool
+    """Whether sectors that were not written explain it."""
+    head: GroupHead | None = None
+    partitions: Sequence[int] | None = None
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was found in files so far."""
+
+    places: list[tuple[int, Place]]
+    holes: list[_Hole]
+
+
+def read_journal(files: Files, directory: str, cluster_key: UUID) -> Contents:
+    """Read a journal as it is; nothing is changed. Blocking.
+
+    Args:
+        files: The file system.
+        directory: The directory of the journal; it need not exist.
+        cluster_key: Of the cluster to which it should belong.
+
+    Raises:
+        StorageError: It belongs to another cluster, is of another volume, or of a later version.
+        OSError: It cannot be read.
+    """
+    paths = _paths(files, directory)
+    headers = {sequence: _read_header(files, path, cluster_key) for sequence, path in paths.items()}
+    known = [header for header in headers.values() if header is not None]
+    volumes = {header.volume_id for header in known}
+    if len(volumes) > 1:
+        raise StorageError(f"{directory} holds files of several journals; move those away that do not belong there")
+    if not volumes:
+        lost = [Lost(_FIRST_NUMBER, None)] if paths else []
+        return Contents((), False, lost, None, _FIRST_NUMBER, max(paths, default=0) + 1, 0)
+    (volume_id,) = volumes
+    base = max(header.base for header in known)
+    found = _Found([], [])
+    for sequence in sorted(paths, reverse=True):
+        _scan_file(files, paths[sequence], sequence, volume_id, found)
+        base = max([base, *(place.head.base for _, place in found.places)])
+        header = headers[sequence]
+        if header is not None and header.sequence == sequence and header.first_number <= base:
+            break
+    next_sequence = max(*paths, *(header.sequence for header in known), 0) + 1
+    # A life that was begun under the old name of its file: it has no groups, and all before its first are durable.
+    first_number = max(header.first_number for header in known)
+    return _judge(found, base, first_number, volume_id, next_sequence)
+
+
+def _judge(found: _Found, base: int, first_number: int, volume_id: bytes, next_sequence: int) -> Contents:
+    whole = {place.head.number: place for _, place in found.places}
+    broken = {hole.head.number: hole for hole in found.holes if hole.head is not None and hole.head.number not in whole}
+    last = max([first_number - 1, *whole, *broken])
+    lost = [
+        Lost(number, broken[number].partitions if number in broken else None)
+        for number in range(base, last)
+        if number not in whole
+    ]
+    torn = False
+    if last in broken:
+        torn = broken[last].torn
+        if not torn:
+            lost.append(Lost(last, broken[last].partitions))
+    elif last not in whole and last >= base:
+        lost.append(Lost(last, None))
+    ends = _ends(found, last)
+    if any(not hole.torn for hole in ends):
+        lost.append(Lost(last + 1, None))
+    if any(number not in whole for number in range(base, last)):
+        torn = False
+    places = [whole[number] for number in sorted(whole) if number >= base]
+    for before, after in pairwise(places):
+        if after.head.number == before.head.number + 1 and after.head.previous_check != before.head.check:
+            lost.append(Lost(after.head.number, None))
+    lost.sort(key=lambda each: each.number)
+    next_number = max([base, last + 1, *(each.number + 1 for each in lost)])
+    last_check = whole[last].head.check if last in whole else 0
+    return Contents(places, torn, lost, volume_id, next_number, next_sequence, last_check)
+
+
+def _ends(found: _Found, last: int) -> list[_Hole]:
+    """Where no head of a group is, behind the last group."""
+    where = [(sequence, place.offset) for sequence, place in found.places if place.head.number == last]
+    where += [
+        (hole.sequence, hole.offset) for hole in found.holes if hole.head is not None and hole.head.number == last
+    ]
+    behind = max(where) if where else (max((hole.sequence for hole in found.holes), default=0), 0)
+    return [hole for hole in found.holes if hole.head is None and (hole.sequence, hole.offset) > behind]
+
+
+def _paths(files: Files, directory: str) -> dict[int, str]:
+    """The files by the sequence in their names."""
+    if not files.exists(directory):
+        return {}
+    names = [name for name in files.list_directory(directory) if name.endswith(SUFFIX)]
+    return {int(Path(name).stem): str(Path(directory) / name) for name in names if Path(name).stem.isdecimal()}
+
+
+def _read_header(files: Files, path: str, cluster_key: UUID) -> FileHeader | None:
+    file = files.open(path, create=False)
+    try:
+        see_the_medium(file)
+        header = decode_header(_read(file, 0, BLOCK_BYTES))
+    finally:
+        file.close()
+    if header is not None and header.cluster_key != cluster_key:
+        raise StorageError(f"the cluster key does not match: {path}")
+    return header
+
+
+def _scan_file(files: Files, path: str, sequence: int, volume_id: bytes, found: _Found) -> None:
+    file = files.open(path, create=False)
+    try:
+        size, offset = file.size(), BLOCK_BYTES
+        while offset + BLOCK_BYTES <= size:
+            block = _read(file, offset, BLOCK_BYTES)
+            head = _head(block, sequence, volume_id)
+            if head is None or offset + head.size_bytes > size:
+                found.holes.append(_Hole(sequence, offset, life_of(block) not in (sequence, None)))
+                next_offset = _next_head(file, offset + BLOCK_BYTES, size, sequence, volume_id)
+                if next_offset is None:
+                    return
+                offset = next_offset
+                continue
+            data = block if head.size_bytes == BLOCK_BYTES else _read(file, offset, head.size_bytes)
+            if decode_body(head, data) is not None:
+                found.places.append((sequence, Place(path, offset, head)))
+            else:
+                torn = _is_torn(data, sequence)
+                found.holes.append(_Hole(sequence, offset, torn, head, partitions_of(head, data)))
+            offset += head.size_bytes
+    finally:
+        file.close()
+
+
+def _head(block: bytes, sequence: int, volume_id: bytes) -> GroupHead | None:
+    head = decode_head(block, volume_id)
+    return head if head is not None and head.sequence == sequence else None
+
+
+def _is_torn(data: bytes, sequence: int) -> bool:
+    """Whether sectors that were not written are what is wrong with a group of which the head is there."""
+    lives = [life_of(data[at : at + SECTOR_BYTES]) for at in range(0, len(data), SECTOR_BYTES)]
+    return None not in lives and any(life != sequence for life in lives)
+
+
+def _next_head(file: File, offset: int, size: int, sequence: int, volume_id: bytes) -> int | None:
+    """Where the next head of this life is, ``None`` without any."""
+    for start in range(offset, size, _SEARCH_BYTES):
+        data = _read(file, start, min(_SEARCH_BYTES, size - start))
+        for at in range(0, len(data), BLOCK_BYTES):
+            if _head(data[at : at + SECTOR_BYTES], sequence, volume_id) is not None:
+                return start + at
+    return None
+
+
+def _read(file: File, offset: int, size: int) -> bytes:
+    """As :meth:`File.read`; sectors that the medium does not give back carry no mark of any life."""
+    try:
+        return file.read(offset, size)
+    except OSError:
+        pieces = []
+        for start in range(offset, offset + size, SECTOR_BYTES):
+            try:
+                pieces.append(file.read(start, SECTOR_BYTES))
+            except OSError:
+                pieces.append(_UNREADABLE * SECTOR_BYTES)
+        return b"".join(pieces)

@@ -1,0 +1,244 @@
+"""The files of the journal: filled with zeros once, overwritten in place, used again when nothing in them is needed.
+
+``<sequence, 10 digits>.jnl``, and ``<number>.spare`` while a file has not been used yet. Every use is a life of its
+own, with a sequence larger than all before. The first block is the header: magic, version, cluster key, volume id,
+sequence, number of the first group, oldest number that a replay needs, CRC-32 of it; once more in the middle of the
+block. A life begins with its header, durably; then the file gets its name, durably; then come groups.
+"""
+
+import struct
+import threading
+from collections import deque
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from waltz.common.checksum import crc32
+from waltz.storage.disk.files.files import File, Files
+from waltz.storage.disk.journal.groups import BLOCK_BYTES, SECTOR_BYTES
+from waltz.storage.errors import StorageError
+
+SUFFIX = ".jnl"
+SPARE_SUFFIX = ".spare"
+VERSION = 1
+
+_MAGIC = b"WJNL"
+_HEADER = struct.Struct(">4sI16s16sIqq")
+_CRC = struct.Struct(">I")
+_COPIES_AT = (0, BLOCK_BYTES // 2)
+_FILL_BYTES = 1 << 20
+
+
+class JournalFullError(StorageError):
+    """No file of the journal is free; nothing was written."""
+
+
+class FileHeader(NamedTuple):
+    """What the first block of a file tells about its present life."""
+
+    cluster_key: UUID
+    volume_id: bytes
+    sequence: int
+    first_number: int
+    """The number of the first group: all groups before it were synced."""
+    base: int
+    """The number of the oldest group that a replay needed when the life began."""
+
+    def encode(self) -> bytes:
+        """The whole block."""
+        key, *rest = self
+        fields = _HEADER.pack(_MAGIC, VERSION, key.bytes, *rest)
+        copy = (fields + _CRC.pack(crc32(fields))).ljust(BLOCK_BYTES // 2, b"\0")
+        return copy + copy
+
+
+def decode_header(block: bytes) -> FileHeader | None:
+    """The header in the first block of a file; the newer one, should its two copies differ; ``None`` without any.
+
+    Args:
+        block: The first 4 KiB of the file.
+
+    Raises:
+        StorageError: It was written by a later version.
+    """
+    found = []
+    for at in _COPIES_AT:
+        copy = block[at : at + SECTOR_BYTES]
+        if len(copy) < SECTOR_BYTES:
+            continue
+        magic, version, key, *rest = _HEADER.unpack_from(copy)
+        if magic != _MAGIC or _CRC.unpack_from(copy, _HEADER.size)[0] != crc32(copy[: _HEADER.size]):
+            continue
+        if version != VERSION:
+            raise StorageError(f"the journal has version {version}, this is version {VERSION}")
+        found.append(FileHeader(UUID(bytes=key), *rest))
+    return max(found, key=lambda header: header.sequence, default=None)
+
+
+class _Used(NamedTuple):
+    """A file in use."""
+
+    path: str
+    first_number: int
+
+
+class Ring:
+    """The files. One thread begins lives; another may make spare files meanwhile."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        *,
+        cluster_key: UUID,
+        volume_id: bytes,
+        next_sequence: int,
+        file_size_bytes: int,
+        max_files: int,
+    ) -> None:
+        """Take over a directory in which no group is needed any more.
+
+        Args:
+            files: The file system.
+            directory: It is made when it is missing.
+            cluster_key: Of the cluster to which the storage directory belongs.
+            volume_id: 16 bytes.
+            next_sequence: Larger than that of any life before.
+            file_size_bytes: The size of each file, whole blocks.
+            max_files: The most files there may be.
+
+        Raises:
+            OSError: The directory cannot be read or made.
+        """
+        self.volume_id = volume_id
+        self.file_size_bytes = file_size_bytes
+        self._files = files
+        self._directory = directory
+        self._cluster_key = cluster_key
+        self.next_sequence = next_sequence
+        """The sequence that the next life gets."""
+        self._max_files = max_files
+        self._lock = threading.Lock()
+        self._used: deque[_Used] = deque()
+        self._free: deque[str] = deque()
+        self._unfit: list[str] = []
+        if not files.exists(directory):
+            files.make_directory(directory)
+            files.sync_directory(str(Path(directory).parent))
+        self._spares = 0
+        for name in files.list_directory(directory):
+            path = str(Path(directory) / name)
+            if name.endswith((SUFFIX, SPARE_SUFFIX)):
+                (self._free if self._size(path) == file_size_bytes else self._unfit).append(path)
+            stem = Path(name).stem
+            if name.endswith(SPARE_SUFFIX) and stem.isdecimal():
+                self._spares = max(self._spares, int(stem))
+        while len(self._free) > max_files:
+            self._unfit.append(self._free.pop())
+
+    @property
+    def group_limit_bytes(self) -> int:
+        """What one file takes of groups."""
+        return self.file_size_bytes - BLOCK_BYTES
+
+    @property
+    def unused_bytes(self) -> int:
+        """What files take that are free or may still be made."""
+        return (self._max_files - len(self._used)) * self.group_limit_bytes
+
+    @property
+    def used_before_bytes(self) -> int:
+        """What the files before the present one take of groups."""
+        return (len(self._used) - 1) * self.group_limit_bytes
+
+    def distrust(self) -> None:
+        """Let go of all files that there are: none of them is written to again."""
+        self._unfit += self._free
+        self._free.clear()
+
+    def begin(self, number: int, base: int) -> tuple[File, int]:
+        """Begin the life of a free file, durably; the open file and its sequence. Blocking.
+
+        Args:
+            number: Of its first group.
+            base: The oldest number that a replay needs.
+
+        Raises:
+            JournalFullError: No file is free, and no further one may be made.
+            OSError: It failed; the journal must not be used any more.
+        """
+        self._reclaim(base)
+        with self._lock:
+            path = self._free.popleft() if self._free else None
+            if path is None and len(self._used) >= self._max_files:
+                raise JournalFullError(
+                    f"over capacity: all {self._max_files} files of the journal in {self._directory} hold what is not "
+                    "durable elsewhere yet"
+                )
+        if path is None:
+            path = self._make()
+        sequence = self.next_sequence
+        self.next_sequence += 1
+        file = self._files.open(path, create=False)
+        try:
+            header = FileHeader(self._cluster_key, self.volume_id, sequence, number, base)
+            file.write(0, [header.encode()])
+            file.datasync()
+            new_path = str(Path(self._directory) / f"{sequence:010d}{SUFFIX}")
+            self._files.rename(path, new_path)
+            self._files.sync_directory(self._directory)
+        except BaseException:
+            file.close()
+            raise
+        with self._lock:
+            self._used.append(_Used(new_path, number))
+        return file, sequence
+
+    def remove_unfit(self) -> None:
+        """Remove files of another size; what they held is not needed once a life has begun. Raises ``OSError``."""
+        if not self._unfit:
+            return
+        for path in self._unfit:
+            self._files.remove(path)
+        self._unfit.clear()
+        self._files.sync_directory(self._directory)
+
+    def extend(self) -> bool:
+        """Make a file in advance; false when one is free or there are as many as there may be. Blocking; ``OSError``.
+
+        May run in a thread of its own.
+        """
+        with self._lock:
+            if self._free or len(self._used) >= self._max_files:
+                return False
+        path = self._make()
+        with self._lock:
+            self._free.append(path)
+        return True
+
+    def _reclaim(self, base: int) -> None:
+        """Files of which a later one begins with a group that is not needed, or the oldest that is."""
+        with self._lock:
+            while len(self._used) > 1 and self._used[1].first_number <= base:
+                self._free.append(self._used.popleft().path)
+
+    def _make(self) -> str:
+        with self._lock:
+            self._spares += 1
+        path = str(Path(self._directory) / f"{self._spares}{SPARE_SUFFIX}")
+        file = self._files.open(path, create=True)
+        try:
+            file.truncate(0)
+            for offset in range(0, self.file_size_bytes, _FILL_BYTES):
+                file.write(offset, [bytes(min(_FILL_BYTES, self.file_size_bytes - offset))])
+            file.sync()
+        finally:
+            file.close()
+        return path
+
+    def _size(self, path: str) -> int:
+        file = self._files.open(path, create=False)
+        try:
+            return file.size()
+        finally:
+            file.close()
