@@ -2,6 +2,10 @@
 
 A file of two slots for each partition (:mod:`waltz.storage.disk.files.slot_file`): 76 bytes, the partition's id and two
 structs of 36 bytes.
+
+While the journal may hold what is nowhere else, the file is *guarded*: every bit of the cluster key in its header is
+inverted, so that the original, which knows nothing of the journal, refuses to start; and the bytes behind the header's
+fields, else zeros, tell why.
 """
 
 import logging
@@ -19,6 +23,7 @@ from waltz.storage.disk.files.slot_file import (
     encode_header,
     read_entry,
     read_header,
+    with_key,
 )
 from waltz.storage.errors import ConcurrentUpdateError, CorruptionError, StorageError
 
@@ -31,6 +36,9 @@ AVAILABLE = 1
 """Flag: online; clients' requests are served."""
 ASSIGNED = 4
 """Flag: this node keeps the partition."""
+
+_GUARD = b"see the journal!"
+_GUARD_AT = 32
 
 _FIELDS = struct.Struct(">qqqii")
 _PARTITION_ID = struct.Struct(">i")
@@ -111,6 +119,7 @@ class ControlFile:
                 given_up.append(file)
                 file = _create(files, path, cluster_key, partition_count)
             header, found_key, found_count = read_header(_NAME, path, file)
+            found_key = _true_key(header, found_key, cluster_key)
             _check_key(found_key, cluster_key)
             _check_count(path, file, found_count, partition_count)
             entries = [_load_entry(path, file, partition_id) for partition_id in range(found_count)]
@@ -130,6 +139,24 @@ class ControlFile:
             for each in (file, *given_up):
                 each.close()
             raise
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the journal may hold what is nowhere else; while this is false, what is in it does not count."""
+        return with_key(self._slots.header, self.cluster_key) != self._slots.header
+
+    def guard(self) -> None:
+        """From here on the journal counts, durably. Blocking; ``OSError``, ``ReadOnlyError``."""
+        header = with_key(self._slots.header, _inverted(self.cluster_key))
+        self._slots.write_header(header[:_GUARD_AT] + _GUARD + header[_GUARD_AT + len(_GUARD) :])
+
+    def unguard(self) -> None:
+        """From here on the journal does not count, durably: all it held is where it belongs. Blocking.
+
+        Raises ``OSError``, ``ReadOnlyError``.
+        """
+        header = with_key(self._slots.header, self.cluster_key)
+        self._slots.write_header(header[:_GUARD_AT] + bytes(len(_GUARD)) + header[_GUARD_AT + len(_GUARD) :])
 
     @property
     def partition_count(self) -> int:
@@ -289,6 +316,19 @@ def _create(files: Files, path: str, cluster_key: UUID, partition_count: int) ->
     ]
     header = encode_header(files.time_ms(), cluster_key, partition_count)
     return replace_file(files, path, [header, *body], lock_size=HEADER_SIZE_BYTES)
+
+
+def _inverted(key: UUID) -> UUID:
+    return UUID(int=key.int ^ ((1 << 128) - 1))
+
+
+def _true_key(header: bytes, found_key: UUID, expected_key: UUID | None) -> UUID:
+    """The cluster key, whether the file is guarded or not."""
+    if expected_key is None:
+        guarded = header[_GUARD_AT : _GUARD_AT + len(_GUARD)] == _GUARD
+    else:
+        guarded = found_key == _inverted(expected_key)
+    return _inverted(found_key) if guarded else found_key
 
 
 def _check_key(found_key: UUID, cluster_key: UUID | None) -> None:

@@ -4,6 +4,7 @@ import errno
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -398,3 +399,55 @@ def test_lock_held_elsewhere(files: CrashFiles) -> None:
         open_file(files)
     control.close()
     open_file(files).close()
+
+
+# The guard of the journal
+
+
+def test_a_guarded_file_has_the_inverted_key_and_comes_back_byte_for_byte(files: CrashFiles) -> None:
+    control = open_file(files)
+    before = files.contents("/waltz-storage.ctl")
+    assert not control.guarded
+    control.guard()
+    assert control.guarded
+    guarded = files.contents("/waltz-storage.ctl")
+    assert guarded[12:28] == bytes(byte ^ 0xFF for byte in KEY.bytes)
+    assert guarded[:12] + KEY.bytes + guarded[28:32] + bytes(16) + guarded[48:] == before
+    control.unguard()
+    assert not control.guarded
+    assert files.contents("/waltz-storage.ctl") == before
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+@pytest.mark.parametrize("guarded", [True, False])
+def test_the_guard_is_durable_and_both_forms_are_known(files: CrashFiles, key: UUID | None, guarded: bool) -> None:
+    control = open_file(files)
+    control.guard()
+    if not guarded:
+        control.unguard()
+    files.crash(random.Random(1))
+    again = ControlFile.open(files, "/", key, None if key is None else 2)
+    assert again.guarded is guarded
+    assert again.cluster_key == KEY
+    again.set_assigned(0, True)
+    assert again.guarded is guarded
+
+
+def test_another_clusters_file_is_refused_when_it_is_guarded(files: CrashFiles) -> None:
+    control = open_file(files)
+    control.guard()
+    control.close()
+    with pytest.raises(StorageError, match="the cluster key does not match"):
+        ControlFile.open(files, "/", UUID(int=5), 2)
+
+
+@pytest.mark.parametrize("operation", ["write", "datasync"])
+def test_a_guard_that_fails_is_not_there_and_the_file_is_replaced_next_time(files: CrashFiles, operation: str) -> None:
+    control = open_file(files)
+    files.fail(OSError(errno.EIO, "injected"), operation=operation)
+    with pytest.raises(OSError, match="injected"):
+        control.guard()
+    assert not control.guarded
+    control.guard()
+    files.crash(random.Random(1))
+    assert open_file(files).guarded

@@ -126,15 +126,7 @@ class SlotFile(Generic[Value]):
         entry = self.entries[partition_id]
         offsets = [self._offset(partition_id) + number * len(data) for number in (0, 1)]
         while True:
-            with self._renewal:
-                if self._sync.failure is not None:
-                    self._renew()
-                sync = self._sync
-            try:
-                sync.write_and_sync(offsets[slot], [data])
-            except OSError as error:
-                logger.critical("%s %s could not be written: %s", self._name, self.path, error)
-                raise
+            sync = self._write_durably(offsets[slot], data)
             if other is not None:
                 sync.write(offsets[1 - slot], [other])
             with self._renewal:
@@ -144,6 +136,36 @@ class SlotFile(Generic[Value]):
                     if other is not None:
                         entry.written[1 - slot] = other
                     return
+
+    @property
+    def header(self) -> bytes:
+        """The header as it is durable."""
+        return self._header
+
+    def write_header(self, header: bytes) -> None:
+        """Write the header durably, into the file that replaced a failed one if need be; no other thread does it.
+
+        Raises ``OSError``, and ``ReadOnlyError`` when a file that failed cannot be replaced.
+        """
+        while True:
+            sync = self._write_durably(0, header)
+            with self._renewal:
+                if sync is self._sync:
+                    self._header = header
+                    return
+
+    def _write_durably(self, offset: int, data: bytes) -> GroupSync:
+        """Returns what has synced it: what counts is in the file only if that is still the one in use."""
+        with self._renewal:
+            if self._sync.failure is not None:
+                self._renew()
+            sync = self._sync
+        try:
+            sync.write_and_sync(offset, [data])
+        except OSError as error:
+            logger.critical("%s %s could not be written: %s", self._name, self.path, error)
+            raise
+        return sync
 
     def close(self) -> None:
         """Sync (unless a sync failed before), unlock and close. Closing again does nothing."""
@@ -191,6 +213,12 @@ def encode_header(time_ms: int, cluster_key: UUID, partition_count: int) -> byte
     """The header of a new file."""
     fields = _HEADER.pack(_FORMAT_VERSION, time_ms, cluster_key.bytes, partition_count)
     return fields.ljust(HEADER_SIZE_BYTES, b"\0")
+
+
+def with_key(header: bytes, cluster_key: UUID) -> bytes:
+    """The header with another cluster key."""
+    version, creation_time_ms, _, partition_count = _HEADER.unpack_from(header)
+    return _HEADER.pack(version, creation_time_ms, cluster_key.bytes, partition_count) + header[_HEADER.size :]
 
 
 def read_header(name: str, path: str, file: File) -> tuple[bytes, UUID, int]:
