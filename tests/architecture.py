@@ -54,7 +54,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "storage.disk.journal": (
         "common",
         "storage",
+        "storage.disk",
         "storage.disk.files",
+        "storage.disk.segment",
     ),
     "storage.disk.log": (
         "common",

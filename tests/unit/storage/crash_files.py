@@ -34,9 +34,15 @@ def _apply(content: bytearray, change: Change) -> None:
 
 
 def _tear(content: bytearray, offset: int, data: bytes, choices: random.Random) -> None:
-    """Let a write reach the medium in part: up to some byte, or some of its sectors in no order."""
+    """Let a write reach the medium in part: up to some byte, or some of its sectors in no order.
+
+    A file may end at any byte; a sector of what was there before is overwritten as a whole or not at all.
+    """
     if choices.random() < 0.5:
-        _apply(content, (offset, data[: choices.randint(0, len(data))]))
+        end = offset + choices.randint(0, len(data))
+        if end < len(content):
+            end -= end % SECTOR_BYTES
+        _apply(content, (offset, data[: max(end - offset, 0)]))
         return
     start, end = offset, offset + len(data)
     while start < end:

@@ -84,19 +84,18 @@ Entry: TypeAlias = Records | NewSegment | Truncated | Fenced | Marked | Settled 
 PREFIX = struct.Struct(">BiI")
 """Kind, partition, size of the rest."""
 
-RECORDS, SETTLED, DROPPED, CLOSED = 1, 6, 7, 8
+RECORDS, FENCED, MARKED, SETTLED, DROPPED, CLOSED = 1, 4, 5, 6, 7, 8
 """The kinds that a reader wants to know before it decodes the rest."""
 
-_RECORDS = struct.Struct(">qqqqi")
+RECORDS_FIELDS = struct.Struct(">qqqqi")
+"""Session, first id of the segment, offset, first id, number of records; then come the records."""
 _RECORDS_WITH_PREFIX = struct.Struct(">BiIqqqqi")
-RECORDS_OVERHEAD_BYTES = _RECORDS_WITH_PREFIX.size
-"""What an entry of records takes beside the records."""
 
 _FIXED: tuple[tuple[int, type, struct.Struct], ...] = (
     (2, NewSegment, struct.Struct(">qq")),
     (3, Truncated, struct.Struct(">qqqq")),
-    (4, Fenced, struct.Struct(">q")),
-    (5, Marked, struct.Struct(">qqq")),
+    (FENCED, Fenced, struct.Struct(">q")),
+    (MARKED, Marked, struct.Struct(">qqq")),
     (SETTLED, Settled, struct.Struct(">qqq")),
     (DROPPED, Dropped, struct.Struct(">")),
 )
@@ -108,8 +107,19 @@ class EntryError(ValueError):
     """Bytes that are no entries."""
 
 
-def encode_entries(entries: Sequence[Entry]) -> tuple[list[bytes], set[int]]:
-    """The entries one behind the other, in pieces, and the partitions they concern. The hot path of the journal.
+class Encoded(NamedTuple):
+    """Entries as bytes."""
+
+    pieces: list[bytes]
+    """To be put one behind the other."""
+    partitions: set[int]
+    """Those that the entries concern."""
+    voids: bool
+    """Whether one of them makes earlier entries void: *settled*, *dropped*."""
+
+
+def encode_entries(entries: Sequence[Entry]) -> Encoded:
+    """The bytes of entries. The hot path of the journal.
 
     Args:
         entries: Any number of them.
@@ -119,8 +129,9 @@ def encode_entries(entries: Sequence[Entry]) -> tuple[list[bytes], set[int]]:
     """
     pieces: list[bytes] = []
     partitions: set[int] = set()
+    voids = False
     pack_records = _RECORDS_WITH_PREFIX.pack
-    fields_bytes = _RECORDS.size
+    fields_bytes = RECORDS_FIELDS.size
     for entry in entries:
         if type(entry) is Records:
             partition_id, session_id, segment_first_id, offset, first_id, count, chunks = entry
@@ -135,10 +146,11 @@ def encode_entries(entries: Sequence[Entry]) -> tuple[list[bytes], set[int]]:
             pieces.append(PREFIX.pack(CLOSED, NO_PARTITION, 0))
         else:
             kind, fields = _BY_TYPE[type(entry)]
+            voids = voids or kind in (SETTLED, DROPPED)
             partition_id, *rest = entry  # type: ignore[misc]  # all that are left begin with it
             pieces.append(PREFIX.pack(kind, partition_id, fields.size) + fields.pack(*rest))
             partitions.add(partition_id)
-    return pieces, partitions
+    return Encoded(pieces, partitions, voids)
 
 
 def walk_entries(data: bytes, start: int, count: int) -> Iterator[tuple[int, int, int, int]]:
@@ -182,10 +194,10 @@ def decode_entry(data: bytes, kind: int, partition_id: int, start: int, end: int
         EntryError: The kind is unknown, or the size is not that of the kind.
     """
     if kind == RECORDS:
-        if end - start < _RECORDS.size:
+        if end - start < RECORDS_FIELDS.size:
             raise EntryError("an entry of records is too short")
-        session_id, first_id, offset, transaction_id, count = _RECORDS.unpack_from(data, start)
-        pieces = (data[start + _RECORDS.size : end],)
+        session_id, first_id, offset, transaction_id, count = RECORDS_FIELDS.unpack_from(data, start)
+        pieces = (data[start + RECORDS_FIELDS.size : end],)
         return Records(partition_id, session_id, first_id, offset, transaction_id, count, pieces)
     if kind == CLOSED:
         if end > start:

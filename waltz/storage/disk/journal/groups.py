@@ -3,9 +3,9 @@
 A group fills whole blocks of 4 KiB. Of each sector of 512 bytes the last eight are the mark of the life of the file in
 which it was written; the rest of all sectors, one behind the other, is
 
-- a head of 56 bytes: magic, sequence of the file, number of the group, oldest number that a replay needs, check of the
-  group before, number of partitions, CRC-32 of their ids, number of entries, size of the body in bytes, CRC-32 of the
-  body, check (the CRC-32 of the head, which begins with the id of the volume);
+- a head of 57 bytes: magic, sequence of the file, number of the group, oldest number that a replay needs, check of the
+  group before, number of partitions, CRC-32 of their ids, number of entries, whether one of these makes earlier ones
+  void, size of the body in bytes, CRC-32 of the body, check (the CRC-32 of the volume id and all before of the head);
 - the body: ids of the partitions that the group concerns, then the entries, then zeros.
 
 A file is used again without being emptied, so a sector that a loss of power has left out holds what it held before: its
@@ -34,7 +34,7 @@ _SEQUENCE = struct.Struct(">I")
 _LIFE = b"life of a journal"
 
 _MAGIC = b"WJG1"
-_HEAD = struct.Struct(">4sIqqIIIIQI")
+_HEAD = struct.Struct(">4sIqqIIII?QI")
 _CHECK = struct.Struct(">I")
 HEAD_BYTES = _HEAD.size + _CHECK.size
 _PARTITION_BYTES = 4
@@ -54,6 +54,8 @@ class GroupHead(NamedTuple):
     partition_count: int
     partitions_crc: int
     entry_count: int
+    voids: bool
+    """Whether an entry makes earlier ones void."""
     body_bytes: int
     body_crc: int
     check: int
@@ -65,22 +67,22 @@ class GroupHead(NamedTuple):
         return stored_bytes(self.body_bytes)
 
 
-class Group(NamedTuple):
-    """A group that is whole."""
-
-    head: GroupHead
-    partitions: Sequence[int]
-    body: bytes
-    entries_at: int
+def entries_at(head: GroupHead) -> int:
     """Where in the body the entries begin."""
+    return _PARTITION_BYTES * head.partition_count
 
-    def entries(self) -> list[Entry]:
-        """All of them.
 
-        Raises:
-            EntryError: They were never written like this.
-        """
-        return list(decode_entries(self.body, self.entries_at, self.head.entry_count))
+def entries_of(head: GroupHead, body: bytes) -> list[Entry]:
+    """The entries of a group.
+
+    Args:
+        head: Its head.
+        body: Its body, which is whole.
+
+    Raises:
+        EntryError: They were never written like this.
+    """
+    return list(decode_entries(body, entries_at(head), head.entry_count))
 
 
 def stored_bytes(body_bytes: int) -> int:
@@ -139,7 +141,7 @@ def encode_group(
     Raises:
         struct.error: A number does not fit.
     """
-    pieces, partitions = encode_entries(entries)
+    pieces, partitions, voids = encode_entries(entries)
     ids = struct.pack(f">{len(partitions)}i", *partitions)
     pieces.insert(0, ids)
     body = b"".join(pieces)
@@ -152,6 +154,7 @@ def encode_group(
         len(partitions),
         crc32(ids),
         len(entries),
+        voids,
         len(body),
         crc32(body),
     )
@@ -176,8 +179,8 @@ def decode_head(sector: bytes, volume_id: bytes) -> GroupHead | None:
     return GroupHead._make((*fields, check))
 
 
-def decode_body(head: GroupHead, data: bytes) -> Group | None:
-    """The group of a head, ``None`` when its body is not whole.
+def decode_body(head: GroupHead, data: bytes) -> bytes | None:
+    """The body of a group, ``None`` when it is not whole.
 
     Args:
         head: What its first sector tells.
@@ -190,8 +193,7 @@ def decode_body(head: GroupHead, data: bytes) -> Group | None:
     body = content[HEAD_BYTES:end]
     if crc32(body) != head.body_crc or content.count(0, end) != len(content) - end:
         return None
-    entries_at = _PARTITION_BYTES * head.partition_count
-    return Group(head, struct.unpack_from(f">{head.partition_count}i", body), body, entries_at)
+    return body
 
 
 def partitions_of(head: GroupHead, data: bytes) -> Sequence[int] | None:

@@ -17,11 +17,12 @@ from uuid import UUID
 from waltz.storage.disk.files.files import File, Files, see_the_medium
 from waltz.storage.disk.journal.groups import (
     BLOCK_BYTES,
+    HEAD_BYTES,
     SECTOR_BYTES,
-    Group,
     GroupHead,
     decode_body,
     decode_head,
+    gather,
     life_of,
     partitions_of,
 )
@@ -73,27 +74,25 @@ class Contents:
         """What the groups take of the files."""
         return sum(place.head.size_bytes for place in self.places)
 
-    def groups(self, files: Files) -> Iterator[Group]:
-        """The groups, read again. Blocking.
+    def bodies(self, files: Files, places: Sequence[Place] | None = None) -> Iterator[tuple[GroupHead, bytes]]:
+        """Heads and bodies of groups, read again. Blocking.
 
         Args:
             files: The file system.
+            places: Some of its places, in order; ``None``: all.
 
         Raises:
             OSError: They cannot be read.
-            StorageError: One of them is not as it was before.
         """
         file, path = None, ""
         try:
-            for place in self.places:
+            for place in self.places if places is None else places:
                 if file is None or place.path != path:
                     if file is not None:
                         file.close()
                     file, path = files.open(place.path, create=False), place.path
-                group = decode_body(place.head, file.read(place.offset, place.head.size_bytes))
-                if group is None:
-                    raise StorageError(f"{place.path} was changed while it was read, at offset {place.offset}")
-                yield group
+                content = gather(file.read(place.offset, place.head.size_bytes))
+                yield place.head, content[HEAD_BYTES : HEAD_BYTES + place.head.body_bytes]
         finally:
             if file is not None:
                 file.close()

@@ -197,6 +197,24 @@ def stored_id_and_size(prefix: bytes) -> tuple[int, int]:
     return _ID.unpack_from(prefix)[0], STORED_OVERHEAD_BYTES + _LENGTH.unpack_from(prefix, _LENGTH_OFFSET)[0]
 
 
+def add_record_offsets(offsets: list[int], data: bytes, start: int, end: int, count: int, offset: int) -> None:
+    """Add where each of the ``count`` records that fill ``data[start:end]`` is in a file.
+
+    The first is at ``offset``; the others follow as the lengths tell, and nothing else of them is checked.
+
+    Raises ``ValueError`` when they do not fill it.
+    """
+    at, difference, unpack = start, offset - start, _LENGTH.unpack_from
+    last = end - STORED_OVERHEAD_BYTES
+    found = 0
+    while at <= last and found < count:
+        offsets.append(at + difference)
+        found += 1
+        at += STORED_OVERHEAD_BYTES + max(unpack(data, at + _LENGTH_OFFSET)[0], 0)
+    if found != count or at != end:
+        raise ValueError(f"{end - start} bytes are not {count} records")
+
+
 def valid_record_size(reader: Reader, offset: int, end: int, transaction_id: int) -> int | None:
     """Size in bytes of the intact record of this id at ``offset``, ``None`` when there is none.
 

@@ -43,19 +43,19 @@ def decoded(data: bytes, count: int) -> list[Entry]:
 
 @given(st.lists(ENTRIES, max_size=8), st.integers(0, 50))
 def test_what_was_encoded_comes_back(entries: list[Entry], zeros: int) -> None:
-    pieces, partitions = encode_entries(entries)
+    pieces, partitions, _ = encode_entries(entries)
     assert decoded(b"".join(pieces) + bytes(zeros), len(entries)) == entries
     assert partitions == {entry.partition_id for entry in entries if not isinstance(entry, Closed)}
 
 
 def test_pieces_of_records_are_joined() -> None:
-    pieces, _ = encode_entries([Records(1, 2, 3, 4, 5, 6, [b"one", b"", b"two"])])
+    pieces, _, _ = encode_entries([Records(1, 2, 3, 4, 5, 6, [b"one", b"", b"two"])])
     assert decoded(b"".join(pieces), 1) == [Records(1, 2, 3, 4, 5, 6, (b"onetwo",))]
 
 
 @given(st.lists(ENTRIES, min_size=1, max_size=4), st.data())
 def test_what_is_cut_off_is_refused(entries: list[Entry], data: st.DataObject) -> None:
-    content = b"".join(encode_entries(entries)[0])
+    content = b"".join(encode_entries(entries).pieces)
     size = data.draw(st.integers(0, len(content) - 1))
     with pytest.raises(EntryError, match="cut off"):
         decoded(content[:size], len(entries))
@@ -89,7 +89,7 @@ def test_wrong_entries_are_named(content: bytes, message: str) -> None:
 
 
 def test_the_bytes_are_these() -> None:
-    entries = [
+    entries: list[Entry] = [
         Records(1, 2, 3, 4, 5, 6, [b"abc"]),
         NewSegment(1, 2, 3),
         Truncated(1, 2, 3, 4, 5),
@@ -99,7 +99,7 @@ def test_the_bytes_are_these() -> None:
         Dropped(1),
         Closed(),
     ]
-    assert b"".join(encode_entries(entries)[0]).hex() == (
+    assert b"".join(encode_entries(entries).pieces).hex() == (
         "010000000100000027"
         "0000000000000002000000000000000300000000000000040000000000000005"
         "00000006616263"

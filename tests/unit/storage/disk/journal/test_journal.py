@@ -8,7 +8,7 @@ import pytest
 from tests.unit.storage.crash_files import CrashFiles
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.entries import Closed, Entry, Fenced, Records
-from waltz.storage.disk.journal.groups import BLOCK_BYTES
+from waltz.storage.disk.journal.groups import BLOCK_BYTES, entries_of
 from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.journal.reading import Contents, read_journal
 from waltz.storage.disk.journal.ring import JournalFullError
@@ -33,7 +33,7 @@ def open_journal(files: Files, found: Contents | None = None, *, blocks: int = 4
 
 
 def entries_in(files: Files) -> list[Entry]:
-    return [entry for group in contents(files).groups(files) for entry in group.entries()]
+    return [entry for head, body in contents(files).bodies(files) for entry in entries_of(head, body)]
 
 
 def test_what_is_appended_is_read_again() -> None:

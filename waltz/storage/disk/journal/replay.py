@@ -1,0 +1,459 @@
+"""Replay: what the journal holds is put where it belongs, in order; doing it twice gives the same. Blocks.
+
+A partition's entries before its last *settled* are left out: its segments were durable up to there, and what was synced
+directly since is not in the journal. Of a partition with entries after that, all that was acknowledged is in the
+journal or lies before: what its files hold behind the last entry is of a write that nobody was told of, perhaps not all
+of it, and is cut. So the recovery that follows finds segments that end with a whole record.
+
+If groups are lost, the partitions that they may have concerned are marked as damaged, durably, by a file in their
+directory; nothing of theirs is cut.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.fence import FenceFile
+from waltz.storage.disk.files.files import File, Files
+from waltz.storage.disk.journal.entries import (
+    DROPPED,
+    FENCED,
+    MARKED,
+    RECORDS,
+    RECORDS_FIELDS,
+    SETTLED,
+    EntryError,
+    Fenced,
+    Marked,
+    NewSegment,
+    Truncated,
+    decode_entry,
+    walk_entries,
+)
+from waltz.storage.disk.journal.groups import GroupHead, entries_at
+from waltz.storage.disk.journal.reading import Contents, Lost
+from waltz.storage.disk.segment.segment_format import (
+    DATA_SUFFIX,
+    HEADER_SIZE_BYTES,
+    INDEX_SUFFIX,
+    SegmentHeader,
+    add_record_offsets,
+    data_file_name,
+    encode_index,
+    index_offset,
+    index_path,
+)
+from waltz.storage.errors import CorruptionError
+
+logger = logging.getLogger(__name__)
+
+LOST_NAME = "journal.lost"
+"""File of the partition's directory that tells why the partition is not served."""
+
+_MAX_WRITE_BYTES = 1 << 20
+_MIN_WRITE_BYTES = 64 << 10
+_PROGRESS_BYTES = 16 << 20
+
+Progress = Callable[[int, int], None]
+"""Told how many bytes of how many are replayed."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a replay did."""
+
+    groups: int = 0
+    size_bytes: int = 0
+    """What the groups take of the journal."""
+    partitions: set[int] = field(default_factory=set)
+    """Those of which a file was changed."""
+    damaged: dict[int, str] = field(default_factory=dict)
+    """Partitions that must not be served, with the reason; their directories are marked."""
+
+
+def replay(
+    files: Files,
+    storage_directory: str,
+    control_file: ControlFile,
+    fence_file: FenceFile,
+    contents: Contents,
+    progress: Progress | None = None,
+) -> Report:
+    """Put what a journal holds where it belongs, durably. Does nothing while the control file is not guarded. Blocking.
+
+    Args:
+        files: The file system.
+        storage_directory: The directory to which the journal belongs; no log in it is open.
+        control_file: Its control file.
+        fence_file: Its fence file.
+        contents: What was read of the journal.
+        progress: Called now and then.
+
+    Raises:
+        OSError: A file cannot be read, written or synced; it may be tried again.
+        StorageError: The journal was changed meanwhile, or a control or fence file cannot be written.
+        EntryError: A group holds what no journal of this version holds.
+    """
+    report = Report()
+    if not control_file.guarded:
+        return report
+    run = _Replay(files, storage_directory, control_file, fence_file, contents, report)
+    run.all_groups(progress or _ignore)
+    return report
+
+
+def mark_lost(files: Files, partition_directory: str, reason: str) -> None:
+    """Leave the file that keeps a partition from being served, durably. Raises ``OSError``."""
+    if not files.exists(partition_directory):
+        files.make_directory(partition_directory)
+        files.sync_directory(str(Path(partition_directory).parent))
+    file = files.open(str(Path(partition_directory) / LOST_NAME), create=True)
+    try:
+        file.truncate(0)
+        file.write(0, [reason.encode()])
+        file.sync()
+    finally:
+        file.close()
+    files.sync_directory(partition_directory)
+
+
+def is_lost(files: Files, partition_directory: str) -> bool:
+    """Whether a partition is kept from being served."""
+    return files.exists(str(Path(partition_directory) / LOST_NAME))
+
+
+def forget_lost(files: Files, partition_directory: str) -> None:
+    """Remove the mark of a partition that is whole again, or empty, durably. Raises ``OSError``."""
+    if is_lost(files, partition_directory):
+        files.remove(str(Path(partition_directory) / LOST_NAME))
+        files.sync_directory(partition_directory)
+
+
+class _Since(NamedTuple):
+    """Behind which entries a partition's entries count: their groups, and their places in these."""
+
+    settled: tuple[int, int] = (-1, 0)
+    dropped: tuple[int, int] = (-1, 0)
+
+    def concerns(self, kind: int, at: tuple[int, int]) -> bool:
+        """Whether the entry there counts."""
+        return at > (self.dropped if kind in (FENCED, MARKED) else self.settled)
+
+
+class _Replay:
+    """One replay."""
+
+    def __init__(
+        self,
+        files: Files,
+        storage_directory: str,
+        control_file: ControlFile,
+        fence_file: FenceFile,
+        contents: Contents,
+        report: Report,
+    ) -> None:
+        self._files = files
+        self._directory = storage_directory
+        self._control_file = control_file
+        self._fence_file = fence_file
+        self._contents = contents
+        self._report = report
+        self._partitions: dict[int, _Partition | None] = {}
+        self._fences: dict[int, int] = {}
+        self._marks: dict[int, Marked] = {}
+
+    def all_groups(self, progress: Progress) -> None:
+        since = self._survey()
+        damaged = self._damaged()
+        total, done, told = self._contents.size_bytes, 0, 0
+        for head, body in self._contents.bodies(self._files):
+            self._take_group(head, body, since)
+            done += head.size_bytes
+            if done - told >= _PROGRESS_BYTES:
+                told = done
+                progress(done, total)
+                self._flush()
+        for partition_id, partition in self._partitions.items():
+            if partition is not None:
+                partition.finish(cut=partition_id not in damaged)
+                damaged.update({partition_id: partition.missing} if partition.missing else {})
+                self._report.partitions.add(partition_id)
+        self._sync(each for each in self._partitions.values() if each is not None)
+        self._raise_fences_and_marks()
+        for partition_id, reason in damaged.items():
+            logger.critical("partition %d is damaged: %s", partition_id, reason)
+            mark_lost(self._files, str(Path(self._directory) / str(partition_id)), reason)
+        self._report.damaged.update(damaged)
+        self._report.groups, self._report.size_bytes = len(self._contents.places), total
+
+    def _survey(self) -> dict[int, _Since]:
+        """Look for what makes earlier entries void."""
+        found: dict[int, _Since] = {}
+        voiding = [place for place in self._contents.places if place.head.voids]
+        for head, body in self._contents.bodies(self._files, voiding):
+            entries = walk_entries(body, entries_at(head), head.entry_count)
+            for at, (kind, partition_id, _, _) in enumerate(entries):
+                if kind == SETTLED:
+                    found[partition_id] = found.get(partition_id, _Since())._replace(settled=(head.number, at))
+                elif kind == DROPPED:
+                    found[partition_id] = _Since((head.number, at), (head.number, at))
+        return found
+
+    def _damaged(self) -> dict[int, str]:
+        """The assigned partitions that lost groups may have concerned."""
+        damaged: dict[int, str] = {}
+        for lost in self._contents.lost:
+            for partition_id in self._concerned(lost):
+                damaged[partition_id] = (
+                    f"group {lost.number} of the journal is damaged, and may have held records of the partition that "
+                    "were acknowledged; bring them from the other replicas (waltz storage repair)"
+                )
+        return damaged
+
+    def _concerned(self, lost: Lost) -> Iterable[int]:
+        everybody = range(self._control_file.partition_count)
+        concerned = everybody if lost.partitions is None else set(lost.partitions)
+        return [each for each in concerned if each in everybody and self._is_assigned(each)]
+
+    def _is_assigned(self, partition_id: int) -> bool:
+        try:
+            return self._control_file.partition(partition_id).assigned
+        except CorruptionError:
+            return True  # in doubt it is
+
+    def _take_group(self, head: GroupHead, body: bytes, since: dict[int, _Since]) -> None:
+        """The hot path: one call and one copy for each entry of records."""
+        partitions = self._partitions
+        entries = walk_entries(body, entries_at(head), head.entry_count)
+        for at, (kind, partition_id, begin, end) in enumerate(entries):
+            if partition_id in since and not since[partition_id].concerns(kind, (head.number, at)):
+                continue
+            if kind == RECORDS:
+                partition = partitions[partition_id] if partition_id in partitions else self._partition(partition_id)
+                if partition is not None:
+                    partition.records(body, begin, end)
+                continue
+            entry = decode_entry(body, kind, partition_id, begin, end)
+            if isinstance(entry, Fenced):
+                self._fences[partition_id] = max(entry.session_id, self._fences.get(partition_id, entry.session_id))
+            elif isinstance(entry, Marked):
+                self._marks[partition_id] = entry
+            elif isinstance(entry, NewSegment | Truncated):
+                partition = self._partition(partition_id)
+                if partition is not None:
+                    partition.change(entry)
+
+    def _flush(self) -> None:
+        for partition in self._partitions.values():
+            if partition is not None:
+                partition.flush_much()
+
+    def _partition(self, partition_id: int) -> "_Partition | None":
+        """``None`` for one that is not (any more) assigned."""
+        if partition_id not in self._partitions:
+            known = 0 <= partition_id < self._control_file.partition_count and self._is_assigned(partition_id)
+            directory = str(Path(self._directory) / str(partition_id))
+            key = self._control_file.cluster_key
+            self._partitions[partition_id] = _Partition(self._files, directory, key, partition_id) if known else None
+        return self._partitions[partition_id]
+
+    def _sync(self, partitions: Iterable["_Partition"]) -> None:
+        for partition in partitions:
+            partition.sync()
+        self._files.sync_directory(self._directory)
+
+    def _raise_fences_and_marks(self) -> None:
+        """Behind the segments: a mark never tells of more than there is."""
+        everybody = range(self._control_file.partition_count)
+        for partition_id, session_id in self._fences.items():
+            if partition_id in everybody and self._is_assigned(partition_id):
+                self._raise_fence(partition_id, session_id)
+        for partition_id, marked in self._marks.items():
+            if partition_id in everybody and self._is_assigned(partition_id):
+                self._raise_mark(marked)
+
+    def _raise_fence(self, partition_id: int, session_id: int) -> None:
+        try:
+            self._fence_file.raise_to(partition_id, session_id)
+        except CorruptionError as error:
+            logger.error("partition %d: session %d was let in, but %s", partition_id, session_id, error)
+
+    def _raise_mark(self, marked: Marked) -> None:
+        try:
+            info = self._control_file.partition(marked.partition_id)
+        except CorruptionError as error:
+            logger.error("partition %d: the marks of the journal are left out: %s", marked.partition_id, error)
+            return
+        before = info[:3]
+        after = marked[1:]
+        if before != after and all(new >= old for old, new in zip(before, after, strict=True)):
+            self._control_file.set_low_water_mark(*marked)
+
+
+def _ignore(_done: int, _total: int) -> None:
+    pass
+
+
+class _Partition:
+    """The segments of one partition while they are replayed. Consecutive records are written together."""
+
+    def __init__(self, files: Files, directory: str, cluster_key: UUID, partition_id: int) -> None:
+        self._gap: tuple[int, int] | None = None
+        """From where on, by segment and offset, bytes are missing that the journal goes on from.
+
+        A truncation further on in the journal may have reached the disk already; it closes the gap when it is replayed.
+        """
+        self._files = files
+        self._directory = directory
+        self._cluster_key = cluster_key
+        self._partition_id = partition_id
+        self._segment: int | None = None
+        self._next_id = 0
+        self._offset = 0
+        """Where it ends after all entries so far: the segment by its first id, the next id, and the offset."""
+        self._chunks: list[bytes] = []
+        self._chunks_offset = 0
+        self._entry_offsets: list[int] = []
+        self._touched: set[str] = set()
+
+    @property
+    def missing(self) -> str | None:
+        """What is not there that the journal goes on from."""
+        if self._gap is None:
+            return None
+        segment, offset = self._gap
+        return f"the journal goes on from bytes of {self._path(segment)} that are missing, from offset {offset} on"
+
+    def change(self, entry: NewSegment | Truncated) -> None:
+        """Take up the next entry that is none of records."""
+        self.flush()
+        if isinstance(entry, NewSegment):
+            self._begin(entry)
+        else:
+            self._cut(entry.segment_first_id, entry.transaction_id + 1, entry.offset)
+
+    def records(self, body: bytes, begin: int, end: int) -> None:
+        """Take up the next entry, of records, of which the fields stand there in a body."""
+        if end - begin < RECORDS_FIELDS.size:
+            raise EntryError("an entry of records is too short")
+        _, segment, offset, first_id, count = RECORDS_FIELDS.unpack_from(body, begin)
+        if offset != self._offset or first_id != self._next_id or segment != self._segment:
+            self.flush()
+            self._segment, self._next_id, self._offset = segment, first_id, offset
+        if not self._chunks:
+            self._chunks_offset = offset
+        begin += RECORDS_FIELDS.size
+        self._chunks.append(body[begin:end])
+        add_record_offsets(self._entry_offsets, body, begin, end, count, offset)
+        self._next_id = first_id + count
+        self._offset = offset + end - begin
+        if self._offset - self._chunks_offset >= _MAX_WRITE_BYTES:
+            self.flush()
+
+    def flush_much(self) -> None:
+        """Write what waits, if it is worth a write."""
+        if self._offset - self._chunks_offset >= _MIN_WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if not self._chunks:
+            return
+        assert self._segment is not None
+        chunks, self._chunks = self._chunks, []
+        offsets, self._entry_offsets = self._entry_offsets, []
+        path = self._path(self._segment)
+        size = self._write(path, self._chunks_offset, chunks)
+        if size < self._chunks_offset:
+            self._gap = min(self._gap or (self._segment, size), (self._segment, size))
+            return
+        # An index that does not reach as far is completed when the segment is opened.
+        at = index_offset(self._segment, self._next_id - len(offsets))
+        self._write(index_path(path), at, [encode_index(offsets)])
+
+    def finish(self, *, cut: bool) -> None:
+        """All entries were taken; what lies behind the last one may be cut if ``cut``."""
+        self.flush()
+        if cut and self._segment is not None and self._gap is None:
+            self._cut(self._segment, self._next_id, self._offset)
+
+    def sync(self) -> None:
+        """Make everything durable."""
+        for path in sorted(self._touched):
+            if self._files.exists(path):
+                with _Opened(self._files, path) as file:
+                    file.sync()
+        if self._files.exists(self._directory):
+            self._files.sync_directory(self._directory)
+
+    def _begin(self, entry: NewSegment) -> None:
+        if not self._files.exists(self._directory):
+            self._files.make_directory(self._directory)
+        first_id = entry.first_transaction_id
+        header = SegmentHeader(0, entry.creation_time_ms, self._cluster_key, self._partition_id, first_id).encode()
+        path = self._path(first_id)
+        for each in (index_path(path), path):
+            self._write(each, 0, [header], create=True)
+        self._segment, self._next_id, self._offset = first_id, first_id, HEADER_SIZE_BYTES
+
+    def _cut(self, segment: int, next_id: int, offset: int) -> None:
+        """Remove later segments, from the end backwards, each durably: no crash leaves a gap; then cut this one."""
+        self._segment, self._next_id, self._offset = segment, next_id, offset
+        if self._gap is not None and self._gap >= (segment, offset):
+            self._gap = None
+        if not self._files.exists(self._directory):
+            return
+        for later in sorted((each for each in self._segments() if each > segment), reverse=True):
+            path = self._path(later)
+            for each in (path, index_path(path)):
+                if self._files.exists(each):
+                    self._files.remove(each)
+            self._files.sync_directory(self._directory)
+        path = self._path(segment)
+        self._shorten(index_path(path), index_offset(segment, next_id))
+        self._shorten(path, offset)
+
+    def _segments(self) -> set[int]:
+        """The segments of which there is a file, by their first ids."""
+        names = self._files.list_directory(self._directory)
+        stems = [Path(name).stem for name in names if name.endswith((DATA_SUFFIX, INDEX_SUFFIX))]
+        return {int(stem) for stem in stems if stem.isdecimal()}
+
+    def _path(self, segment: int) -> str:
+        return str(Path(self._directory) / data_file_name(segment))
+
+    def _write(self, path: str, offset: int, chunks: Sequence[bytes], *, create: bool = False) -> int:
+        """Write, unless the file ends before the offset, or is not there; returns the size it had."""
+        if not create and not self._files.exists(path):
+            return 0
+        with _Opened(self._files, path, create=create) as file:
+            size = file.size()
+            if size >= offset:
+                file.write(offset, chunks)
+                self._touched.add(path)
+        return size
+
+    def _shorten(self, path: str, size: int) -> None:
+        if not self._files.exists(path):
+            return
+        with _Opened(self._files, path) as file:
+            if file.size() > size:
+                file.truncate(size)
+                self._touched.add(path)
+
+
+class _Opened:
+    """For ``with``: a file that is closed behind it."""
+
+    def __init__(self, files: Files, path: str, *, create: bool = False) -> None:
+        self._file = files.open(path, create=create)
+
+    def __enter__(self) -> File:
+        return self._file
+
+    def __exit__(self, *_exception: object) -> None:
+        self._file.close()
