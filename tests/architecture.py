@@ -47,6 +47,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common",
         "storage",
         "storage.disk.files",
+        "storage.disk.journal",
         "storage.disk.log",
         "storage.disk.segment",
     ),

@@ -1,4 +1,4 @@
-"""``waltz disk``: looks into the files of a storage node that is stopped. Nothing is changed."""
+"""``waltz disk``: looks into the files of a storage node that is stopped. Only ``drain`` changes something."""
 
 import argparse
 import importlib
@@ -9,12 +9,14 @@ from contextlib import closing
 from pathlib import Path
 
 from waltz.cli.output import json_option, record_document, show, table, terminal_width
+from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, noun, number
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
 from waltz.common.metrics.registry import Json
 from waltz.common.records import Record
 from waltz.storage.disk.control_file import FILE_NAME, ControlFile
+from waltz.storage.disk.draining import drain
 from waltz.storage.disk.files.files import OsFiles
 from waltz.storage.disk.inspection import InspectedSegment, inspect_control_file, inspect_segment
 from waltz.storage.disk.segment.segment import RecordCheck
@@ -52,6 +54,11 @@ def register(nouns: Nouns) -> None:
     parser.add_argument("path", type=Path, nargs="?", metavar=f"DIRECTORY/{FILE_NAME}")
     json_option(parser)
     parser.set_defaults(run=lambda options: _dump_control_file(options, parser))
+    help_text = "put what the journal of a crashed node holds where it belongs, so that any node can start there"
+    drain_parser = verbs.add_parser("drain", help=help_text, description=help_text)
+    drain_parser.add_argument("directory", type=Path, metavar="DIRECTORY")
+    json_option(drain_parser)
+    drain_parser.set_defaults(run=_drain)
 
 
 def _segment_verb(
@@ -255,6 +262,37 @@ def _control_row(control_file: ControlFile, partition_id: int) -> list[str]:
         return [str(partition_id), *["damaged"] * 5]
     values = [partition_id, info.session_id, info.low_water_mark, info.local_low_water_mark]
     return [*map(str, values), str(info.assigned).lower(), str(info.available).lower()]
+
+
+# drain
+
+
+def _drain(options: argparse.Namespace) -> int:
+    path = str(options.directory)
+    with closing(OsFiles()) as files, progress("draining", None, "B") as advance:
+        done = 0
+
+        def show_progress(done_bytes: int, _total_bytes: int) -> None:
+            nonlocal done
+            advance(done_bytes - done)
+            done = done_bytes
+
+        drained = drain(files, path, show_progress)
+    if drained is None:
+        show(options, {"drained": False}, [f"{path} was left in order; there is nothing to drain"])
+        return 0
+    damaged: dict[str, Json] = {str(partition_id): reason for partition_id, reason in drained.damaged.items()}
+    document: dict[str, Json] = {
+        "drained": True,
+        "groups": drained.groups,
+        "size_bytes": drained.size_bytes,
+        "partitions": [*drained.partitions],
+        "damaged": damaged,
+    }
+    lines = [f"{path} is drained: {drained.groups} groups of the journal, {len(drained.partitions)} partitions changed"]
+    lines += [f"partition {partition_id} is damaged: {reason}" for partition_id, reason in drained.damaged.items()]
+    show(options, document, lines)
+    return 0
 
 
 # Tables

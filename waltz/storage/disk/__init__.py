@@ -5,5 +5,6 @@
 3. ``log``: all segments of one partition.
 4. ``journal``: what was written lazily to all segments, durable with one sync.
 5. ``control_file`` and ``fence``: state of all partitions; ``clean_stop``: the note of an orderly stop.
-6. ``directory``: all of it together. ``salvage`` repairs a closed partition, ``inspection`` looks at files offline.
+6. ``directory``: all of it together. ``salvage`` repairs a closed partition, ``inspection`` looks at files
+   offline, ``draining`` leaves them without a journal.
 """

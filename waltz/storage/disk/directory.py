@@ -15,6 +15,7 @@ from waltz.storage.disk.clean_stop import CleanPartition, take_clean_stop, write
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.journal.replay import forget_lost, lost_reason
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.salvage import Reported, Salvage, Staged, Survey
 from waltz.storage.errors import CorruptionError, StorageError
@@ -75,10 +76,14 @@ class StorageDirectory:
         Raises ``StorageError``, ``CorruptionError`` when control information or records are damaged, ``OSError``.
         """
         info = self.control_file.partition(partition_id)
+        directory = self._directory_of(partition_id)
+        lost = lost_reason(self._files, directory)
+        if lost is not None:
+            raise CorruptionError(partition_id, None, directory, lost)
         clean = self._clean.pop(partition_id, None)
         return PartitionLog.open(
             self._files,
-            self._directory_of(partition_id),
+            directory,
             self.control_file.cluster_key,
             partition_id,
             local_low_water_mark=info.local_low_water_mark,
@@ -86,6 +91,14 @@ class StorageDirectory:
             segment_cache_capacity=self._segment_cache_capacity,
             clean_end=clean.end if clean is not None and clean.info == info else None,
         )
+
+    def lost_partitions(self) -> list[int]:
+        """Partitions that are kept from being served, because a part of the journal was lost. Raises ``OSError``.
+
+        While there are any the control file stays guarded: the original would serve them.
+        """
+        everybody = range(self.control_file.partition_count)
+        return [each for each in everybody if lost_reason(self._files, self._directory_of(each)) is not None]
 
     def check_fence(self, partition_id: int) -> None:
         """Forget the fence of a partition that was unassigned (here or by the original), if nothing is left of it that
@@ -104,12 +117,14 @@ class StorageDirectory:
         if not delete_files:
             self._keep_fence(partition_id)
         self.control_file.reset(partition_id)
-        found = self._segment_files(partition_id)
-        if not delete_files or not found:
+        if not delete_files:
             return
+        found = self._segment_files(partition_id)
         for path in found:
             self._files.remove(path)
-        self._files.sync_directory(self._directory_of(partition_id))
+        if found:
+            self._files.sync_directory(self._directory_of(partition_id))
+        forget_lost(self._files, self._directory_of(partition_id))
 
     def _keep_fence(self, partition_id: int) -> None:
         """Put into the fence file what only the control file knows, if the original was the last to use them."""
@@ -154,6 +169,7 @@ class StorageDirectory:
         found = self.survey(partition_id, last_id, damaged)
         certain = max(certain_up_to, self.control_file.partition(partition_id).local_low_water_mark)
         self._salvage(partition_id).rebuild(found, self._staged.get(partition_id), certain, reported)
+        forget_lost(self._files, self._directory_of(partition_id))
 
     def drop_staged(self, partition_id: int) -> None:
         """Forget what was staged for a partition. Raises ``OSError``."""

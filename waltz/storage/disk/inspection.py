@@ -1,6 +1,7 @@
 """Looking into the files of a storage node that is not running, without changing any of them.
 
-The control file is locked meanwhile. What the files of a segment hold is found as when it is opened, but nothing is cut
+The control file is locked meanwhile. A directory that was not left in order may lack what its journal holds: that is
+to be drained first. What the files of a segment hold is found as when it is opened, but nothing is cut
 or rebuilt.
 """
 
@@ -37,9 +38,17 @@ class InspectedSegment(NamedTuple):
 
 @contextmanager
 def inspect_control_file(files: Files, path: Path) -> Iterator[ControlFile]:
-    """The control file at ``path``. Raises ``StorageError`` when the node is running, ``OSError``."""
+    """The control file at ``path``.
+
+    Raises ``StorageError`` when the node is running or the directory has to be drained first, ``OSError``.
+    """
     control_file = ControlFile.open(files, str(path.parent))
     try:
+        if control_file.guarded:
+            raise StorageError(
+                f"{path.parent} was not left in order: its journal may hold what its other files lack; "
+                f"run waltz disk drain {path.parent}, then repeat"
+            )
         yield control_file
     finally:
         control_file.close()

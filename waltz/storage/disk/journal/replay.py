@@ -54,6 +54,7 @@ logger = logging.getLogger(__name__)
 LOST_NAME = "journal.lost"
 """File of the partition's directory that tells why the partition is not served."""
 
+_MAX_REASON_BYTES = 4096
 _MAX_WRITE_BYTES = 1 << 20
 _MIN_WRITE_BYTES = 64 << 10
 _PROGRESS_BYTES = 16 << 20
@@ -121,14 +122,18 @@ def mark_lost(files: Files, partition_directory: str, reason: str) -> None:
     files.sync_directory(partition_directory)
 
 
-def is_lost(files: Files, partition_directory: str) -> bool:
-    """Whether a partition is kept from being served."""
-    return files.exists(str(Path(partition_directory) / LOST_NAME))
+def lost_reason(files: Files, partition_directory: str) -> str | None:
+    """Why a partition is kept from being served, ``None`` when it is not. Raises ``OSError``."""
+    path = str(Path(partition_directory) / LOST_NAME)
+    if not files.exists(path):
+        return None
+    with _Opened(files, path) as file:
+        return file.read(0, _MAX_REASON_BYTES).decode(errors="replace")
 
 
 def forget_lost(files: Files, partition_directory: str) -> None:
     """Remove the mark of a partition that is whole again, or empty, durably. Raises ``OSError``."""
-    if is_lost(files, partition_directory):
+    if files.exists(str(Path(partition_directory) / LOST_NAME)):
         files.remove(str(Path(partition_directory) / LOST_NAME))
         files.sync_directory(partition_directory)
 
