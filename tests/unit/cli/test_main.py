@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from uuid import UUID
 
 import pytest
 
@@ -15,6 +17,11 @@ from waltz.cli import disk
 from waltz.cli.main import main
 from waltz.common.records import Record
 from waltz.common.version import installed_version
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.files.files import OsFiles
+from waltz.storage.disk.journal.entries import Marked
+from waltz.storage.disk.journal.journal import Journal
+from waltz.storage.disk.journal.reading import read_journal
 
 
 def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -121,3 +128,27 @@ def test_what_a_terminal_is_too_narrow_for_stands_below_each_other(
 def test_tables_of_the_original_are_cut_where_they_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "terminal_width", lambda: 20)
     assert disk._table(["NUMBER", "A LONG NAME"], [["7", "x"]]) == ["NUMBER  A LONG NAME", "7       x"]
+
+
+def test_a_directory_that_was_not_left_in_order_is_drained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(OsFiles(max_threads=1)) as files:
+        control_file = ControlFile.open(files, str(tmp_path), UUID(int=7), 1)
+        control_file.set_assigned(0, True)
+        directory = str(tmp_path / "journal")
+        contents = read_journal(files, directory, UUID(int=7))
+        journal = Journal.open(
+            files, directory, cluster_key=UUID(int=7), contents=contents, file_size_bytes=1 << 16, max_files=2
+        )
+        control_file.guard()
+        journal.append([Marked(0, 5, -1, -1)])
+        journal.close()
+        control_file.close()
+    path = str(tmp_path / "waltz-storage.ctl")
+    assert main(["disk", "dump-control-file", path]) == 1
+    assert f"run waltz disk drain {tmp_path}, then repeat" in capsys.readouterr().err
+    assert main(["disk", "drain", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path} is drained: 1 groups of the journal, 0 partitions changed\n"
+    assert main(["disk", "dump-control-file", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["partitions"][0]["session_id"] == "5"
+    assert main(["disk", "drain", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"drained": False}

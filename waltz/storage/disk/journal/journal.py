@@ -65,7 +65,8 @@ class Journal:
 
         Raises:
             ValueError: The sizes are none.
-            OSError: A file cannot be made, written or synced.
+            JournalFullError: The disk has no room for a file.
+            OSError: A file cannot be written or synced.
         """
         if file_size_bytes < 2 * BLOCK_BYTES or file_size_bytes % BLOCK_BYTES or max_files < MIN_FILES:
             raise ValueError(f"no journal of {max_files} files with {file_size_bytes} bytes each")

@@ -117,6 +117,11 @@ class _Found:
     places: list[tuple[int, Place]]
     holes: list[_Hole]
 
+    def heads(self) -> Iterator[GroupHead]:
+        """The heads that are whole, of whole groups or not."""
+        yield from (place.head for _, place in self.places)
+        yield from (hole.head for hole in self.holes if hole.head is not None)
+
 
 def read_journal(files: Files, directory: str, cluster_key: UUID) -> Contents:
     """Read a journal as it is; nothing is changed. Blocking.
@@ -144,7 +149,7 @@ def read_journal(files: Files, directory: str, cluster_key: UUID) -> Contents:
     found = _Found([], [])
     for sequence in sorted(paths, reverse=True):
         _scan_file(files, paths[sequence], sequence, volume_id, found)
-        base = max([base, *(place.head.base for _, place in found.places)])
+        base = max([base, *(head.base for head in found.heads())])
         header = headers[sequence]
         if header is not None and header.sequence == sequence and header.first_number <= base:
             break

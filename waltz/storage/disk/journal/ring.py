@@ -164,7 +164,7 @@ class Ring:
             base: The oldest number that a replay needs.
 
         Raises:
-            JournalFullError: No file is free, and no further one may be made.
+            JournalFullError: No file is free, and no further one may be made, or can be.
             OSError: It failed; the journal must not be used any more.
         """
         self._reclaim(base)
@@ -176,7 +176,11 @@ class Ring:
                     "durable elsewhere yet"
                 )
         if path is None:
-            path = self._make()
+            try:
+                path = self._make()
+            except OSError as error:
+                text = f"over capacity: no further file of the journal in {self._directory} can be made: {error}"
+                raise JournalFullError(text) from error
         sequence = self.next_sequence
         self.next_sequence += 1
         file = self._files.open(path, create=False)
@@ -232,6 +236,9 @@ class Ring:
             for offset in range(0, self.file_size_bytes, _FILL_BYTES):
                 file.write(offset, [bytes(min(_FILL_BYTES, self.file_size_bytes - offset))])
             file.sync()
+        except OSError:
+            self._files.remove(path)  # what it has taken of a disk that is full, others need
+            raise
         finally:
             file.close()
         return path

@@ -157,14 +157,32 @@ def test_a_failure_ends_a_journal_and_another_goes_on(operation: str) -> None:
     assert entries_in(files) == [Fenced(1, 4)]
 
 
-def test_a_file_that_cannot_be_begun_ends_a_journal() -> None:
+@pytest.mark.parametrize("operation", ["datasync", "rename", "sync_directory"])
+def test_a_file_that_cannot_be_begun_ends_a_journal(operation: str) -> None:
     files = CrashFiles()
     journal = open_journal(files, blocks=2)
     journal.append([Fenced(1, 1)])
-    files.fail(OSError(errno.ENOSPC, "injected"), operation="write")
+    journal.extend()
+    files.fail(OSError(errno.EIO, "injected"), operation=operation)
     with pytest.raises(OSError, match="injected"):
         journal.append([Fenced(1, 2)])
-    assert journal.failure == "read-only since a file could not be begun: [Errno 28] injected"
+    assert journal.failure == "read-only since a file could not be begun: [Errno 5] injected"
+
+
+def test_a_full_disk_makes_a_journal_smaller() -> None:
+    files = CrashFiles()
+    journal = open_journal(files, blocks=2)
+    journal.append([Fenced(1, 1)])
+    journal.append([Fenced(1, 2)])
+    names = files.list_directory(DIRECTORY)
+    files.fail(OSError(errno.ENOSPC, "injected"), operation="write")
+    with pytest.raises(JournalFullError, match="no further file of the journal in /journal can be made"):
+        journal.append([Fenced(1, 3)])
+    assert files.list_directory(DIRECTORY) == names
+    assert journal.failure is None
+    journal.release(2)
+    assert journal.append([Fenced(1, 3)]) == 3
+    assert entries_in(files) == [Fenced(1, 2), Fenced(1, 3)]
 
 
 def test_a_file_is_made_in_advance() -> None:

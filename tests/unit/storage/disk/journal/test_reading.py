@@ -211,6 +211,22 @@ def test_a_torn_group_behind_which_another_was_begun_is_damage() -> None:
     assert read(life.files).lost == [Lost(1, (1,))]
 
 
+def test_what_a_damaged_group_has_released_stays_released() -> None:
+    """What was synced directly since is not in the journal, and must not be written over."""
+    life = Life(1)
+    for session in range(3):
+        life.journal.append([Fenced(1, session)])
+    life.journal.release(3)
+    life.journal.append([Records(2, 3, 0, 128, 0, 1, [bytes(range(1, 250)) * 5])])
+    path = life.path_of(4)
+    content = bytearray(life.files.contents(path))
+    content[4 * BLOCK_BYTES + 700] ^= 1
+    life.files.overwrite(path, bytes(content))
+    contents = read(life.files)
+    assert list(groups_in(life.files, contents)) == [3]
+    assert contents.lost == [Lost(4, (2,))]
+
+
 def test_a_file_that_is_missing_is_damage() -> None:
     life = Life(1)
     for session in range(BLOCKS):
