@@ -86,6 +86,7 @@ def journaled() -> CrashFiles:
     journal = open_journal(files, "/", directory)
     for partition_id in range(PARTITIONS):
         log = directory.open_log(partition_id)
+        journal.append([Fenced(partition_id, 4), Marked(partition_id, 4, 2, 3)])
         journal.append([Fenced(partition_id, 5), Marked(partition_id, 5, 3, 3)])
         journal.append(entries_of(log, records(4, 20), files.time_ms()))
         log.close()
@@ -100,6 +101,7 @@ def synced() -> CrashFiles:
     files, directory = new_directory()
     for partition_id in range(PARTITIONS):
         directory.fence_file.raise_to(partition_id, 5)
+        directory.control_file.set_low_water_mark(partition_id, 4, 2, 3)
         directory.control_file.set_low_water_mark(partition_id, 5, 3, 3)
         log = directory.open_log(partition_id)
         append(log, records(4, 20))
@@ -124,7 +126,7 @@ def test_a_drained_directory_is_that_of_a_node_without_a_journal() -> None:
     told: list[tuple[int, int]] = []
     drained = drain(files, "/", lambda done, total: told.append((done, total)))
     assert drained is not None
-    assert (drained.groups, drained.partitions, drained.damaged) == (5, (0, 1), {})
+    assert (drained.groups, drained.partitions, drained.damaged) == (7, (0, 1), {})
     assert contents(files) == contents(synced())
     assert files.contents("/waltz-storage.fence") == synced().contents("/waltz-storage.fence")
     assert files.open_files == 0
@@ -174,7 +176,7 @@ def test_files_of_a_directory_that_is_not_drained_are_not_looked_at() -> None:
 def damage(files: CrashFiles) -> None:
     """Flip a bit of the payload in the group that holds records of partition 0."""
     content = bytearray(files.contents("/journal/0000000001.jnl"))
-    content[2 * BLOCK_BYTES + 300] ^= 1
+    content[3 * BLOCK_BYTES + 300] ^= 1
     files.overwrite("/journal/0000000001.jnl", bytes(content))
 
 
@@ -188,7 +190,7 @@ def test_what_the_journal_has_lost_keeps_a_partition_out_and_the_directory_guard
     directory = open_directory(files)
     assert directory.control_file.guarded
     assert directory.lost_partitions() == [0]
-    with pytest.raises(CorruptionError, match="group 2 of the journal is damaged, and may have held records"):
+    with pytest.raises(CorruptionError, match="group 3 of the journal is damaged, and may have held records"):
         directory.open_log(0)
     assert read_all(directory.open_log(1)) == records(0, 4)
 

@@ -169,7 +169,7 @@ class _Replay:
         self._report = report
         self._partitions: dict[int, _Partition | None] = {}
         self._fences: dict[int, int] = {}
-        self._marks: dict[int, Marked] = {}
+        self._marks: dict[int, list[Marked]] = {}
 
     def all_groups(self, progress: Progress) -> None:
         since = self._survey()
@@ -246,7 +246,7 @@ class _Replay:
             if isinstance(entry, Fenced):
                 self._fences[partition_id] = max(entry.session_id, self._fences.get(partition_id, entry.session_id))
             elif isinstance(entry, Marked):
-                self._marks[partition_id] = entry
+                self._marks.setdefault(partition_id, []).append(entry)
             elif isinstance(entry, NewSegment | Truncated):
                 partition = self._partition(partition_id)
                 if partition is not None:
@@ -277,9 +277,10 @@ class _Replay:
         for partition_id, session_id in self._fences.items():
             if partition_id in everybody and self._is_assigned(partition_id):
                 self._raise_fence(partition_id, session_id)
-        for partition_id, marked in self._marks.items():
+        for partition_id, marks in self._marks.items():
             if partition_id in everybody and self._is_assigned(partition_id):
-                self._raise_mark(marked)
+                for marked in marks:  # each is an update, so that the file becomes that of a node without a journal
+                    self._raise_mark(marked)
 
     def _raise_fence(self, partition_id: int, session_id: int) -> None:
         try:
