@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
@@ -32,7 +33,7 @@ from waltz.storage.disk.journal.entries import (
 from waltz.storage.disk.journal.groups import BLOCK_BYTES
 from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.journal.reading import read_journal
-from waltz.storage.disk.journal.replay import Report, replay
+from waltz.storage.disk.journal.replay import Report, forget_lost, lost_reason, replay
 from waltz.storage.disk.journal.ring import JournalFullError
 from waltz.storage.disk.segment.segment_format import (
     HEADER_SIZE_BYTES,
@@ -422,3 +423,171 @@ class Node(RuleBasedStateMachine):
 
 TestNode = Node.TestCase
 TestNode.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+
+
+# Single cases
+
+
+class Crashed:
+    """A directory with a partition that has records 0 to 3 in its segment, durably, and a journal."""
+
+    def __init__(self) -> None:
+        self.files = CrashFiles()
+        self.control = ControlFile.open(self.files, "/", KEY, 2)
+        self.fences = FenceFile.open(self.files, "/", KEY, 2)
+        self.control.set_assigned(0, True)
+        self.control.guard()
+        log = open_log(self.files, "/0", partition_id=0)
+        prepared = log.prepare([[record(number) for number in range(4)]])
+        log.write_and_sync(prepared)
+        self.end = prepared.end.offset
+        log.close()
+        contents = read_journal(self.files, "/journal", KEY)
+        self.journal = Journal.open(
+            self.files, "/journal", cluster_key=KEY, contents=contents, file_size_bytes=8 * BLOCK_BYTES, max_files=2
+        )
+
+    def replay(self, progress: Callable[[int, int], None] | None = None) -> Report:
+        contents = read_journal(self.files, "/journal", KEY)
+        return replay(self.files, "/", self.control, self.fences, contents, progress)
+
+    def found(self) -> list[Record]:
+        return read_all(open_log(self.files, "/0", partition_id=0))
+
+
+def records_entry(first: int, count: int, offset: int, partition_id: int = 0) -> Records:
+    data = [encode_record(record(number)) for number in range(first, first + count)]
+    return Records(partition_id, 1, 0, offset, first, count, data)
+
+
+def test_records_get_their_index_entries() -> None:
+    crashed = Crashed()
+    crashed.journal.append([records_entry(4, 3, crashed.end)])
+    assert crashed.replay().partitions == {0}
+    assert len(crashed.files.contents(index_path(path_of(0, 0)))) == index_offset(0, 7)
+    assert crashed.found() == [record(number) for number in range(7)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_was_replayed_is_durable(seed: int) -> None:
+    """The journal may begin anew before any log is opened."""
+    crashed = Crashed()
+    crashed.control.set_assigned(1, True)
+    crashed.journal.append([records_entry(4, 3, crashed.end), Fenced(0, 5), Marked(0, 5, 6, 6)])
+    crashed.journal.append([NewSegment(1, 0, TIME_MS), records_entry(0, 2, HEADER_SIZE_BYTES, 1)])
+    crashed.replay()
+    contents = read_journal(crashed.files, "/journal", KEY)
+    Journal.open(
+        crashed.files, "/journal", cluster_key=KEY, contents=contents, file_size_bytes=8 * BLOCK_BYTES, max_files=2
+    )
+    crashed.files.crash(random.Random(seed))
+    assert read_journal(crashed.files, "/journal", KEY).places == []
+    assert crashed.found() == [record(number) for number in range(7)]
+    assert len(read_all(open_log(crashed.files, "/1", partition_id=1))) == 2
+    assert FenceFile.open(crashed.files, "/", KEY, 2).get(0) == 5
+    assert ControlFile.open(crashed.files, "/").partition(0).session_id == 5
+
+
+def test_what_lies_behind_the_last_entry_is_cut() -> None:
+    """Bytes that no recovery could explain: nobody was told of them, because they are not in the journal."""
+    crashed = Crashed()
+    crashed.journal.append([records_entry(4, 1, crashed.end)])
+    path = path_of(0, 0)
+    crashed.files.overwrite(path, crashed.files.contents(path) + b"\xff" * 3000)
+    crashed.files.open("/0/0000000000000000009.seg", create=True).write(0, [b"\xff" * 300])
+    crashed.replay()
+    assert crashed.found() == [record(number) for number in range(5)]
+
+
+def test_what_was_synced_directly_behind_a_settled_entry_stays() -> None:
+    crashed = Crashed()
+    crashed.journal.append([Truncated(0, 1, 0, 0, HEADER_SIZE_BYTES + 40)])
+    crashed.journal.append([Settled(0, 3, 0, 1)])
+    assert crashed.replay().partitions == set()
+    assert crashed.found() == [record(number) for number in range(4)]
+
+
+def test_nothing_is_replayed_while_the_control_file_is_not_guarded() -> None:
+    crashed = Crashed()
+    crashed.journal.append([records_entry(4, 3, crashed.end), Fenced(0, 5), Marked(0, 5, 3, 3)])
+    crashed.control.unguard()
+    assert crashed.replay() == Report()
+    assert len(crashed.found()) == 4
+    assert crashed.fences.get(0) == crashed.control.partition(0).session_id == -1
+
+
+def test_partitions_that_are_not_assigned_are_left_out() -> None:
+    crashed = Crashed()
+    others = [records_entry(0, 1, HEADER_SIZE_BYTES, other) for other in (1, 2, -1)]
+    crashed.journal.append([*others, Fenced(1, 5), Fenced(7, 5), Marked(1, 5, 3, 3)])
+    report = crashed.replay()
+    assert (report.partitions, report.damaged) == (set(), {})
+    assert not crashed.files.exists("/1")
+    assert crashed.fences.get(1) == -1
+
+
+def test_bytes_that_are_missing_before_an_entry_keep_the_partition_out() -> None:
+    crashed = Crashed()
+    crashed.journal.append([records_entry(5, 1, crashed.end + 50)])
+    report = crashed.replay()
+    path = path_of(0, 0)
+    assert report.damaged == {
+        0: f"the journal goes on from bytes of {path} that are missing, from offset {crashed.end} on"
+    }
+    assert lost_reason(crashed.files, "/0") == report.damaged[0]
+    forget_lost(crashed.files, "/0")
+    assert lost_reason(crashed.files, "/0") is None
+
+
+def test_a_directory_that_is_missing_keeps_the_partition_out() -> None:
+    crashed = Crashed()
+    crashed.journal.append([records_entry(4, 1, crashed.end)])
+    crashed.files.root.names.pop("0")
+    assert list(crashed.replay().damaged) == [0]
+    assert lost_reason(crashed.files, "/0") is not None
+
+
+def test_a_new_segment_is_made_with_its_directory() -> None:
+    crashed = Crashed()
+    crashed.control.set_assigned(1, True)
+    crashed.journal.append([NewSegment(1, 0, TIME_MS), records_entry(0, 2, HEADER_SIZE_BYTES, 1)])
+    assert crashed.replay().damaged == {}
+    assert read_all(open_log(crashed.files, "/1", partition_id=1)) == [record(0), record(1)]
+
+
+def test_older_marks_and_fences_change_nothing() -> None:
+    crashed = Crashed()
+    crashed.journal.append([Fenced(0, 5), Marked(0, 5, 2, 2)])
+    crashed.fences.raise_to(0, 6)
+    crashed.control.set_low_water_mark(0, 6, 3, 3)
+    before = crashed.files.contents("/waltz-storage.ctl")
+    crashed.replay()
+    assert crashed.files.contents("/waltz-storage.ctl") == before
+    assert crashed.fences.get(0) == 6
+
+
+def test_what_lost_groups_held_keeps_only_their_partitions_out() -> None:
+    crashed = Crashed()
+    crashed.control.set_assigned(1, True)
+    crashed.journal.append([records_entry(4, 1, crashed.end)])
+    crashed.journal.append([NewSegment(1, 0, TIME_MS)])
+    content = bytearray(crashed.files.contents("/journal/0000000001.jnl"))
+    content[BLOCK_BYTES + 100] ^= 1
+    crashed.files.overwrite("/journal/0000000001.jnl", bytes(content))
+    report = crashed.replay()
+    assert list(report.damaged) == [0]
+    assert len(crashed.found()) == 4
+    content[2 * BLOCK_BYTES] ^= 1  # of the last group not even the head is whole
+    crashed.files.overwrite("/journal/0000000001.jnl", bytes(content))
+    assert sorted(crashed.replay().damaged) == [0, 1]
+
+
+def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waltz.storage.disk.journal.replay._PROGRESS_BYTES", 2 * BLOCK_BYTES)
+    crashed = Crashed()
+    for number in range(5):
+        crashed.journal.append([Fenced(0, number)])
+    told: list[tuple[int, int]] = []
+    report = crashed.replay(lambda done, total: told.append((done // BLOCK_BYTES, total // BLOCK_BYTES)))
+    assert told == [(2, 5), (4, 5)]
+    assert (report.groups, report.size_bytes) == (5, 5 * BLOCK_BYTES)
