@@ -9,7 +9,8 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -21,6 +22,9 @@ T = TypeVar("T")
 
 READ_THREADS = 4
 """So many reads run side by side."""
+
+_SIDE_BY_SIDE = 16
+"""So many syncs of different files share what the file system does for each of them."""
 
 _JOIN_LIMIT_BYTES = 256 * 1024
 _MAX_CHUNKS_PER_CALL = 1024  # IOV_MAX of Linux
@@ -94,6 +98,14 @@ class Files(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Return when creations, removals and renames in the directory are durable."""
+
+    def for_each(self, function: Callable[[T], None], items: Iterable[T]) -> None:
+        """Call a blocking function for each item, in any order and perhaps side by side; ends when all calls have.
+
+        Raises what one of them has raised.
+        """
+        for item in items:
+            function(item)
 
     def free_bytes(self, path: str) -> int | None:
         """How much more the file system of ``path`` takes; ``None`` when that is not known."""
@@ -358,6 +370,11 @@ class OsFiles(Files):
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def for_each(self, function: Callable[[T], None], items: Iterable[T]) -> None:
+        with ThreadPoolExecutor(_SIDE_BY_SIDE, "waltz-files") as threads:
+            for _ in threads.map(function, items):
+                pass
 
     def free_bytes(self, path: str) -> int | None:
         status = os.statvfs(path)

@@ -267,8 +267,7 @@ class _Replay:
         return self._partitions[partition_id]
 
     def _sync(self, partitions: Iterable["_Partition"]) -> None:
-        for partition in partitions:
-            partition.sync()
+        self._files.for_each(_Partition.sync, partitions)
         self._files.sync_directory(self._directory)
 
     def _raise_fences_and_marks(self) -> None:

@@ -270,3 +270,18 @@ def test_group_sync_never_tries_again_after_a_failure(operation: str) -> None:
     with pytest.raises(OSError, match="read-only since a"):
         group.write_and_sync(0, [b"c"])
     assert bytes(crash_files.node("/a").durable) == b"a"
+
+
+def test_calls_for_each_item_have_ended_when_one_has_failed(files: OsFiles) -> None:
+    called: list[int] = []
+
+    def call(item: int) -> None:
+        called.append(item)
+        if item == 3:
+            raise OSError(errno.EIO, "injected")
+
+    files.for_each(call, range(3))
+    assert sorted(called) == [0, 1, 2]
+    with pytest.raises(OSError, match="injected"):
+        files.for_each(call, range(40))
+    assert 3 in called
