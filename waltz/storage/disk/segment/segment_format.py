@@ -29,6 +29,7 @@ INDEX_SUFFIX = ".idx"
 
 _HEADER = struct.Struct(">iq16siq")
 _LENGTH = struct.Struct(">i")
+_UNSIGNED_LENGTH = struct.Struct(">I")
 _LENGTH_OFFSET = 28
 _ID = struct.Struct(">q")
 _FIRST_BLOCK_BYTES = 1 << 13
@@ -204,13 +205,13 @@ def add_record_offsets(offsets: list[int], data: bytes, start: int, end: int, co
 
     Raises ``ValueError`` when they do not fill it.
     """
-    at, difference, unpack = start, offset - start, _LENGTH.unpack_from
+    at, difference, unpack = start, offset - start, _UNSIGNED_LENGTH.unpack_from
     last = end - STORED_OVERHEAD_BYTES
     found = 0
     while at <= last and found < count:
         offsets.append(at + difference)
         found += 1
-        at += STORED_OVERHEAD_BYTES + max(unpack(data, at + _LENGTH_OFFSET)[0], 0)
+        at += STORED_OVERHEAD_BYTES + unpack(data, at + _LENGTH_OFFSET)[0]
     if found != count or at != end:
         raise ValueError(f"{end - start} bytes are not {count} records")
 

@@ -16,6 +16,7 @@ from waltz.storage.disk.segment.segment_format import (
     HEADER_SIZE_BYTES,
     WIRE_PIECES,
     SegmentHeader,
+    add_record_offsets,
     data_file_name,
     decode_index,
     decode_record,
@@ -197,3 +198,27 @@ def test_spans_that_end_too_early(missing: int) -> None:
     assert decode_span(whole, [128, end - missing], 5) == []
     assert encode_span(whole, [128, end - missing], 5) == []
     assert intact_sizes(whole, [128, end - missing], 5) == []
+
+
+def test_offsets_of_records_follow_their_lengths() -> None:
+    data = b"".join(map(encode_record, records(5, 4)))
+    offsets = [7]
+    add_record_offsets(offsets, b"xy" + data, 2, 2 + len(data), 4, 1000)
+    sizes = [len(encode_record(each)) for each in records(5, 4)]
+    assert offsets == [7, 1000, 1000 + sizes[0], 1000 + sum(sizes[:2]), 1000 + sum(sizes[:3])]
+
+
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [
+        (encode_record(record(5)), 2),
+        (encode_record(record(5)) * 2, 1),
+        (encode_record(record(5))[:-1], 1),
+        (b"\xff" * 40, 1),
+        (b"", 1),
+        (b"x", 0),
+    ],
+)
+def test_bytes_that_are_not_so_many_records_are_refused(data: bytes, count: int) -> None:
+    with pytest.raises(ValueError, match=f"{len(data)} bytes are not {count} records"):
+        add_record_offsets([], data, 0, len(data), count, 128)
