@@ -129,7 +129,7 @@ class Journal:
             OSError: A write or sync has failed, now or before; nothing is ever written again.
         """
         self._check_usable()
-        base = min(self._released, self._number)
+        base = self._released
         data, check = self._encode(entries, base)
         if self._offset + len(data) > self._ring.file_size_bytes:
             if len(data) > self.group_limit_bytes:
@@ -145,14 +145,15 @@ class Journal:
             raise
         number = self._number
         self._number += 1
-        self._oldest = base
+        self._oldest = max(self._oldest, base)
         self._offset += len(data)
         self._check = check
         return number
 
     def release(self, number: int) -> None:
         """No group before this number is needed any more. Does not block; from any thread."""
-        self._released = max(self._released, number)
+        self._released = max(self._released, min(number, self._number))
+        self._ring.reclaim(self._released)
 
     def extend(self) -> bool:
         """Make a file in advance, if none is free and there may be more; whether one was made. Blocking; ``OSError``.
@@ -198,7 +199,7 @@ class Journal:
         )
 
     def _next_file(self) -> None:
-        base = min(self._released, self._number)
+        base = self._released
         try:
             file, self._sequence = self._ring.begin(self._number, base)
         except OSError as error:

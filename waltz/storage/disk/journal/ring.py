@@ -156,6 +156,15 @@ class Ring:
         self._unfit += self._free
         self._free.clear()
 
+    def reclaim(self, base: int) -> None:
+        """Use the files again that are before the one with the oldest group that is needed. From any thread.
+
+        Their next lives have to begin with this base, or a larger one.
+        """
+        with self._lock:
+            while len(self._used) > 1 and self._used[1].first_number <= base:
+                self._free.append(self._used.popleft().path)
+
     def begin(self, number: int, base: int) -> tuple[File, int]:
         """Begin the life of a free file, durably; the open file and its sequence. Blocking.
 
@@ -167,7 +176,6 @@ class Ring:
             JournalFullError: No file is free, and no further one may be made, or can be.
             OSError: It failed; the journal must not be used any more.
         """
-        self._reclaim(base)
         with self._lock:
             path = self._free.popleft() if self._free else None
             if path is None and len(self._used) >= self._max_files:
@@ -219,12 +227,6 @@ class Ring:
         with self._lock:
             self._free.append(path)
         return True
-
-    def _reclaim(self, base: int) -> None:
-        """Files of which a later one begins with a group that is not needed, or the oldest that is."""
-        with self._lock:
-            while len(self._used) > 1 and self._used[1].first_number <= base:
-                self._free.append(self._used.popleft().path)
 
     def _make(self) -> str:
         with self._lock:

@@ -68,6 +68,8 @@ def test_a_full_journal_refuses_until_something_is_released() -> None:
     assert entries_in(files) == [Fenced(1, session) for session in range(9)]
     journal.release(4)
     assert journal.oldest_number == 1
+    assert journal.free_bytes == 3 * BLOCK_BYTES
+    assert journal.size_bytes == free_bytes
     assert journal.append([Fenced(1, 9)]) == 10
     assert journal.oldest_number == 4
     assert entries_in(files) == [Fenced(1, session) for session in range(3, 10)]
@@ -84,9 +86,12 @@ def test_what_is_released_is_not_read_after_the_next_group() -> None:
     journal.append([Fenced(1, 4)])
     assert journal.oldest_number == 3
     assert entries_in(files) == [Fenced(1, session) for session in range(2, 5)]
+    journal.release(100)
+    assert journal.append([Fenced(1, 5)]) == 6
+    assert journal.oldest_number == 6
     journal.release(2)
-    journal.append([Fenced(1, 5)])
-    assert journal.oldest_number == 3
+    journal.append([Fenced(1, 6)])
+    assert journal.oldest_number == 6
 
 
 def test_the_largest_group_fills_a_file() -> None:

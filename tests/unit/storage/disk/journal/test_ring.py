@@ -59,8 +59,12 @@ def test_files_are_used_again_when_nothing_in_them_is_needed() -> None:
     for number in (1, 10, 20):
         ring.begin(number, 1)[0].close()
     assert files.list_directory("/j") == ["0000000001.jnl", "0000000002.jnl", "0000000003.jnl"]
+    ring.reclaim(9)
     with pytest.raises(JournalFullError, match="all 3 files of the journal in /j hold"):
         ring.begin(30, 9)
+    assert ring.unused_bytes == 0
+    ring.reclaim(10)
+    assert ring.unused_bytes == ring.group_limit_bytes
     file, sequence = ring.begin(30, 10)
     assert sequence == 4
     assert decode_header(file.read(0, BLOCK_BYTES)) == FileHeader(KEY, VOLUME, 4, 30, 10)
