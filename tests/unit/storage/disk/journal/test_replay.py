@@ -110,12 +110,10 @@ class Node(RuleBasedStateMachine):
         assert contents.lost == []
         return replay(self.files, "/", self.control, self.fences, contents)
 
-    def recover(self) -> None:
+    def recover(self, loses_power_again: int | None = None) -> None:
         contents = read_journal(self.files, "/journal", KEY)
         report = replay(self.files, "/", self.control, self.fences, contents)
         assert report.damaged == {}
-        for partition in self.partitions:
-            self.recover_partition(partition)
         self.journal = Journal.open(
             self.files,
             "/journal",
@@ -126,6 +124,13 @@ class Node(RuleBasedStateMachine):
         )
         if not self.control.guarded:
             self.control.guard()
+        if loses_power_again is not None:
+            self.files.crash(random.Random(loses_power_again))
+            self.open_files()
+            self.recover()
+            return
+        for partition in self.partitions:
+            self.recover_partition(partition)
 
     def recover_partition(self, partition: Partition) -> None:
         number = partition.number
@@ -407,7 +412,7 @@ class Node(RuleBasedStateMachine):
                 self.replay()
             self.stop(seed + 1, power)
         self.open_files()
-        self.recover()
+        self.recover(seed if power else None)
 
     def stop(self, seed: int, power: bool) -> None:
         if power:
