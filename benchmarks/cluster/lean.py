@@ -1,8 +1,10 @@
 """The lean pipeline: what plain Python can do on this machine for the life of an append.
 
 One client (``lean_client``), one server, three storages as processes on loopback: frames, optimistic locks checked,
-checksums verified, records assembled once, three synced writes, quorum of two, feed back to the client. No callbacks,
-no recovery, no ZooKeeper, no bounds: a yardstick for shares in one run, not something to build on.
+checksums verified, records assembled once, three synced writes, quorum of two, feed back to the client. Batches of
+several partitions that come together share one sync of a journal, and whatever one turn sends on a connection is one
+write. No callbacks, no recovery, no checkpoints, no ZooKeeper, no bounds: a yardstick for shares in one run, not
+something to build on.
 
     python -m benchmarks.cluster.lean storage PORT FILE_PREFIX [--tls]
     python -m benchmarks.cluster.lean server PORT STORAGE_PORT ... [--tls]
@@ -18,7 +20,7 @@ import os
 import ssl
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, cast
 
 import uvloop
@@ -42,6 +44,8 @@ UNSIGNED = struct.Struct(">I")
 CLIENT = 1 << 32
 QUORUM, TABLE, SLOTS, BATCHES_IN_FLIGHT = 2, 30_000, 3, 2
 SEGMENT_HEADER_BYTES = 128
+GATHERED_TURNS = 32
+"""What is in the journal is written into the file of its partition once in so many turns of that partition."""
 CONNECT_INTERVAL_S = 0.05
 
 Bounds = list[tuple[int, int]]
@@ -78,6 +82,9 @@ class Frames(asyncio.Protocol):
 # A storage
 
 
+Pieces = list[bytes | memoryview]
+
+
 class Log:
     """The file of a partition."""
 
@@ -86,10 +93,12 @@ class Log:
         self.next_id = 0
         self._offset = SEGMENT_HEADER_BYTES
         self._index: list[int] = []
+        self._gathered: Pieces = []
+        self._gathered_turns = 0
 
-    def write(self, bodies: Sequence[tuple[int, bytes]]) -> None:
-        """Check records and write them with their checksums; they are not durable yet."""
-        out: list[bytes | memoryview] = []
+    def take(self, bodies: Sequence[tuple[int, bytes]]) -> Pieces:
+        """Check records and gather them with their checksums; what was gathered by this call."""
+        out: Pieces = []
         next_id, offset, index, crc32 = self.next_id, self._offset, self._index, zlib.crc32
         for count, body in bodies:
             view, at = memoryview(body), 0
@@ -104,7 +113,20 @@ class Log:
                 offset += 40 + size
                 at += 36 + size
         self.next_id, self._offset = next_id, offset
-        os.write(self.descriptor, b"".join(out))
+        self._gathered += out
+        self._gathered_turns += 1
+        return out
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough is gathered for a write."""
+        return self._gathered_turns >= GATHERED_TURNS
+
+    def write(self) -> None:
+        """Write what is gathered; it is not durable yet."""
+        os.write(self.descriptor, b"".join(self._gathered))
+        self._gathered = []
+        self._gathered_turns = 0
 
 
 class Received(NamedTuple):
@@ -118,10 +140,12 @@ class Received(NamedTuple):
 
 
 async def store(port: int, file_prefix: str, tls: ssl.SSLContext | None) -> None:
-    """A storage: what has come together is written and synced at a time, each partition's file for itself."""
+    """A storage: what has come together is written and synced at a time, into the journal if it is of several
+    partitions."""
     waiting: collections.deque[Received] = collections.deque()
     wake = asyncio.Event()
     logs: dict[int, Log] = {}
+    journal = os.open(f"{file_prefix}-journal", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     loop = asyncio.get_running_loop()
 
     class Storage(Frames):
@@ -141,15 +165,26 @@ async def store(port: int, file_prefix: str, tls: ssl.SSLContext | None) -> None
         bodies: dict[int, list[tuple[int, bytes]]] = {}
         for batch in batches:
             bodies.setdefault(batch.partition, []).append((batch.records, batch.body))
+        pieces: Pieces = []
         for partition, those in bodies.items():
-            if partition not in logs:
-                logs[partition] = Log(f"{file_prefix}-{partition}")
-            logs[partition].write(those)
-        syncs = [loop.run_in_executor(None, os.fdatasync, logs[partition].descriptor) for partition in bodies]
-        for sync in syncs:
-            await sync
+            log = logs.get(partition)
+            if log is None:
+                log = logs[partition] = Log(f"{file_prefix}-{partition}")
+            pieces += log.take(those)
+            if len(bodies) == 1 or log.is_due:
+                log.write()
+        if len(bodies) == 1:
+            descriptor = log.descriptor
+        else:
+            descriptor = journal
+            os.write(journal, b"".join(pieces))
+        await loop.run_in_executor(None, os.fdatasync, descriptor)
+        frames: dict[Frames, list[bytes]] = {}
         for batch in batches:
-            batch.connection.transport.write(ACKNOWLEDGEMENT.pack(1, 0, PLACE.size, batch.partition, batch.sequence))
+            acknowledgement = ACKNOWLEDGEMENT.pack(1, 0, PLACE.size, batch.partition, batch.sequence)
+            frames.setdefault(batch.connection, []).append(acknowledgement)
+        for connection, acknowledgements in frames.items():
+            connection.transport.write(b"".join(acknowledgements))
 
 
 # The server
@@ -224,22 +259,29 @@ async def serve(port: int, storage_ports: Sequence[int], listen: ssl.SSLContext 
     replicas: list[Frames] = []
     loop = asyncio.get_running_loop()
 
-    def send(partition: Partition) -> None:
-        frame = partition.next_batch()
-        if frame is not None:
+    def send(ready: Iterable[Partition]) -> None:
+        frames = [frame for partition in ready if (frame := partition.next_batch()) is not None]
+        if frames:
+            data = b"".join(frames)
             for replica in replicas:
-                replica.transport.write(frame)
+                replica.transport.write(data)
 
     class Replica(Frames):
         def frames(self, data: bytes, bounds: Bounds) -> None:
+            feed: list[bytes] = []
+            ready: list[Partition] = []
             for at, _ in bounds:
                 partition_id, sequence = PLACE.unpack_from(data, at)
                 partition = partitions[partition_id]
                 batch = partition.acknowledged(sequence)
                 if batch is not None:
-                    for client in clients:
-                        client.transport.write(batch.feed)
-                    send(partition)
+                    feed.append(batch.feed)
+                    ready.append(partition)
+            if feed:
+                committed = b"".join(feed)
+                for client in clients:
+                    client.transport.write(committed)
+                send(ready)
 
     class Client(Frames):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -271,8 +313,7 @@ async def serve(port: int, storage_ports: Sequence[int], listen: ssl.SSLContext 
                 checksum = INT.unpack_from(data, at + size)[0]
                 assert zlib.crc32(payload) == checksum & 0xFFFFFFFF
                 partition.queue.append((high, low, header, payload, checksum, slots))
-            for partition in touched:
-                send(partition)
+            send(touched)
 
     replicas += [await connected(Replica, storage_port, tls=connect) for storage_port in storage_ports]
     await loop.create_server(Client, HOST, port, ssl=listen)

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -209,10 +210,20 @@ def machine(began: datetime.datetime) -> dict[str, str]:
         "when": began.isoformat(timespec="seconds"),
         "cpu": f"{os.cpu_count()} x {cpus[0] if cpus else platform.machine()}",
         "kernel": platform.release(),
-        "python": platform.python_version(),
+        "python": f"{platform.python_version()}, built {how_it_was_built()}",
         "load": f"{os.getloadavg()[0]:.1f} in the last minute of the run",
         "command": " ".join(sys.argv),
     }
+
+
+def how_it_was_built() -> str:
+    """Which optimisations the compiler was told to make of the interpreter that runs."""
+    arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    flags = " ".join(sysconfig.get_config_var(name) or "" for name in ("CFLAGS", "PY_CORE_CFLAGS", "PY_LDFLAGS"))
+    level = next((flag for flag in reversed(flags.split()) if flag.startswith("-O")), "without -O")
+    profile = "with" if "--enable-optimizations" in arguments else "without"
+    link_time = "with" if "--with-lto" in arguments or "-flto" in flags else "without"
+    return f"{level}, {profile} PGO, {link_time} LTO"
 
 
 def description(contestant: str, settings: Settings) -> str:

@@ -127,6 +127,7 @@ def quick() -> list[Scenario]:
         *product(in_flight=[256], locks=[THREE_LOCKS]),
         *product(in_flight=[256], faces=[AWAIT]),
         *product(in_flight=[256], partitions=[64]),
+        *product(in_flight=[2000], partitions=[1000]),
         *product(rates=[5000]),
         Scenario(in_flight=0, rate=TIP_RATE, readers=1),
         Scenario(face=FEED_BATCHES, log_length=CAUGHT_UP),

@@ -38,16 +38,25 @@ def tables(report: Report) -> dict[str, str]:
 def appends(measured: Measured, report: Report) -> str:
     """Rate, latency, shares, processor time, and whether the replicas were in step."""
     lean = measured_by(report, LEAN)
-    header = ["", "transactions/s", "lean", "share", "p50 ms", "p99", "p99.9", "p50 by lean"]
+    header = ["", "transactions/s", "lean", "share", "of one partition", "p50 ms", "p99", "p99.9", "p50 by lean"]
     header += [*(f"{role} µs" for role in ROLES), "lag", "growth MiB"]
     rows = []
     for scenario, metrics in measured.items():
         cells = [both(metrics, RATE), median(lean.get(scenario, {}), RATE), percent(metrics, SHARE)]
+        cells.append(of_one_partition(measured, scenario))
         cells += [both(metrics, P50), median(metrics, P99), median(metrics, P999), median(metrics, P50_RATIO)]
         cells += [both(metrics, f"cpu_us.{role}") for role in ROLES]
         cells += [highest(metrics, "lag"), "/".join(median(metrics, f"growth_mib.{role}") for role in ROLES)]
         rows.append([scenario.label, *cells])
     return markdown(header, rows) if rows else ""
+
+
+def of_one_partition(measured: Measured, scenario: Scenario) -> str:
+    """The median rate of several partitions as a part of that of one partition with as many in flight."""
+    one = measured.get(scenario._replace(partitions=1), {})
+    if scenario.partitions == 1 or scenario.rate or RATE not in one:
+        return NONE
+    return f"{measured[scenario][RATE].median / one[RATE].median * 100:.0f} %"
 
 
 def batches(measured: Measured) -> str:

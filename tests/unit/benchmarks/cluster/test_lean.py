@@ -9,6 +9,7 @@ import pytest
 from benchmarks.cluster.lean import (
     BATCH,
     FRAME,
+    GATHERED_TURNS,
     RECORD,
     SEGMENT_HEADER_BYTES,
     TABLE,
@@ -66,9 +67,10 @@ def record(transaction_id: int, data: bytes, checksum: int) -> bytes:
 def test_records_are_written_with_their_checksums(tmp_path: Path) -> None:
     log = Log(str(tmp_path / "log"))
     records = [record(number, b"x" * number, zlib.crc32(b"x" * number)) for number in range(3)]
-    log.write([(2, records[0] + records[1]), (1, records[2])])
+    taken = log.take([(2, records[0] + records[1]), (1, records[2])])
+    log.write()
     written = (tmp_path / "log").read_bytes()
-    assert written == b"".join(each + struct.pack(">I", zlib.crc32(each)) for each in records)
+    assert written == b"".join(taken) == b"".join(each + struct.pack(">I", zlib.crc32(each)) for each in records)
     assert log.next_id == 3
     assert SEGMENT_HEADER_BYTES == 128
 
@@ -76,4 +78,17 @@ def test_records_are_written_with_their_checksums(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [record(1, b"x", zlib.crc32(b"x")), record(0, b"x", zlib.crc32(b"y"))])
 def test_gaps_and_damage_are_noticed(tmp_path: Path, wrong: bytes) -> None:
     with pytest.raises(AssertionError):
-        Log(str(tmp_path / "log")).write([(1, wrong)])
+        Log(str(tmp_path / "log")).take([(1, wrong)])
+
+
+def test_what_was_gathered_is_written_once_and_is_due_after_some_turns(tmp_path: Path) -> None:
+    log = Log(str(tmp_path / "log"))
+    for number in range(GATHERED_TURNS):
+        assert not log.is_due
+        log.take([(1, record(number, b"x", zlib.crc32(b"x")))])
+    assert log.is_due
+    assert not (tmp_path / "log").read_bytes()
+    log.write()
+    log.write()
+    assert not log.is_due
+    assert len((tmp_path / "log").read_bytes()) == GATHERED_TURNS * (RECORD.size + 1 + 4)

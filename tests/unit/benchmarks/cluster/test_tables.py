@@ -21,11 +21,18 @@ def test_appends_show_median_best_round_share_and_highest_lag() -> None:
     found = tables(report(Result(Scenario(), {WALTZ: rounds, LEAN: [{RATE: 100, P50: 1}] * 3})))
     assert list(found) == ["Appends", "Cost of a batch"]
     cells = found["Appends"].splitlines()[2].split(" | ")
-    assert cells[1:8] == ["50.0 (60.0)", "100", "50 %", "2.00 (2.00)", "-", "-", "2.00"]
-    assert cells[9] == "3.00 (3.00)"
-    assert cells[11] == "7.00"
+    assert cells[1:9] == ["50.0 (60.0)", "100", "50 %", "-", "2.00 (2.00)", "-", "-", "2.00"]
+    assert cells[10] == "3.00 (3.00)"
+    assert cells[12] == "7.00"
     assert found["Cost of a batch"].splitlines()[2].split(" | ")[1:3] == ["10.0", "5.00"]
     assert "15.0" in found["Cost of a batch"]
+
+
+def test_several_partitions_are_held_against_one_with_as_many_in_flight() -> None:
+    results = [Result(Scenario(), {WALTZ: [{RATE: 80}]}), Result(Scenario(partitions=9), {WALTZ: [{RATE: 60}]})]
+    results.append(Result(Scenario(partitions=9, in_flight=2), {WALTZ: [{RATE: 60}]}))
+    lines = tables(report(*results))["Appends"].splitlines()[2:]
+    assert [line.split(" | ")[4] for line in lines] == ["-", "75 %", "-"]
 
 
 def test_reading_stands_in_its_own_table() -> None:
