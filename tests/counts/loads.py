@@ -76,6 +76,7 @@ LOADS = {
     "16 in flight, await append and a feed": Load(16, 800, plain=True, follows=True),
     "16 in flight, slow disks": Load(16, 800, disk_delay_factor=20.0),
     "64 in flight, 8 partitions": Load(64, 1_600, partitions=8),
+    "256 in flight, 64 partitions": Load(256, 2_560, partitions=64),
     "16 in flight, 1 reader": Load(16, 800, readers=1),
     "16 in flight, 10 readers": Load(16, 800, readers=10),
 }

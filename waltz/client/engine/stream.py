@@ -169,6 +169,7 @@ class StreamClient:
         version = channel.version
         head = feed_data_head(version)
         found = b""  # the partition that is at hand, as it stands in request ids
+        runs = 0  # of one partition each
         for start, end in bounds:
             if buffer[start - FRAME_HEADER_SIZE_BYTES : start + 1] != head:
                 self._receive(link, decode(buffer, start, end, version))
@@ -180,11 +181,13 @@ class StreamClient:
                     mount = partition.mount
                     offer = partition.feed.offer
                     found = wanted
+                    runs += 1
                 if mount.link is link:
                     offer(item)
         if found:
-            # Who has thousands under way is busy anyway, and best served by large batches.
-            channel.early_frames = max(MIN_EARLY_FRAMES, partition.appends.monitor.pending // 2)
+            # Who has thousands under way is busy anyway, and best served by large batches. So are several partitions:
+            # what follows in this turn goes to them in turn, and an early write would cut the batch of each in two.
+            channel.early_frames = max(MIN_EARLY_FRAMES, partition.appends.monitor.pending // 2) * runs
 
     def _receive(self, link: ServerLink, message: Message) -> None:
         partition = self._partition_of(message.req_id)

@@ -22,6 +22,7 @@ from waltz.client.transaction import Transaction
 from waltz.common import tasks
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import ReqId
+from waltz.common.net.channel import MIN_EARLY_FRAMES
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import (
     FeedData,
@@ -710,6 +711,20 @@ async def test_catching_up_clients_see_what_they_lack(world: World) -> None:
         client = await world.client(callbacks, server)
         await client.flush_transactions()
         assert callbacks.applied.get(0, []) == list(range(50 - lacking, 50))
+
+
+async def test_what_several_partitions_are_fed_together_is_answered_with_one_write(wide_world: World) -> None:
+    """An early write would cut the next batch of each partition in two."""
+    server = await wide_world.server()
+    client = await wide_world.client(Callbacks(), server)
+    await until(lambda: len(server.of(FeedRequest)) == 3)
+    channel = client._engine.partitions[0].mount.channel
+    assert channel is not None
+    for partition_id in range(2):
+        server.commit(partition_id)
+    await until(lambda: channel.early_frames == 2 * MIN_EARLY_FRAMES)
+    server.commit(2)
+    await until(lambda: channel.early_frames == MIN_EARLY_FRAMES)
 
 
 async def test_stream_connections_carry_no_data_requests(world: World) -> None:
