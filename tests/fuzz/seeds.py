@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.unit.common.wire import test_confirmed_marks, test_mark_feed, test_version5, test_write_sessions
+from tests.unit.common.wire import (
+    test_confirmed_marks,
+    test_mark_feed,
+    test_storage_version1,
+    test_version5,
+    test_write_sessions,
+)
 from tests.unit.common.wire.vectors import transcript_lines, wire_lines
 from waltz.common.wire.client_server import Message
 from waltz.common.wire.frames import FRAME_HEADER
@@ -29,6 +35,11 @@ def own_payloads() -> list[tuple[int, bytes]]:
     golden: list[tuple[Message, str]] = [pair for module in modules for pair in module.GOLDEN]
     frames = [bytes.fromhex(hex_frame) for _, hex_frame in golden]
     return [(FRAME_HEADER.unpack_from(frame)[1], frame[FRAME_HEADER.size :]) for frame in frames]
+
+
+def append_many_payload() -> bytes:
+    """The golden frame of the appends of many partitions."""
+    return test_storage_version1.FRAME[FRAME_HEADER.size :]
 
 
 def znodes() -> Iterator[tuple[str, bytes]]:

@@ -10,7 +10,7 @@ from waltz.common.errors import ProtocolError
 from waltz.common.metrics.registry import Registry
 from waltz.common.net.http import HttpError, Pages, RequestParser
 from waltz.common.wire import admin_version1 as admin_wire
-from waltz.common.wire import client_server, storage
+from waltz.common.wire import client_server, storage, storage_version1
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.connection import WireConnection
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, STORAGE_ADMIN, Bounds, FrameSplitter
@@ -180,8 +180,25 @@ def _take(payload: bytes, version: int) -> None:
 
 
 def decode_storage(data: bytes) -> None:
-    """Requests and answers of the data port."""
+    """Requests and answers of the data port, in both versions."""
     check_message(data, storage.decode, storage.decode_batch, storage.encode)
+    if data[:1] == bytes([storage_version1.APPEND_MANY_REQUEST]):
+        _take_many(data)
+
+
+def _take_many(payload: bytes) -> None:
+    """The storage's own way of reading appends of many partitions takes no more than the general one, and the same."""
+    decode = partial(storage_version1.decode, version=storage_version1.OUR_VERSION)
+    try:
+        taken = storage_version1.decode_many(payload, 0, len(payload))
+    except ProtocolError:
+        return
+    message = decode(payload, 0, len(payload))
+    assert isinstance(message, storage_version1.AppendManyRequest)
+    assert [request.seq_num - message.seq_num for request, _ in taken] == list(range(len(message.appends)))
+    assert [(request.session_id, request.partition_id, request.records) for request, _ in taken] == message.appends
+    frame = storage_version1.encode(message, storage_version1.OUR_VERSION)
+    assert frame[FRAME_HEADER.size :] == payload
 
 
 def decode_admin(data: bytes) -> None:
@@ -227,11 +244,15 @@ def _frame_seeds() -> list[bytes]:
     return [bytes([step]) + b"".join(frames[start : start + 4]) for step in (0, 1, 13) for start in (0, 20, 40)]
 
 
+def _storage_seeds() -> list[bytes]:
+    return [*(payload for _, payload in seeds.payloads("StorageMessage")), seeds.append_many_payload()]
+
+
 TARGETS = {
     "frames": Target(split_frames, _frame_seeds),
     "connection": Target(receive, lambda: [bytes([step]) + side for step in (0, 7) for side in seeds.conversations()]),
     "client-server": Target(decode_client_server, _client_server_seeds, 8192),
-    "storage": Target(decode_storage, lambda: [payload for _, payload in seeds.payloads("StorageMessage")]),
+    "storage": Target(decode_storage, _storage_seeds),
     "storage-admin": Target(decode_admin, lambda: [payload for _, payload in seeds.payloads("AdminMessage")]),
     "http": Target(answer_http, lambda: [bytes([step]) + text for step in (0, 9) for text in seeds.HTTP_REQUESTS]),
 }

@@ -54,9 +54,9 @@ class Family(NamedTuple):
 
 CLIENT_SERVER = Family("client-server", ord("L"), (0, 1, 2, 3, 4, 5, 6))
 """Versions 5 and 6 are extensions of this implementation; the original knows 0 to 4."""
-STORAGE = Family("storage", ord("S"), (0,))
+STORAGE = Family("storage", ord("S"), (0, 1))
 STORAGE_ADMIN = Family("storage admin", ord("A"), (0, 1))
-"""Version 1 is an extension of this implementation; the original knows 0."""
+"""Of both protocols of storages version 1 is an extension of this implementation; the original knows 0."""
 
 
 def encode_frame(magic: int, version: int, payload: bytes) -> bytes:

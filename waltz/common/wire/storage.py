@@ -5,15 +5,15 @@ those of its request (the replies to :class:`OpenRequest` carry -1 in all three)
 """
 
 import struct
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from waltz.common.errors import ProtocolError
 from waltz.common.records import Record, RecordHeader, decode_records
-from waltz.common.wire.catalogue import Catalogue, layout
+from waltz.common.wire.catalogue import Catalogue, Layout, layout
 from waltz.common.wire.fields import BOOLEAN, INT, LONG, UUID_FIELD, optional
-from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.common.wire.frames import FRAME_HEADER_SIZE_BYTES, STORAGE, Bounds, Run
 from waltz.common.wire.structures import (
     RECORD,
     RECORD_HEADER_FIELD,
@@ -216,53 +216,58 @@ Message = (
     | RecordListResponse
 )
 
-_APPEND_REQUEST = 6
-_SUCCESS_RESPONSE = 7
+APPEND_REQUEST = 6
+"""Type number of :class:`AppendRequest`."""
+SUCCESS_RESPONSE = 7
+"""Type number of :class:`SuccessResponse`."""
+TYPE_AT = FRAME_HEADER_SIZE_BYTES
+"""Where the type number stands in a frame."""
 
 _COMMON = (LONG, LONG, INT)
 
-_CATALOGUE: Catalogue[Message] = Catalogue(
-    STORAGE.magic,
-    VERSION,
-    {
-        1: layout(OpenRequest, *_COMMON, UUID_FIELD, INT),
-        2: layout(LastSessionInfoRequest, *_COMMON, BOOLEAN),
-        3: layout(LastSessionInfoResponse, *_COMMON, SESSION_INFO),
-        4: layout(SetLowWaterMarkRequest, *_COMMON, LONG, BOOLEAN),
-        5: layout(TruncateRequest, *_COMMON, LONG, BOOLEAN),
-        _APPEND_REQUEST: layout(AppendRequest, *_COMMON, RECORD_LIST, BOOLEAN),
-        _SUCCESS_RESPONSE: layout(SuccessResponse, *_COMMON),
-        8: layout(FailureResponse, *_COMMON, RPC_EXCEPTION),
-        9: layout(RecordHeaderRequest, *_COMMON, LONG),
-        10: layout(RecordHeaderResponse, *_COMMON, optional(RECORD_HEADER_FIELD)),
-        11: layout(RecordRequest, *_COMMON, LONG),
-        12: layout(RecordResponse, *_COMMON, optional(RECORD)),
-        13: layout(MaxTransactionIdRequest, *_COMMON, BOOLEAN),
-        14: layout(MaxTransactionIdResponse, *_COMMON, LONG),
-        15: layout(RecordHeaderListRequest, *_COMMON, LONG, INT),
-        16: layout(RecordHeaderListResponse, *_COMMON, RECORD_HEADER_LIST),
-        17: layout(RecordListRequest, *_COMMON, LONG, INT),
-        18: layout(RecordListResponse, *_COMMON, RECORD_LIST),
-    },
-)
+LAYOUTS: Mapping[int, Layout[Any]] = {
+    1: layout(OpenRequest, *_COMMON, UUID_FIELD, INT),
+    2: layout(LastSessionInfoRequest, *_COMMON, BOOLEAN),
+    3: layout(LastSessionInfoResponse, *_COMMON, SESSION_INFO),
+    4: layout(SetLowWaterMarkRequest, *_COMMON, LONG, BOOLEAN),
+    5: layout(TruncateRequest, *_COMMON, LONG, BOOLEAN),
+    APPEND_REQUEST: layout(AppendRequest, *_COMMON, RECORD_LIST, BOOLEAN),
+    SUCCESS_RESPONSE: layout(SuccessResponse, *_COMMON),
+    8: layout(FailureResponse, *_COMMON, RPC_EXCEPTION),
+    9: layout(RecordHeaderRequest, *_COMMON, LONG),
+    10: layout(RecordHeaderResponse, *_COMMON, optional(RECORD_HEADER_FIELD)),
+    11: layout(RecordRequest, *_COMMON, LONG),
+    12: layout(RecordResponse, *_COMMON, optional(RECORD)),
+    13: layout(MaxTransactionIdRequest, *_COMMON, BOOLEAN),
+    14: layout(MaxTransactionIdResponse, *_COMMON, LONG),
+    15: layout(RecordHeaderListRequest, *_COMMON, LONG, INT),
+    16: layout(RecordHeaderListResponse, *_COMMON, RECORD_HEADER_LIST),
+    17: layout(RecordListRequest, *_COMMON, LONG, INT),
+    18: layout(RecordListResponse, *_COMMON, RECORD_LIST),
+}
+"""By type byte; version 1 has these as well."""
+
+CATALOGUE: Catalogue[Message] = Catalogue(STORAGE.magic, VERSION, LAYOUTS)
 
 _COMMON_HEADER = struct.Struct(">bqqi")
-_SEQ_NUM = struct.Struct(">9xq")
 _APPEND_HEADER = struct.Struct(">BhiBqqii")
 APPEND_OVERHEAD_BYTES = _APPEND_HEADER.size + 1
 """Bytes of the frame of an append beside its records."""
 _SUCCESS_FRAME = struct.Struct(">BhiBqqi")
+_SUCCESS_SEQ_NUM = struct.Struct(f">{FRAME_HEADER_SIZE_BYTES + 9}xq4x")
+SUCCESS_RUN = Run(SUCCESS_RESPONSE, _COMMON_HEADER.size)
+"""The answers to the appends of one turn lie side by side."""
 _LARGE_BYTES = 192 << 10  # below that, copying costs less than to write three pieces
 
 
 def encode(message: Message) -> bytes:
     """The whole frame of ``message``; raises :class:`ProtocolError` when a value does not fit into its field."""
-    return _CATALOGUE.encode(message)
+    return CATALOGUE.encode(message)
 
 
 def decode(buffer: bytes, start: int, end: int) -> Message:
     """The message whose payload is ``buffer[start:end]``; raises :class:`ProtocolError` on anything wrong with it."""
-    return _CATALOGUE.decode(buffer, start, end)
+    return CATALOGUE.decode(buffer, start, end)
 
 
 HEAD_BYTES = _COMMON_HEADER.size
@@ -279,37 +284,44 @@ def decode_batch(buffer: bytes, bounds: Bounds) -> list[Message]:
     messages: list[Message] = []
     for start, end in bounds:
         kind = buffer[start]
-        if kind == _SUCCESS_RESPONSE and end - start == _COMMON_HEADER.size:
+        if kind == SUCCESS_RESPONSE and end - start == _COMMON_HEADER.size:
             _, session_id, seq_num, partition_id = _COMMON_HEADER.unpack_from(buffer, start)
             messages.append(SuccessResponse(session_id, seq_num, partition_id))
-        elif kind == _APPEND_REQUEST and end - start > _COMMON_HEADER.size:
+        elif kind == APPEND_REQUEST and end - start > _COMMON_HEADER.size:
             _, session_id, seq_num, partition_id = _COMMON_HEADER.unpack_from(buffer, start)
             records, position = decode_records(buffer, start + _COMMON_HEADER.size, end)
             if position != end - 1:
                 raise ProtocolError(f"AppendRequest: {end - position} bytes behind the records, there must be 1")
             messages.append(AppendRequest(session_id, seq_num, partition_id, records, buffer[position] == 1))
         else:
-            messages.append(_CATALOGUE.decode(buffer, start, end))
+            messages.append(CATALOGUE.decode(buffer, start, end))
     return messages
 
 
 def encode_success(session_id: int, seq_num: int, partition_id: int) -> bytes:
     """The frame of a :class:`SuccessResponse` to a request, whose fields fit therefore: the answer to every append."""
     return _SUCCESS_FRAME.pack(
-        STORAGE.magic, VERSION, _COMMON_HEADER.size, _SUCCESS_RESPONSE, session_id, seq_num, partition_id
+        STORAGE.magic, VERSION, _COMMON_HEADER.size, SUCCESS_RESPONSE, session_id, seq_num, partition_id
     )
 
 
-def success_seq_num(buffer: bytes, start: int, end: int) -> int | None:
-    """The sequence number of a :class:`SuccessResponse`; ``None`` for other messages, and for whatever is damaged."""
-    if buffer[start] != _SUCCESS_RESPONSE or end - start != _COMMON_HEADER.size:
-        return None
-    (seq_num,) = _SEQ_NUM.unpack_from(buffer, start)
-    return int(seq_num)
+def success_seq_nums(buffer: bytes, start: int, end: int) -> Iterable[tuple[int]]:
+    """The sequence number of each :class:`SuccessResponse` of a run, or of a single one; nothing for other messages,
+    and for whatever is damaged."""
+    start -= FRAME_HEADER_SIZE_BYTES
+    if buffer[start + TYPE_AT] != SUCCESS_RESPONSE or (end - start) % _SUCCESS_FRAME.size:
+        return ()
+    return _SUCCESS_SEQ_NUM.iter_unpack(buffer[start:end])  # type: ignore[return-value]  # by its format
 
 
 def encode_append(
-    session_id: int, seq_num: int, partition_id: int, records: bytes, count: int, offline: bool = False
+    session_id: int,
+    seq_num: int,
+    partition_id: int,
+    records: bytes,
+    count: int,
+    offline: bool = False,
+    version: int = VERSION,
 ) -> Sequence[bytes]:
     """The frame, in pieces, of an :class:`AppendRequest` of ``count`` records that are encoded already.
 
@@ -320,9 +332,9 @@ def encode_append(
     try:
         head = _APPEND_HEADER.pack(
             STORAGE.magic,
-            VERSION,
+            version,
             _COMMON_HEADER.size + 4 + len(records) + 1,
-            _APPEND_REQUEST,
+            APPEND_REQUEST,
             session_id,
             seq_num,
             partition_id,

@@ -12,6 +12,7 @@ from waltz.common.errors import DeadlineExceededError
 from waltz.common.net.channel import Channel
 from waltz.common.progress_timer import ProgressTimer
 from waltz.common.wire import storage as wire
+from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import Bounds
 from waltz.common.wire.structures import RpcException
 from waltz.storage.errors import StorageError
@@ -30,13 +31,14 @@ _LARGE_BYTES = 64 << 10
 class DataConnection:
     """One connection to the data port; the ``ChannelHandler`` of its channel and the ``Requester`` of its requests."""
 
-    __slots__ = ("_access", "_channel", "_deadline", "_held_back", "_manager", "_refusal", "_unsent_bytes")
+    __slots__ = ("_access", "_channel", "_deadline", "_held_back", "_manager", "_refusal", "_unsent_bytes", "_version")
 
     def __init__(self, manager: StorageManager, access: Access) -> None:
         self._manager = manager
         self._access = access
         self._refusal: StorageError | None = None
         self._channel: Channel | None = None
+        self._version = wire.VERSION
         self._held_back: deque[PartitionRequest] = deque()
         self._deadline = ProgressTimer(self._check_progress)
         self._unsent_bytes = 0
@@ -45,18 +47,33 @@ class DataConnection:
 
     def channel_ready(self, channel: Channel) -> None:
         self._channel = channel
+        self._version = channel.version
         principal = channel.principal
         if not self._access.rights_of(principal).allows(Right.CLUSTER, None):
             self._refusal = StorageError(not_permitted(principal, Right.CLUSTER, None))
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Every frame is one request."""
+        """Every frame is one request, or the appends of many partitions."""
+        if self._version < our_wire.OUR_VERSION:
+            self._take(buffer, bounds)
+        else:
+            for each in bounds:
+                if buffer[each[0]] == our_wire.APPEND_MANY_REQUEST:
+                    self._take_many(buffer, *each)
+                else:
+                    self._take(buffer, [each])
+        self._regulate()
+
+    def _take(self, buffer: bytes, bounds: Bounds) -> None:
         for message, (start, end) in zip(wire.decode_batch(buffer, bounds), bounds, strict=True):
             if isinstance(message, wire.OpenRequest):
                 self.answer(self._open(message))
             else:
                 self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
-        self._regulate()
+
+    def _take_many(self, buffer: bytes, start: int, end: int) -> None:
+        for message, size_bytes in our_wire.decode_many(buffer, start, end):
+            self._dispatch(PartitionRequest(message, wire.APPEND_REQUEST, size_bytes, self))
 
     def channel_writable(self, channel: Channel) -> None:
         """Continue where the peer stopped reading."""
@@ -79,8 +96,14 @@ class DataConnection:
         return self._channel is not None and self._channel.writable
 
     def answer(self, frame: bytes) -> None:
+        """Send a frame of version 0 in that of the connection."""
         channel = self._channel
         if channel is not None:
+            if self._version != wire.VERSION:
+                if frame[wire.TYPE_AT] == wire.SUCCESS_RESPONSE:
+                    frame = our_wire.SUCCESS_HEAD + frame[wire.TYPE_AT + 1 :]
+                else:
+                    frame = our_wire.with_version(frame, self._version)
             channel.send(frame)
             if not self._deadline.running and (len(frame) > _LARGE_BYTES or not channel.writable):
                 self._start_deadline(channel)

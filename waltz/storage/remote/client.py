@@ -22,6 +22,7 @@ from waltz.common.net.outbox import Outbox
 from waltz.common.progress_timer import ProgressTimer
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import storage as wire
+from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import STORAGE, Bounds
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.connection import StorageConnection, verify_payloads
@@ -53,6 +54,8 @@ CloseListener = Callable[[Exception | None], None]
 
 Response = TypeVar("Response")
 
+_FAMILY = STORAGE._replace(run=wire.SUCCESS_RUN)
+
 
 class StorageClient(StorageConnection[wire.Message]):
     """One open connection to the data port of a storage node. All methods belong to the event loop's thread.
@@ -77,9 +80,14 @@ class StorageClient(StorageConnection[wire.Message]):
         self._look_timer = ProgressTimer(self._look)
         self._stood_still_s = 0.0
         self._close_listeners: list[CloseListener] = []
+        self._gathered: list[our_wire.EncodedAppend] = []
+        """Appends that are to be one frame."""
+        self._gathered_bytes = 0
+        self._gathered_from = 0
+        """The sequence number of the first of them."""
         self.outbox: Outbox | None = None
-        """Writes appends at the end of the turn, together with those of other connections; without it each for itself.
-        """
+        """Writes appends at the end of the turn, together with those of other connections and of other partitions;
+        without it each for itself."""
 
     @classmethod
     async def connect(
@@ -103,10 +111,10 @@ class StorageClient(StorageConnection[wire.Message]):
         request = wire.OpenRequest(-1, OPEN_SEQ_NUM, -1, cluster_key, partition_count)
 
         async def open_store(remaining_s: float) -> None:
-            frame = wire.encode(request)
+            frame = our_wire.encode(request, client._version)
             await client._call(OPEN_SEQ_NUM, frame, wire.SuccessResponse, "the open request", remaining_s)
 
-        await client._open(STORAGE, HELLO_TEXT, open_store, tls=tls, timeout_s=timeout_s)
+        await client._open(_FAMILY, HELLO_TEXT, open_store, tls=tls, timeout_s=timeout_s)
         return client
 
     @property
@@ -134,19 +142,60 @@ class StorageClient(StorageConnection[wire.Message]):
             self._loop.call_soon(done, ConnectionClosedError(str(self._closed)))
             return 0
         seq_num = self._calls.next_seq_num()
-        pieces = wire.encode_append(session_id, seq_num, partition_id, records, count)
         size_bytes = wire.APPEND_OVERHEAD_BYTES + len(records)
-        position = channel.taken_bytes + size_bytes
+        outbox = self.outbox
+        if channel.version >= our_wire.OUR_VERSION and size_bytes < our_wire.MAX_ENTRY_BYTES:
+            gathered = self._gathered
+            if gathered and (
+                self._gathered_bytes + size_bytes > our_wire.MAX_MANY_BYTES
+                or seq_num != self._gathered_from + len(gathered)
+            ):
+                self._write_gathered(channel)
+                gathered = self._gathered
+            if not gathered:
+                self._gathered_from = seq_num
+                if outbox is None:
+                    self._loop.call_soon(self.flush)
+                else:
+                    outbox.add(self)
+            gathered.append((session_id, partition_id, count, records))
+            self._gathered_bytes += our_wire.ENTRY_OVERHEAD_BYTES + len(records)
+            position = channel.taken_bytes + our_wire.MANY_OVERHEAD_BYTES + self._gathered_bytes
+        else:
+            self._write_gathered(channel)
+            position = channel.taken_bytes + size_bytes
+            for piece in wire.encode_append(session_id, seq_num, partition_id, records, count, version=channel.version):
+                channel.send(piece, flush_soon=outbox is None)
+            if outbox is not None:
+                outbox.add(self)
         now_s = self._loop.time() - self._stood_still_s
         self._owed.sent(seq_num, size_bytes, position, self._append_timeout_s, now_s, done)
-        outbox = self.outbox
-        for piece in pieces:
-            channel.send(piece, flush_soon=outbox is None)
-        if outbox is not None:
-            outbox.add(channel)
         if not self._look_timer.running:
             self._look_timer.start(self._look_interval_s)
         return position
+
+    def _write_gathered(self, channel: Channel) -> None:
+        if self._gathered:
+            frame = our_wire.encode_many(self._gathered_from, self._gathered, self._gathered_bytes)
+            self._gathered = []
+            self._gathered_bytes = 0
+            channel.send(frame, flush_soon=False)
+
+    def flush(self) -> None:
+        """Write what was appended in this turn."""
+        channel, gathered = self._channel, self._gathered
+        if channel is None:
+            return
+        if len(gathered) == 1:
+            session_id, partition_id, count, records = gathered.pop()
+            self._gathered_bytes = 0
+            pieces = wire.encode_append(
+                session_id, self._gathered_from, partition_id, records, count, version=channel.version
+            )
+            channel.send(pieces[0], flush_soon=False)
+        elif gathered:
+            self._write_gathered(channel)
+        channel.flush()
 
     def transfer(self, position: int) -> Transfer:
         """How far the connection has come with what was sent on it up to ``position``. A system call."""
@@ -217,17 +266,21 @@ class StorageClient(StorageConnection[wire.Message]):
         owed = self._owed
         now_s = self._loop.time() - self._stood_still_s
         for start, end in bounds:
-            seq_num = wire.success_seq_num(buffer, start, end)
-            done = None if seq_num is None else owed.answered(seq_num, now_s)
-            if done is not None:
+            succeeded = False
+            for (seq_num,) in wire.success_seq_nums(buffer, start, end):
+                succeeded = True
+                done = owed.answered(seq_num, now_s)
+                if done is None:
+                    self._calls.resolve(seq_num, wire.SuccessResponse(-1, seq_num, -1))
+                    continue
                 try:
                     done(None)
                 except Exception:
                     self._log_defect()
+            if succeeded:
                 continue
             message = wire.decode(buffer, start, end)
-            if seq_num is None:
-                done = owed.answered(message.seq_num, now_s)
+            done = owed.answered(message.seq_num, now_s)
             if done is None:
                 self._calls.resolve(message.seq_num, message)
             else:
@@ -257,6 +310,7 @@ class StorageClient(StorageConnection[wire.Message]):
         logger.exception("a callback of the storage client failed")
 
     def _send(self, channel: Channel, seq_num: int, frame: bytes, limit_s: float) -> None:
+        self._write_gathered(channel)
         now_s = self._loop.time() - self._stood_still_s
         self._owed.sent(seq_num, len(frame), channel.taken_bytes + len(frame), limit_s, now_s)
         channel.send(frame)
@@ -297,7 +351,9 @@ class StorageClient(StorageConnection[wire.Message]):
         """Ask something that every storage refuses at once, whatever its partitions and disks are busy with."""
         seq_num = self._calls.next_seq_num()
         self._calls.abandon(seq_num)
-        channel.send(wire.encode(wire.MaxTransactionIdRequest(-1, seq_num, NO_PARTITION, False)))
+        request = wire.MaxTransactionIdRequest(-1, seq_num, NO_PARTITION, False)
+        self._write_gathered(channel)
+        channel.send(our_wire.encode(request, channel.version))
 
     def _fail_late(self, seq_num: int) -> None:
         done = self._owed.give_up(seq_num)
@@ -315,7 +371,8 @@ class StorageClient(StorageConnection[wire.Message]):
 
     async def _partition_call(self, request: wire.Message, response_type: type[Response], timeout_s: float) -> Response:
         what = f"{type(request).__name__} for partition {request.partition_id}"
-        return await self._call(request.seq_num, wire.encode(request), response_type, what, timeout_s)
+        frame = our_wire.encode(request, self._open_channel().version)
+        return await self._call(request.seq_num, frame, response_type, what, timeout_s)
 
     async def _ask(self, seq_num: int, frame: bytes, what: str, timeout_s: float) -> wire.Message:
         """Nothing is done here about the deadline: it is looked after with those of the appends."""

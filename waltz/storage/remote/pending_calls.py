@@ -1,6 +1,8 @@
 """Requests of one connection that still await their answer, by sequence number."""
 
 import asyncio
+import itertools
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from waltz.common.errors import ConnectionClosedError, DeadlineExceededError, ProtocolError
@@ -23,20 +25,15 @@ class PendingCalls(Generic[Answer]):
     answer is told apart from one that nobody asked for; the latter is a breach of the protocol.
     """
 
-    __slots__ = ("_abandoned", "_closed", "_futures", "_next_seq_num", "_peer")
+    __slots__ = ("_abandoned", "_closed", "_futures", "_peer", "next_seq_num")
 
     def __init__(self, peer: str) -> None:
         self._peer = peer
-        self._next_seq_num = 0
+        self.next_seq_num: Callable[[], int] = itertools.count().__next__
+        """Gives the number of the next request; the caller must send it, and nothing else under that number."""
         self._futures: dict[int, asyncio.Future[Answer]] = {}
         self._abandoned: set[int] = set()
         self._closed: ConnectionClosedError | None = None
-
-    def next_seq_num(self) -> int:
-        """The number of the next request; the caller must send it, and nothing else under that number."""
-        seq_num = self._next_seq_num
-        self._next_seq_num = seq_num + 1
-        return seq_num
 
     def expect(self, seq_num: int) -> asyncio.Future[Answer]:
         """A future for the answer to ``seq_num``, for those that wait. Raises ``ConnectionClosedError``."""

@@ -22,8 +22,16 @@ def test_round_trip_through_a_batch(sent: list[storage.Message]) -> None:
     assert received == sent
     assert list(map(type, received)) == list(map(type, sent))
     assert [storage.decode(buffer, start, end) for start, end in bounds] == sent
-    successes = [message.seq_num if isinstance(message, SuccessResponse) else None for message in sent]
-    assert [storage.success_seq_num(buffer, start, end) for start, end in bounds] == successes
+    successes = [[(message.seq_num,)] if isinstance(message, SuccessResponse) else [] for message in sent]
+    assert [list(storage.success_seq_nums(buffer, start, end)) for start, end in bounds] == successes
+
+
+@given(st.lists(st.builds(SuccessResponse, LONGS, LONGS, INTS), min_size=1, max_size=6))
+def test_successes_side_by_side_are_one_piece(sent: list[SuccessResponse]) -> None:
+    stream = b"".join([storage.encode(message) for message in sent])
+    buffer, bounds = FrameSplitter(STORAGE.magic, storage.VERSION, run=storage.SUCCESS_RUN).feed(stream)
+    ((start, end),) = bounds
+    assert list(storage.success_seq_nums(buffer, start, end)) == [(message.seq_num,) for message in sent]
 
 
 @given(st.lists(messages(admin.Message), max_size=6))
@@ -153,8 +161,8 @@ def test_null_class_names_are_refused() -> None:
 def test_success_of_a_wrong_size() -> None:
     frame = storage.encode(SuccessResponse(5, 9, 1))
     assert both(frame) == SuccessResponse(5, 9, 1)
-    assert storage.success_seq_num(frame, FRAME_HEADER_SIZE_BYTES, len(frame)) == 9
-    assert storage.success_seq_num(frame, FRAME_HEADER_SIZE_BYTES, len(frame) - 1) is None
+    assert list(storage.success_seq_nums(frame, FRAME_HEADER_SIZE_BYTES, len(frame))) == [(9,)]
+    assert not list(storage.success_seq_nums(frame, FRAME_HEADER_SIZE_BYTES, len(frame) - 1))
     assert both(frame[:-1]) is None
     assert both(frame + b"\0") is None
 

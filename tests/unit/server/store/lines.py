@@ -25,6 +25,8 @@ from waltz.server.store.connections import StorageRpc
 from waltz.storage.remote.client import StorageClient
 from waltz.storage.remote.errors import RemoteStorageError
 
+ORIGINAL = STORAGE._replace(versions=(0,))
+"""What storages of the original offer."""
 KEY = UUID(int=1)
 MAX_REPLY_BYTES = 8 << 20
 PIECE_BYTES = 16 << 10
@@ -314,7 +316,7 @@ class LineConnector:
         await asyncio.sleep(0.001 if line is None else line.round_trip_s)
         if storage is None or line is None or not storage.up or not self._reachable(name):
             raise ConnectFailedError(f"{name}: connection refused")
-        far_channel = Channel(STORAGE, "a storage", _StorageEnd(network, storage), hello_timeout_s=1e9)
+        far_channel = Channel(ORIGINAL, "a storage", _StorageEnd(network, storage), hello_timeout_s=1e9)
         near = LineTransport(line, cast("asyncio.Protocol", factory()))
         far = LineTransport(line, far_channel)
         near.peer, far.peer = far, near

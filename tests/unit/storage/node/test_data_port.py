@@ -53,7 +53,7 @@ def max_id(session_id: int, partition_id: int, seq_num: int = 9, *, offline: boo
 
 async def test_hello_and_open_byte_for_byte(node: RunningNode) -> None:
     peer = await node.raw()
-    assert peer.hello == bytes.fromhex("48 0000 0000001e 00000001 0000 00000014") + b"Waltz Storage Server"
+    assert peer.hello == bytes.fromhex("48 0000 00000020 00000002 0000 0001 00000014") + b"Waltz Storage Server"
     peer.send(OPEN)
     assert await peer.frame() == OPENED
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.storage.node_support import KEY, SE, RawPeer, RunningNode, records, running_node
+from tests.unit.storage.node_support import CUE, KEY, SE, TIMEOUT_S, RawPeer, RunningNode, records, running_node
 from waltz.common.wire import admin as admin_wire
 from waltz.common.wire import storage as wire
+from waltz.common.wire import storage_version1 as our_wire
 
 GOLDEN_OPEN = bytes.fromhex(
     "53 0000 0000002901 ffffffffffffffff ffffffffffffffff ffffffff 0001020304050607 08090a0b0c0d0e0f 00000003"
@@ -42,8 +43,8 @@ async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:
 async def test_the_golden_vectors(node: RunningNode) -> None:
     admin, data = await node.raw(admin=True), await node.raw()
     assert data.hello == bytes.fromhex(
-        "48 0000 0000001e 00000001 0000 00000014 57616c747a2053746f7261676520536572766572"
-    )
+        "48 0000 00000020 00000002 0000 0001 00000014 57616c747a2053746f7261676520536572766572"
+    ), "beside the version of the original, ours is offered"
     admin.send(GOLDEN_ASSIGNMENT)
     assert await admin.frame() == bytes.fromhex("41 0000 00000009 01 0000000000000003")
     data.send(GOLDEN_OPEN, KEEP_ALIVE, GOLDEN_APPEND, GOLDEN_RECORD_REQUEST)
@@ -124,7 +125,7 @@ async def test_what_does_not_belong_on_the_admin_port(node: RunningNode, kind: s
 
 async def test_a_hello_without_a_common_version_ends_the_connection(node: RunningNode) -> None:
     reader, writer = await asyncio.open_connection(*node.endpoint)
-    writer.write(bytes.fromhex("48 0000 0000000a 00000001 0001 00000000"))
+    writer.write(bytes.fromhex("48 0000 0000000a 00000001 0002 00000000"))
     received = await reader.read()
     assert received.startswith(b"H")
     assert received.count(b"S\0\0") == 0
@@ -143,3 +144,54 @@ async def test_nothing_is_asked_of_the_key_of_other_requests(node: RunningNode) 
     assert (refused.session_id, refused.seq_num, refused.partition_id) == (-1, -1, -1)
     assert refused.error.message == SE + "Provided cluster key is inconsistent with key in control file."
     assert await peer.frame() == GOLDEN_APPENDED
+
+
+async def test_appends_of_many_partitions_in_one_frame_are_answered_one_by_one(node: RunningNode) -> None:
+    await node.node.manager.assign([0, 1])
+    peer = await node.raw(versions=(0, 1))
+    many = our_wire.AppendManyRequest(
+        -1,
+        20,
+        -1,
+        [
+            our_wire.PartitionAppend(7, 1, records(0, 2)),
+            our_wire.PartitionAppend(7, 2, records(0, 1)),
+            our_wire.PartitionAppend(7, 0, records(1, 1)),
+            our_wire.PartitionAppend(7, 1, records(2, 1)),
+            our_wire.PartitionAppend(6, 1, records(3, 1)),
+        ],
+    )
+    peer.send(our_wire.encode(many, 1), our_wire.encode(wire.MaxTransactionIdRequest(7, 25, 1, False), 1))
+    answers = {}
+    for _ in range(6):
+        frame = await peer.frame()
+        assert frame[:3] == b"S\0\1"
+        answer = wire.decode(frame, 7, len(frame))
+        answers[answer.seq_num] = answer
+    assert answers[20] == wire.SuccessResponse(7, 20, 1)
+    assert answers[23] == wire.SuccessResponse(7, 23, 1)
+    assert answers[25] == wire.MaxTransactionIdResponse(7, 25, 1, 2)
+    failures = [answer for answer in answers.values() if isinstance(answer, wire.FailureResponse)]
+    texts = {failure.seq_num: failure.error.message for failure in failures}
+    assert texts == {
+        21: "java.lang.Exception: Partition:2 is not assigned.",
+        22: SE + "transaction out of order",
+        24: CUE + "session id has changed to 7, but request context contains 6",
+    }
+
+
+async def test_a_frame_of_many_appends_that_is_damaged_ends_the_connection_and_changes_nothing(
+    node: RunningNode,
+) -> None:
+    await node.node.manager.assign([0, 1])
+    many = our_wire.AppendManyRequest(
+        -1, 20, -1, [our_wire.PartitionAppend(7, 1, records(0, 2)), our_wire.PartitionAppend(7, 0, records(0, 1))]
+    )
+    frame = our_wire.encode(many, 1)
+    damaged = frame[:3] + (len(frame) - 7 - 1).to_bytes(4, "big") + frame[7:-1]
+    for version, sent in ((1, damaged), (0, b"S\0\0" + frame[3:]), (1, b"S\0\0" + frame[3:])):
+        peer = await node.raw(versions=(0, 1)[: version + 1])
+        peer.send(sent)
+        assert not await peer.reader.read()
+    other = await node.client()
+    assert await other.max_transaction_id(7, 1, timeout_s=TIMEOUT_S) == -1

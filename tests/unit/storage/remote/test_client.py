@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,14 +28,19 @@ from waltz.common.errors import ConnectFailedError, ConnectionClosedError, Deadl
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel
 from waltz.common.net.listener import Listener
+from waltz.common.net.outbox import Outbox
 from waltz.common.records import Record, encode_records
 from waltz.common.wire import storage as wire
-from waltz.common.wire.frames import STORAGE, Bounds
-from waltz.common.wire.structures import SessionInfo
+from waltz.common.wire import storage_version1 as our_wire
+from waltz.common.wire.frames import STORAGE, Bounds, Family
+from waltz.common.wire.structures import RpcException, SessionInfo
 from waltz.storage.remote import client as client_module
 from waltz.storage.remote.client import StorageClient
 from waltz.storage.remote.errors import DataCorruptionError, RemoteStorageError
 from waltz.storage.remote.pending_calls import MAX_ABANDONED
+
+ORIGINAL = STORAGE._replace(versions=(0,))
+"""What storages of the original offer."""
 
 
 @pytest.fixture
@@ -46,16 +52,17 @@ async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:
 class Peer:
     """A storage node that answers as a function says; it accepts every open request."""
 
-    def __init__(self, answer: Callable[[Channel, wire.Message], None]) -> None:
+    def __init__(self, answer: Callable[[Channel, our_wire.Message], None]) -> None:
         self._answer = answer
 
     def channel_ready(self, channel: Channel) -> None:
         pass
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        for message in wire.decode_batch(buffer, bounds):
+        for start, end in bounds:
+            message = our_wire.decode(buffer, start, end, channel.version)
             if isinstance(message, wire.OpenRequest):
-                channel.send(wire.encode(wire.SuccessResponse(-1, -1, -1)))
+                channel.send(our_wire.encode(wire.SuccessResponse(-1, -1, -1), channel.version))
             else:
                 self._answer(channel, message)
 
@@ -68,11 +75,12 @@ class Peer:
 
 @asynccontextmanager
 async def client_of(
-    answer: Callable[[Channel, wire.Message], None],
+    answer: Callable[[Channel, our_wire.Message], None],
     append_timeout_s: float = TIMEOUT_S,
     silent_after_s: float = TIMEOUT_S,
+    family: Family = ORIGINAL,
 ) -> AsyncIterator[StorageClient]:
-    listener = await Listener.open("127.0.0.1", 0, STORAGE, "a peer in tests", lambda: Peer(answer), tls=None)
+    listener = await Listener.open("127.0.0.1", 0, family, "a peer in tests", lambda: Peer(answer), tls=None)
     try:
         client = await StorageClient.connect(
             Endpoint("127.0.0.1", listener.port),
@@ -91,7 +99,7 @@ async def client_of(
         await listener.close()
 
 
-def silence(channel: Channel, message: wire.Message) -> None:
+def silence(channel: Channel, message: our_wire.Message) -> None:
     """Never answer."""
 
 
@@ -153,6 +161,67 @@ async def test_encoded_appends_keep_their_order_and_report_once(node: RunningNod
     assert await client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S) == 499
 
 
+async def test_appends_of_one_turn_are_one_frame_and_one_write_and_are_answered_one_by_one() -> None:
+    """Requests between them keep their place; a large append, and one beyond a frame's size, begin something new."""
+    received: list[our_wire.Message] = []
+
+    def answer(channel: Channel, message: our_wire.Message) -> None:
+        received.append(message)
+        if isinstance(message, wire.MaxTransactionIdRequest):
+            channel.send(our_wire.encode(wire.MaxTransactionIdResponse(*message[:3], 5), channel.version))
+            for number in range(message.seq_num):  # the last first: answers are told apart by their numbers alone
+                success = wire.SuccessResponse(1, message.seq_num - 1 - number, 0)
+                refusal = wire.FailureResponse(*success, RpcException(SE + "refused"))
+                channel.send(our_wire.encode(refusal if success.seq_num == 1 else success, channel.version))
+
+    async with client_of(answer, family=STORAGE) as client:
+        client.outbox = Outbox()
+        told: list[tuple[int, Exception | None]] = []
+        small = encode_records(records(0, 1))
+        middling, large = (encode_records(records(0, 1, bytes(size))) for size in (100_000, 200_000))
+        assert client._channel is not None
+        positions = [
+            client.append_encoded(1, number, data, 1, partial(lambda at, error: told.append((at, error)), number))
+            for number, data in enumerate((small, small, large, small, *[middling] * 11, small))
+        ]
+        assert positions == sorted(positions)
+        client.flush()
+        assert client._channel.taken_bytes == positions[-1]
+        assert await client.max_transaction_id(1, 0, timeout_s=TIMEOUT_S) == 5
+        first, second, third, fourth, question = received
+        assert isinstance(first, our_wire.AppendManyRequest)
+        assert [(each.session_id, each.partition_id) for each in first.appends] == [(1, 0), (1, 1)]
+        assert isinstance(second, wire.AppendRequest)
+        assert (second.seq_num, second.partition_id, len(second.records[0].data)) == (2, 2, 200_000)
+        assert isinstance(third, our_wire.AppendManyRequest)
+        assert isinstance(fourth, our_wire.AppendManyRequest)
+        assert [first.seq_num, third.seq_num, fourth.seq_num] == [0, 3, 3 + len(third.appends)]
+        assert [each.partition_id for each in third.appends + fourth.appends] == list(range(3, 16))
+        assert question.seq_num == 16
+        async with asyncio.timeout(TIMEOUT_S):
+            while len(told) < 16:
+                await asyncio.sleep(0)
+        assert [number for number, _ in told] == list(reversed(range(16)))
+        assert {number: str(error) for number, error in told if error} == {1: "refused"}
+
+
+async def test_a_single_append_of_a_turn_has_a_frame_of_its_own() -> None:
+    received: list[our_wire.Message] = []
+
+    def answer(channel: Channel, message: our_wire.Message) -> None:
+        received.append(message)
+        channel.send(our_wire.encode(wire.SuccessResponse(*message[:3]), channel.version))
+
+    async with client_of(answer, family=STORAGE) as client:
+        client.outbox = Outbox()
+        outcomes = Outcomes()
+        for number in range(3):
+            client.append_encoded(1, number, encode_records(records(0, 1)), 1, outcomes.done)
+            await outcomes.until(number + 1)
+        assert received == [wire.AppendRequest(1, number, number, records(0, 1), False) for number in range(3)]
+        await client.set_low_water_mark(1, 0, 5, timeout_s=TIMEOUT_S)
+
+
 async def test_failures_tell_what_they_mean(node: RunningNode) -> None:
     client, admin = await node.client(), await node.admin()
     await client.last_session_info(5, 0, timeout_s=TIMEOUT_S)
@@ -194,7 +263,7 @@ async def test_an_open_request_without_answer_fails_the_connection() -> None:
         def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
             pass
 
-    listener = await Listener.open("127.0.0.1", 0, STORAGE, "mute", lambda: Mute(silence), tls=None)
+    listener = await Listener.open("127.0.0.1", 0, ORIGINAL, "mute", lambda: Mute(silence), tls=None)
     with pytest.raises(ConnectFailedError, match="did not answer the open request|no answer within"):
         await StorageClient.connect(
             Endpoint("127.0.0.1", listener.port), cluster_key=KEY, partition_count=1, tls=None, timeout_s=0.2

@@ -26,6 +26,8 @@ from waltz.storage.remote import connection as connection_module
 from waltz.storage.remote.connection import StorageConnection, verify_payloads
 from waltz.storage.remote.errors import DataCorruptionError, RemoteStorageError
 
+ORIGINAL = STORAGE._replace(versions=(0,))
+"""What storages of the original offer."""
 TIMEOUT_S = 30.0
 Answer = Callable[[Channel, wire.Message], None]
 
@@ -75,7 +77,7 @@ class Client(StorageConnection[wire.Message]):
 
 @asynccontextmanager
 async def client_of(answer: Answer) -> AsyncIterator[Client]:
-    listener = await Listener.open("127.0.0.1", 0, STORAGE, "a peer in tests", lambda: Peer(answer), tls=None)
+    listener = await Listener.open("127.0.0.1", 0, ORIGINAL, "a peer in tests", lambda: Peer(answer), tls=None)
     client = Client(Endpoint("127.0.0.1", listener.port), "the node")
     try:
         yield client
@@ -201,7 +203,9 @@ MORE_THAN_KERNELS_HOLD = bytes(32 << 20)
 async def test_who_does_not_answer_is_not_waited_for_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (channel_module, connection_module):
         monkeypatch.setattr(module, "CLOSE_TIMEOUT_S", 100 * TIMEOUT_S)
-    listener = await Listener.open("127.0.0.1", 0, STORAGE, "a peer in tests", lambda: Peer(tell_the_maximum), tls=None)
+    listener = await Listener.open(
+        "127.0.0.1", 0, ORIGINAL, "a peer in tests", lambda: Peer(tell_the_maximum), tls=None
+    )
     async with relay(listener.port) as line:
         client = Client(Endpoint("127.0.0.1", line.port), "the node")
         await client.open()

@@ -1,0 +1,149 @@
+"""Both versions of the storage protocol: that of the original, and ours, which adds to it.
+
+Version 0 is the original's. Version 1, which only nodes of ours offer in their hello, has one frame for the appends of
+many partitions, so that what one turn of the loop brings together costs one frame and not one for each partition.
+Everything else, all answers included, is as in version 0: an append among many is in all respects the request that it
+would be in a frame of its own, so that the partitions have nothing to do with each other.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from waltz.common.errors import ProtocolError
+from waltz.common.records import Record, decode_records
+from waltz.common.wire import storage as wire
+from waltz.common.wire.catalogue import Catalogue, layout
+from waltz.common.wire.fields import INT, LONG, list_of, structure
+from waltz.common.wire.frames import FRAME_HEADER, STORAGE
+from waltz.common.wire.structures import RECORD_LIST
+
+OUR_VERSION = 1
+
+APPEND_MANY_REQUEST = 19
+"""Type number of :class:`AppendManyRequest`."""
+
+MAX_MANY_BYTES = 1 << 20
+"""The most that the entries of an :class:`AppendManyRequest` have together."""
+MAX_ENTRY_BYTES = 128 << 10
+"""Appends of this size, and larger ones, have a frame of their own."""
+
+_MANY = struct.Struct(">BhiBqqii")
+_ENTRY = struct.Struct(">qi")
+_ENTRY_HEAD = struct.Struct(">qii")
+_COMMON = struct.Struct(">bqqi")
+_COUNT = struct.Struct(">i")
+_MAX_LONG = (1 << 63) - 1
+
+MANY_OVERHEAD_BYTES = _MANY.size
+"""Bytes of the frame of an :class:`AppendManyRequest` beside its entries."""
+ENTRY_OVERHEAD_BYTES = _ENTRY_HEAD.size
+"""Bytes of an entry beside its records."""
+
+
+class PartitionAppend(NamedTuple):
+    """An append among many."""
+
+    session_id: int
+    partition_id: int
+    records: list[Record]
+
+
+class AppendManyRequest(NamedTuple):
+    """Appends, the first of which is the request ``seq_num``, the next one ``seq_num + 1``, and so on.
+
+    Each is answered for itself. ``session_id`` and ``partition_id`` are -1.
+    """
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    appends: list[PartitionAppend]
+
+
+Message = wire.Message | AppendManyRequest
+"""Whatever can be said on the data port."""
+
+_ENTRIES = list_of(structure(PartitionAppend, LONG, INT, RECORD_LIST), ENTRY_OVERHEAD_BYTES)
+
+_CATALOGUES: dict[int, Catalogue[Any]] = {
+    wire.VERSION: wire.CATALOGUE,
+    OUR_VERSION: Catalogue(
+        STORAGE.magic,
+        OUR_VERSION,
+        {
+            **wire.LAYOUTS,
+            APPEND_MANY_REQUEST: layout(AppendManyRequest, LONG, LONG, INT, _ENTRIES),
+        },
+    ),
+}
+
+
+def encode(message: Message, version: int) -> bytes:
+    """The whole frame of any message of the data port. Raises ``ProtocolError``."""
+    return _CATALOGUES[version].encode(message)
+
+
+def decode(buffer: bytes, start: int, end: int, version: int) -> Message:
+    """The message whose payload is ``buffer[start:end]``. Raises ``ProtocolError`` on anything wrong with it."""
+    message: Message = _CATALOGUES[version].decode(buffer, start, end)
+    return message
+
+
+def with_version(frame: bytes, version: int) -> bytes:
+    """A frame of version 0 as one of another version."""
+    magic, _, size_bytes = FRAME_HEADER.unpack_from(frame)
+    return b"".join((FRAME_HEADER.pack(magic, version, size_bytes), memoryview(frame)[FRAME_HEADER.size :]))
+
+
+SUCCESS_HEAD = with_version(wire.encode_success(0, 0, 0), OUR_VERSION)[: wire.TYPE_AT + 1]
+"""What the frame of a ``SuccessResponse`` begins with; the rest is as in version 0."""
+
+EncodedAppend = tuple[int, int, int, bytes]
+"""Session, partition, number of records, and the records as they are encoded; plain tuples are made faster."""
+
+
+def encode_many(first_seq_num: int, appends: Sequence[EncodedAppend], size_bytes: int) -> bytes:
+    """The frame of an :class:`AppendManyRequest`.
+
+    Args:
+        first_seq_num: The number of the first request.
+        appends: The appends, whose numbers fit into their fields.
+        size_bytes: The size of all entries.
+    """
+    payload_bytes = MANY_OVERHEAD_BYTES - FRAME_HEADER.size + size_bytes
+    magic, count, pack = STORAGE.magic, len(appends), _ENTRY_HEAD.pack
+    parts = [_MANY.pack(magic, OUR_VERSION, payload_bytes, APPEND_MANY_REQUEST, -1, first_seq_num, -1, count)]
+    for session_id, partition_id, count, records in appends:
+        parts += pack(session_id, partition_id, count), records
+    return b"".join(parts)
+
+
+def decode_many(buffer: bytes, start: int, end: int) -> list[tuple[wire.AppendRequest, int]]:
+    """The appends of an :class:`AppendManyRequest` as requests of their own, each with its size in bytes.
+
+    Raises :class:`ProtocolError` on anything wrong with it.
+    """
+    position = start + _COMMON.size + _COUNT.size
+    if position > end:
+        raise ProtocolError("AppendManyRequest: too short")
+    _, _, seq_num, _ = _COMMON.unpack_from(buffer, start)
+    (count,) = _COUNT.unpack_from(buffer, position - _COUNT.size)
+    if end - position > MAX_MANY_BYTES:
+        raise ProtocolError(f"AppendManyRequest: entries of {end - position} bytes, at most {MAX_MANY_BYTES}")
+    if count < 0 or count * ENTRY_OVERHEAD_BYTES > end - position:
+        raise ProtocolError(f"AppendManyRequest: {count} entries in {end - position} bytes")
+    if seq_num + count > _MAX_LONG:  # the last of them could not be answered
+        raise ProtocolError(f"AppendManyRequest: {count} requests from {seq_num} on")
+    found: list[tuple[wire.AppendRequest, int]] = []
+    last_entry = end - ENTRY_OVERHEAD_BYTES
+    for number in range(seq_num, seq_num + count):
+        if position > last_entry:
+            raise ProtocolError("AppendManyRequest: too short")
+        session_id, partition_id = _ENTRY.unpack_from(buffer, position)
+        records, behind = decode_records(buffer, position + _ENTRY.size, end)
+        found.append((wire.AppendRequest(session_id, number, partition_id, records, False), behind - position))
+        position = behind
+    if position != end:
+        raise ProtocolError(f"AppendManyRequest: {end - position} bytes left over")
+    return found
