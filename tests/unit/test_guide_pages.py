@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from waltz.cli.main import parser
-from waltz.common.wire import admin_version1, client_server, storage
+from waltz.common.wire import admin_version1, client_server, storage_version1
 from waltz.common.wire.catalogue import Catalogue
 from waltz.common.wire.frames import CLIENT_SERVER, STORAGE, STORAGE_ADMIN
 from waltz.storage.disk.segment.segment_format import HEADER_SIZE_BYTES, RECORD_PREFIX
@@ -19,7 +19,7 @@ DOCS = ROOT / "docs"
 ROW = re.compile(r"^\| (\d+) \| `(\w+)` \| (\d+) \|", re.MULTILINE)
 PROTOCOLS: Mapping[str, Mapping[int, Catalogue[Any]]] = {
     "Client-server": client_server._CATALOGUES,
-    "Storage": {storage.VERSION: storage._CATALOGUE},
+    "Storage": storage_version1._CATALOGUES,
     "Storage admin": admin_version1._CATALOGUES,
 }
 PROCEDURES = re.compile(r"^#{3,4} .* \{#([a-z-]+)\}$", re.MULTILINE)
