@@ -166,17 +166,17 @@ async def store(port: int, file_prefix: str, tls: ssl.SSLContext | None) -> None
         for batch in batches:
             bodies.setdefault(batch.partition, []).append((batch.records, batch.body))
         pieces: Pieces = []
+        descriptor = journal
         for partition, those in bodies.items():
-            log = logs.get(partition)
-            if log is None:
-                log = logs[partition] = Log(f"{file_prefix}-{partition}")
+            if partition not in logs:
+                logs[partition] = Log(f"{file_prefix}-{partition}")
+            log = logs[partition]
             pieces += log.take(those)
+            if len(bodies) == 1:
+                descriptor = log.descriptor
             if len(bodies) == 1 or log.is_due:
                 log.write()
-        if len(bodies) == 1:
-            descriptor = log.descriptor
-        else:
-            descriptor = journal
+        if descriptor == journal:
             os.write(journal, b"".join(pieces))
         await loop.run_in_executor(None, os.fdatasync, descriptor)
         frames: dict[Frames, list[bytes]] = {}

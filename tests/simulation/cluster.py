@@ -20,6 +20,7 @@ from waltz.common.config.schemas import ServerConfig, StorageConfig, from_mappin
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.registry import Registry
+from waltz.common.wire.frames import STORAGE
 from waltz.common.zk.store_admin import add_storage_node, assign_partitions, create_cluster, unassign_partitions
 from waltz.server.process.node import WaltzServer
 from waltz.storage.node.node import StorageNode
@@ -185,6 +186,8 @@ class StorageHost(Host):
         self.disk.crash = lambda: self.crash(power_loss=True)
         world.storage_checks.disks[name] = self.disk
         self.clock_error_s = world.random(f"clock of {name}").uniform(-3600, 3600)
+        old = world.random(f"version of {name}").random() < world.options.old_storages
+        self.family = STORAGE._replace(versions=STORAGE.versions[:1]) if old else STORAGE
         self.node: StorageNode | None = None
         """The node of the present run, once it is up."""
 
@@ -230,6 +233,7 @@ class StorageHost(Host):
             zookeeper=zookeeper,
             metrics=self.world.registry(self.name),
             limits=QueueLimits(write_ahead_bytes=self.world.options.write_ahead_bytes),
+            family=self.family,
         )
         await zookeeper.close()
         self.zookeeper = None

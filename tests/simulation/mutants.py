@@ -26,6 +26,7 @@ from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.engine.partition.partition_session import PartitionSession
 from waltz.common.cluster import policy, replicas
+from waltz.common.wire import storage_version1
 from waltz.server.feeding.feed import Feed
 from waltz.server.partition.locks import LockTable
 from waltz.server.partition.partition import ServerPartition
@@ -446,6 +447,13 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "errors-are-acknowledgements": Mutant(
         "a failed append counts as a vote", 10, 1, _patch(Replica, "_appended", storage.appended_in_spite_of_errors)
+    ),
+    "neighbour-answered": Mutant(
+        "of the appends of many partitions in one frame each is answered for another one",
+        40,
+        33,
+        _patch(storage_version1, "decode_many", storage.answer_the_neighbour),
+        conditions={"partitions": 3, "servers": 1, "old_storages": 0.0},
     ),
     "feed-with-gaps": Mutant(
         "a client asks for one transaction too few, and accepts the gap", 10, 0, borders.feed_with_gaps

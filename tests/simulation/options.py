@@ -116,6 +116,8 @@ class SimulationOptions:
     """Clients of write sessions that keep no rules, beside the applications."""
     max_feed_count: int = MAX_FEED_COUNT
     """Transactions that a server feeds before the client has to ask for more; a mount of more is partial at first."""
+    old_storages: float = 0.0
+    """Share of the storages that offer servers nothing but the version of the original."""
     away_storages: int = 0
     """So many storages, now these and now those, are away from the beginning to the end of the faults."""
     fault_count: int = 16
@@ -169,6 +171,7 @@ def draw_options(
         plain_share=draw.choice((0.0, 0.0, 0.0, 0.5)),
         wandering=draw.random() < 0.25,
         max_feed_count=random.Random(f"{seed}/feed").choice((MAX_FEED_COUNT, MAX_FEED_COUNT, MAX_FEED_COUNT, 40)),
+        old_storages=random.Random(f"{seed}/storages").choice((0.0, 0.0, 0.5, 1.0)),
         fault_kinds=fault_kinds,
         log_level=log_level,
     )

@@ -10,6 +10,7 @@ from tests.simulation.disk import SECTOR_BYTES, SimulatedFile, SimulatedFiles
 from tests.simulation.loop import running_process
 from waltz.common.cluster import quorum as voting
 from waltz.common.wire import storage as wire
+from waltz.common.wire import storage_version1
 from waltz.common.zk.client import ANY_VERSION
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata
 from waltz.server.store.interface import Append
@@ -33,6 +34,8 @@ from waltz.storage.disk.segment.segment import Segment, SegmentWrite
 from waltz.storage.disk.segment.segment_format import Reader, find_later_record
 from waltz.storage.errors import CorruptionError
 from waltz.storage.node.partition import StoragePartition
+
+_decode_many = storage_version1.decode_many
 
 
 @contextlib.contextmanager
@@ -341,6 +344,13 @@ def trust_below_the_mark() -> Iterator[None]:
 
     with mock.patch.object(RecoveryMachine, "_inspect", trusting):
         yield
+
+
+def answer_the_neighbour(buffer: bytes, start: int, end: int) -> list[tuple[wire.AppendRequest, int]]:
+    """The appends of many partitions in one frame are numbered from the last one on."""
+    found = _decode_many(buffer, start, end)
+    numbers = [request.seq_num for request, _ in reversed(found)]
+    return [(each[0]._replace(seq_num=number), each[1]) for each, number in zip(found, numbers, strict=True)]
 
 
 @contextlib.contextmanager

@@ -311,7 +311,7 @@ def success_seq_nums(buffer: bytes, start: int, end: int) -> Iterable[tuple[int]
     start -= FRAME_HEADER_SIZE_BYTES
     if buffer[start + TYPE_AT] != SUCCESS_RESPONSE or (end - start) % _SUCCESS_FRAME.size:
         return ()
-    return _SUCCESS_SEQ_NUM.iter_unpack(buffer[start:end])  # type: ignore[return-value]  # by its format
+    return _SUCCESS_SEQ_NUM.iter_unpack(buffer[start:end])
 
 
 def encode_append(

@@ -23,7 +23,7 @@ from waltz.common.net.tls import server_context
 from waltz.common.replica_states import RUNBOOK
 from waltz.common.storage_health import find_ailments
 from waltz.common.version import installed_version
-from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN
+from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN, Family
 from waltz.common.zk.client import ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeper
 from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.paths import ClusterPaths
@@ -72,10 +72,11 @@ class StorageNode:
         metrics: Registry,
         limits: QueueLimits = DEFAULT_LIMITS,
         access: Access = ALLOW_ALL,
+        family: Family = STORAGE,
     ) -> "StorageNode":
         """Open the storage directory and listen; serves when it returns. ``files`` must outlive the node.
 
-        ``access`` decides about the requests of all its ports.
+        ``access`` decides about the requests of all its ports; ``family`` has the versions that its data port offers.
 
         Raises ``WaltzError``, one line that says what to do: no cluster in ZooKeeper, a directory that cannot be used
         or belongs to another cluster, a port that cannot be had, a key store that cannot be read.
@@ -101,7 +102,7 @@ class StorageNode:
             raise WaltzError(_explain(config, store, error)) from error
         node = cls(manager, metrics, access)
         try:
-            await node._listen(config, tls)
+            await node._listen(config, tls, family)
         except BaseException:
             await node.close()
             raise
@@ -114,7 +115,7 @@ class StorageNode:
         )
         return node
 
-    async def _listen(self, config: StorageConfig, tls: ssl.SSLContext | None) -> None:
+    async def _listen(self, config: StorageConfig, tls: ssl.SSLContext | None, family: Family) -> None:
         host, manager = config.storage_bind_address, self.manager
         limits = listener_limits(
             config.connections,
@@ -126,7 +127,7 @@ class StorageNode:
         self._data_listener = await Listener.open(
             host,
             config.storage_port,
-            STORAGE,
+            family,
             data_service.HELLO_TEXT,
             lambda: DataConnection(manager, self._access),
             tls=tls,

@@ -299,7 +299,7 @@ async def test_everything_pending_fails_when_the_connection_closes() -> None:
 async def test_a_late_answer_is_not_an_unknown_one() -> None:
     waiting: list[wire.Message] = []
 
-    def late(channel: Channel, message: wire.Message) -> None:
+    def late(channel: Channel, message: our_wire.Message) -> None:
         if isinstance(message, wire.MaxTransactionIdRequest):
             waiting.append(message)
             return
@@ -322,7 +322,7 @@ async def test_a_late_answer_is_not_an_unknown_one() -> None:
 async def test_appends_have_a_deadline_and_their_late_answers_are_swallowed() -> None:
     waiting: list[wire.Message] = []
 
-    def late(channel: Channel, message: wire.Message) -> None:
+    def late(channel: Channel, message: our_wire.Message) -> None:
         if isinstance(message, wire.AppendRequest):
             waiting.append(message)
             return
@@ -343,7 +343,7 @@ async def test_a_process_that_stood_still_does_not_blame_the_peer(monkeypatch: p
     """The answers are there, unread, when the timer comes."""
     monkeypatch.setattr(progress_timer, "TOLERANCE_S", 0.05)
 
-    def prompt(channel: Channel, message: wire.Message) -> None:
+    def prompt(channel: Channel, message: our_wire.Message) -> None:
         channel.send(wire.encode(wire.SuccessResponse(*message[:3])))
 
     async with client_of(prompt, append_timeout_s=0.02) as client:
@@ -358,7 +358,7 @@ async def test_an_append_sent_right_after_a_stand_still_has_its_whole_time(monke
     monkeypatch.setattr(progress_timer, "TOLERANCE_S", 0.05)
     answered = 0
 
-    def patient(channel: Channel, message: wire.Message) -> None:
+    def patient(channel: Channel, message: our_wire.Message) -> None:
         nonlocal answered
         answered += 1
         delay_s = 0.0 if answered < 4 else 0.3
@@ -408,7 +408,7 @@ async def test_a_peer_that_owes_too_many_answers_is_given_up() -> None:
 
 @pytest.mark.parametrize("extra", [0, 1])
 async def test_an_answer_to_no_request_ends_the_connection(extra: int) -> None:
-    def twice(channel: Channel, message: wire.Message) -> None:
+    def twice(channel: Channel, message: our_wire.Message) -> None:
         channel.send(wire.encode(wire.SuccessResponse(1, message.seq_num, 0)))
         channel.send(wire.encode(wire.SuccessResponse(1, message.seq_num + extra, 0)))
 
@@ -420,7 +420,7 @@ async def test_an_answer_to_no_request_ends_the_connection(extra: int) -> None:
 
 
 async def test_an_answer_of_the_wrong_kind_ends_the_connection() -> None:
-    def wrong(channel: Channel, message: wire.Message) -> None:
+    def wrong(channel: Channel, message: our_wire.Message) -> None:
         channel.send(wire.encode(wire.SuccessResponse(1, message.seq_num, 0)))
 
     async with client_of(wrong) as client:
@@ -442,7 +442,7 @@ async def test_an_answer_of_the_wrong_kind_ends_the_connection() -> None:
     ],
 )
 async def test_records_that_were_not_asked_for(delivered: list[Record]) -> None:
-    def answer(channel: Channel, message: wire.Message) -> None:
+    def answer(channel: Channel, message: our_wire.Message) -> None:
         channel.send(wire.encode(wire.RecordListResponse(*message[:3], delivered)))
 
     async with client_of(answer) as client:
@@ -453,7 +453,7 @@ async def test_records_that_were_not_asked_for(delivered: list[Record]) -> None:
 async def test_payloads_are_verified() -> None:
     damaged = record(4)._replace(data=b"Data")
 
-    def answer(channel: Channel, message: wire.Message) -> None:
+    def answer(channel: Channel, message: our_wire.Message) -> None:
         channel.send(wire.encode(wire.RecordListResponse(*message[:3], [record(3), damaged])))
 
     async with client_of(answer) as client:
