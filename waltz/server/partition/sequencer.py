@@ -109,12 +109,12 @@ class Sequencer:
     @property
     def is_free(self) -> bool:
         """Whether an arriving request may be processed at once."""
-        return self._may_look and not self._line
+        return not self._line and self._may_look
 
     @property
     def has_turn(self) -> bool:
         """Whether a waiting request may be processed now."""
-        return self._may_look and bool(self._line)
+        return bool(self._line) and self._may_look
 
     @property
     def _may_look(self) -> bool:

@@ -59,12 +59,15 @@ class BatchRing:
         "memory",
         "next_id",
         "undecided_bytes",
+        "undecided_count",
     )
 
     def __init__(self, first_id: int, limit_bytes: int) -> None:
         self.next_id = first_id
         """The id of the next record to be added."""
         self.undecided_bytes = 0
+        self.undecided_count = 0
+        """Number of undecided batches."""
         self.kept_bytes = 0
         """Bytes of committed batches."""
         self.memory: MemoryAccount | None = None
@@ -79,11 +82,6 @@ class BatchRing:
     def first_id(self) -> int:
         """The first id in the ring; :attr:`next_id` when it is empty."""
         return self._batches[0].first_id if self._batches else self.next_id
-
-    @property
-    def undecided_count(self) -> int:
-        """Number of undecided batches."""
-        return len(self._undecided)
 
     @property
     def decision_wanted(self) -> int:
@@ -106,6 +104,7 @@ class BatchRing:
         self.next_id = batch.last_id + 1
         self._batches.append(batch)
         self._undecided.append(batch)
+        self.undecided_count += 1
         self.by_first_id[batch.first_id] = batch
         self.undecided_bytes += len(payload)
         return batch
@@ -125,6 +124,7 @@ class BatchRing:
                 appends += batch.appends
                 batch.appends = ()
                 payloads.append(batch.payload)
+        self.undecided_count = len(undecided)
         size_bytes = sum(map(len, payloads))
         self.undecided_bytes -= size_bytes
         self.kept_bytes += size_bytes
@@ -142,7 +142,7 @@ class BatchRing:
             del self.by_first_id[batch.first_id]
             self.kept_bytes -= len(batch.payload)
             kept -= 1
-        if memory is not None:
+        if memory is not None and memory.used_bytes != self.kept_bytes:
             memory.set(self.kept_bytes)
 
     def undecided(self) -> list[Append]:

@@ -37,7 +37,11 @@ class PendingAppends:
     def take_batch(self) -> list[Append]:
         """The next batch; at least one append if there is one."""
         if len(self._appends) - self._head <= self._max_batch_size and self.size_bytes <= MAX_BATCH_SIZE_BYTES:
-            return self.take_all()
+            if self._head:
+                return self.take_all()
+            batch, self._appends = self._appends, []  # as in take_all, which costs a call for each batch
+            self.size_bytes = 0
+            return batch
         batch = self._appends[self._head : self._head + self._max_batch_size]
         size_bytes = size_of(batch)
         if size_bytes > MAX_BATCH_SIZE_BYTES:

@@ -68,6 +68,8 @@ class Replica:
         """Highest id that the replica is known, by its acknowledgements in this session, to have made durable."""
         self.next_id = 0
         """Id of the next record to send; meaningful while live."""
+        self.live = False
+        """Joined and not failed since: its votes can be expected."""
         self._promised = promised
         self._session = session
         self._loop = asyncio.get_running_loop()
@@ -109,11 +111,6 @@ class Replica:
             self.next_id = effect.position + 1
             self.acked = max(self.acked, min(effect.position, self._session.high_water_mark))
         self._mailbox.put_nowait(effect)
-
-    @property
-    def live(self) -> bool:
-        """Joined and not failed since: its votes can be expected."""
-        return self._stage in LIVE_STAGES
 
     @property
     def promised(self) -> int:
@@ -177,6 +174,7 @@ class Replica:
 
     def _enter(self, event: StageEvent) -> None:
         self._stage = REPLICA.after(self._stage, event)
+        self.live = self._stage in LIVE_STAGES
 
     async def _one_life(self) -> None:
         self._begin_life()
