@@ -72,8 +72,14 @@ class DataConnection:
                 self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
 
     def _take_many(self, buffer: bytes, start: int, end: int) -> None:
+        partitions, kind = self._manager.partitions, wire.APPEND_REQUEST
         for message, size_bytes in our_wire.decode_many(buffer, start, end):
-            self._dispatch(PartitionRequest(message, wire.APPEND_REQUEST, size_bytes, self))
+            request = PartitionRequest(message, kind, size_bytes, self)
+            partition = partitions.get(message.partition_id)
+            if partition is None or self._refusal is not None:
+                self._dispatch(request)
+            else:
+                partition.receive(request)
 
     def channel_writable(self, channel: Channel) -> None:
         """Continue where the peer stopped reading."""
