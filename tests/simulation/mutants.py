@@ -174,7 +174,7 @@ MUTANTS: dict[str, Mutant] = {
     "stale-session-accepted": Mutant(
         "a storage serves every session",
         30,
-        3,
+        1,
         _patch(session_rule, "fence", storage.accept_every_session),
         ("depose", "pause-server", "flap"),
         {"fault_count": 30},
@@ -189,7 +189,7 @@ MUTANTS: dict[str, Mutant] = {
     "S2-slips-back": Mutant(
         "a replica whose connection broke goes on where it was, without joining again",
         40,
-        3,
+        7,
         storage.slip_back,
         ("break-connections", "cut", "kill-storage"),
         {"checkpoint_interval": 250_000},
@@ -428,7 +428,7 @@ MUTANTS: dict[str, Mutant] = {
     "S10-loss-not-recorded": Mutant(
         "a storage that comes back with less than it has acknowledged keeps its vote, which the next owner counts",
         20,
-        0,
+        1,
         storage.take_all_for_intact,
         ("roll-back-disk-within-session",),
         {"fault_count": 10},
@@ -612,8 +612,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "mark-of-an-older-generation": Mutant(
         "an owner tells its mark to who has heard of a newer generation",
-        20,
-        0,
+        30,
+        22,
         borders.marks_of_any_generation,
         ("boomerang",),
         {
