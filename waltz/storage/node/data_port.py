@@ -29,6 +29,7 @@ _LARGE_BYTES = 64 << 10
 
 _new_tuple = tuple.__new__  # what a named tuple's own constructors call, at half of their price
 
+
 class DataConnection:
     """One connection to the data port; the ``ChannelHandler`` of its channel and the ``Requester`` of its requests."""
 
