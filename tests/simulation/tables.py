@@ -16,11 +16,11 @@ from tests.simulation.loop import Process
 from waltz.client.engine.environment import Environment
 from waltz.client.errors import AppendError, LockConflict
 from waltz.client.locks import PartitionLocalLock
-from waltz.client.plain import reader
+from waltz.client.plain import feed, reader
 from waltz.client.plain.client import Client
 from waltz.common.errors import WaltzError
 from waltz.table.errors import VersionConflict
-from waltz.table.face import follower, transacting
+from waltz.table.face import transacting
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.properties import PartitionProperties
@@ -273,6 +273,6 @@ class Tables:
         with (
             mock.patch.object(transacting, "random", source),
             mock.patch.object(reader, "random", source),
-            mock.patch.object(follower, "random", source),
+            mock.patch.object(feed, "random", source),
         ):
             yield

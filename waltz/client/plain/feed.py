@@ -1,6 +1,7 @@
 """Feeds: the log of one partition in order and with data, as those who read it in a loop get it."""
 
 import asyncio
+import random
 import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -24,6 +25,7 @@ from waltz.client.errors import (
 from waltz.client.plain.reader import BulkReader, OpenEngine, Share, SingleReader
 from waltz.common.errors import DeadlineExceededError
 from waltz.common.ids import NO_TRANSACTION
+from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record
 
 _NEVER = 1 << 63
@@ -303,6 +305,19 @@ class Feed:
             await self.aclose()
             raise
         self._begun = True
+
+    async def begin_at_last(self, waiting: Callable[[DeadlineExceededError], object]) -> None:
+        """As :meth:`begin`, however long nobody owns the partition; ``waiting`` is told why each time."""
+        options = self._engine.options
+        backoff = Backoff(options.data_retry_initial_s, options.data_retry_maximum_s, random.Random())
+        while True:
+            try:
+                await self.begin()
+            except DeadlineExceededError as error:
+                waiting(error)
+                await asyncio.sleep(backoff.next_delay_s())
+            else:
+                return
 
 
 async def confirm_mark(

@@ -4,16 +4,12 @@ import asyncio
 import bisect
 import contextlib
 import logging
-import random
 from collections.abc import Sequence
 from itertools import count
 from operator import itemgetter
 
 from waltz.client.errors import ClientClosedError
 from waltz.client.plain.feed import BatchFeed
-from waltz.common.cluster.owners import RETRY_INITIAL_S, RETRY_MAXIMUM_S
-from waltz.common.errors import DeadlineExceededError
-from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record
 from waltz.table.envelope import Envelope, announced_body_bytes
 from waltz.table.errors import CodecUnavailableError, TableError
@@ -72,25 +68,17 @@ class Follower:
 
     async def _follow(self) -> None:
         async with self._feed as feed:
-            await self._begin(feed)
+            await feed.begin_at_last(
+                lambda error: logger.warning(
+                    "the view of partition %d waits for its log: %s", self._partition_id, error
+                )
+            )
             while True:
                 if self._store.removing:  # a page in turn with what comes
                     await self._apply(await feed.next_batch(timeout_s=0.0))
                     await self._remove_page()
                 else:
                     await self._apply(await feed.next_batch())
-
-    async def _begin(self, feed: BatchFeed) -> None:
-        """However long nobody owns the partition."""
-        backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, random.Random())
-        while True:
-            try:
-                await feed.begin()
-            except DeadlineExceededError as error:
-                logger.warning("the view of partition %d waits for its log: %s", self._partition_id, error)
-                await asyncio.sleep(backoff.next_delay_s())
-            else:
-                return
 
     async def _apply(self, records: Sequence[Record]) -> None:
         small: list[tuple[int, bytes]] = []

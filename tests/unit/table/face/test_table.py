@@ -13,6 +13,7 @@ import waltz
 from tests.unit.table.stores.cases import KEEPING
 from waltz.client.errors import NotAppendedError
 from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.client.plain import feed as feed_module
 from waltz.client.plain.feed import BatchFeed
 from waltz.common.errors import DeadlineExceededError
 from waltz.table import codecs
@@ -26,7 +27,6 @@ from waltz.table.errors import (
     TableError,
     VersionConflict,
 )
-from waltz.table.face import follower
 from waltz.table.face.sweeping import SweepCheck
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
@@ -592,7 +592,7 @@ async def test_a_view_waits_for_a_partition_that_nobody_owns(
 
     monkeypatch.setattr(BatchFeed, "begin", begun)
     with monkeypatch.context() as patched:
-        patched.setattr(follower, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": slept}))
+        patched.setattr(feed_module, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": slept}))
         async with Table(client, 0, TABLE) as table:
             await table.put(b"alice", b"100")
             assert [row and row.value for row in await table.get([b"alice"])] == [b"100"]
