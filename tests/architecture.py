@@ -80,6 +80,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "storage",
         "storage.disk",
         "storage.disk.files",
+        "storage.disk.journal",
         "storage.disk.log",
         "storage.disk.segment",
     ),

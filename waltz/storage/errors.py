@@ -71,6 +71,10 @@ class ReadOnlyError(StorageError):
     """An earlier write or sync failed; nothing is written until an operator has looked and the node was restarted."""
 
 
+class OverCapacityError(StorageError):
+    """There is no room for the request now; nothing was changed, and the partition stays in service."""
+
+
 def wire_text(error: Exception) -> str:
     """The text of the failure reply for any exception, rendered as the original would."""
     if isinstance(error, _NamedError):

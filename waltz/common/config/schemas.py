@@ -255,6 +255,8 @@ class StorageConfig(ClusterConfig):
     """Size at which a segment is followed by a new one."""
     segment_cache_capacity: _Positive = Field(default=5, validation_alias="storage.segment.cache.capacity")
     """Older segments that a partition keeps open; two files each."""
+    journal_enabled: bool = Field(default=False, validation_alias="storage.journal.enabled")
+    """One journal is synced for the appends of all partitions, and their segments later."""
     max_request_size_bytes: _Positive = Field(default=512 << 20, validation_alias="storage.maxRequestSize")
     """Largest message of a peer, such as a batch of a server."""
     connections: StorageConnectionsConfig = Field(

@@ -72,6 +72,14 @@ class PartitionInfo(NamedTuple):
         return bool(self.flags & AVAILABLE)
 
 
+class Marks(NamedTuple):
+    """A session and its marks."""
+
+    session_id: int
+    low_water_mark: int
+    local_low_water_mark: int
+
+
 _FRESH_OLDER = PartitionInfo(-1, -1, -1, AVAILABLE, -1)
 _FRESH = PartitionInfo(-1, -1, -1, AVAILABLE, 0)
 
@@ -98,6 +106,7 @@ class ControlFile:
         """Use :meth:`open`."""
         self.cluster_key = cluster_key
         self._slots = slots
+        self._kept: dict[int, tuple[Marks, ...]] = {}
 
     @classmethod
     def open(
@@ -179,7 +188,9 @@ class ControlFile:
         Raises ``StorageError`` when there is no such partition, ``CorruptionError`` when its entry is damaged
         (:meth:`reset` makes it usable again).
         """
-        return self._slots.get(partition_id)
+        info = self._slots.get(partition_id)
+        kept = self._kept.get(partition_id)
+        return info if kept is None else info._replace(**kept[-1]._asdict())
 
     def restore(self, partition_id: int, info: PartitionInfo) -> None:
         """Write what an orderly stop has noted of a partition whose newest struct is damaged; blocking, ``OSError``.
@@ -204,28 +215,50 @@ class ControlFile:
 
         Raises ``ConcurrentUpdateError``, ``StorageError``, ``OSError``; the state is then as before.
         """
+        marks = Marks(session_id, low_water_mark, local_low_water_mark)
         with self._slots.entry(partition_id).lock:
-            info = self.partition(partition_id)
-            if info.session_id > session_id:
-                raise ConcurrentUpdateError(
-                    f"session id has changed to {info.session_id}, "
-                    f"but low watermark request contains session id {session_id}"
-                )
-            if low_water_mark < info.low_water_mark:
-                raise StorageError(
-                    f"unable to set low watermark to value {low_water_mark} "
-                    f"because it's less than current low watermark {info.low_water_mark}"
-                )
-            if local_low_water_mark < info.local_low_water_mark:
-                raise StorageError(
-                    f"unable to set local low watermark to value {local_low_water_mark} "
-                    f"because it's less than current local low watermark {info.local_low_water_mark}"
-                )
-            self._update(
-                partition_id,
-                info._replace(
-                    session_id=session_id, low_water_mark=low_water_mark, local_low_water_mark=local_low_water_mark
-                ),
+            self._check_marks(partition_id, marks)
+            self._update(partition_id, self._slots.get(partition_id)._replace(**marks._asdict()))
+
+    def check_low_water_mark(self, partition_id: int, marks: Marks) -> None:
+        """Whether marks may be recorded. Raises as :meth:`set_low_water_mark`, and ``CorruptionError``."""
+        with self._slots.entry(partition_id).lock:
+            self._check_marks(partition_id, marks)
+
+    def keep_low_water_mark(self, partition_id: int, marks: Marks) -> None:
+        """Let marks count that are durable elsewhere: they were checked, and :meth:`write_kept` records them."""
+        with self._slots.entry(partition_id).lock:
+            self._kept[partition_id] = (*self._kept.get(partition_id, ()), marks)
+
+    def write_kept(self, partition_id: int) -> None:
+        """Record what was kept, durably, in order: the file is as if it had been at once. Blocking.
+
+        Raises ``OSError``, ``ReadOnlyError``; what is not recorded stays kept.
+        """
+        with self._slots.entry(partition_id).lock:
+            while kept := self._kept.get(partition_id):
+                self._update(partition_id, self._slots.get(partition_id)._replace(**kept[0]._asdict()))
+                if kept[1:]:
+                    self._kept[partition_id] = kept[1:]
+                else:
+                    del self._kept[partition_id]
+
+    def _check_marks(self, partition_id: int, marks: Marks) -> None:
+        info = self.partition(partition_id)
+        if info.session_id > marks.session_id:
+            raise ConcurrentUpdateError(
+                f"session id has changed to {info.session_id}, "
+                f"but low watermark request contains session id {marks.session_id}"
+            )
+        if marks.low_water_mark < info.low_water_mark:
+            raise StorageError(
+                f"unable to set low watermark to value {marks.low_water_mark} "
+                f"because it's less than current low watermark {info.low_water_mark}"
+            )
+        if marks.local_low_water_mark < info.local_low_water_mark:
+            raise StorageError(
+                f"unable to set local low watermark to value {marks.local_low_water_mark} "
+                f"because it's less than current local low watermark {info.local_low_water_mark}"
             )
 
     def set_available(self, partition_id: int, available: bool) -> None:
@@ -244,6 +277,7 @@ class ControlFile:
         """
         entry = self._slots.entry(partition_id)
         with entry.lock:
+            self._kept.pop(partition_id, None)
             other = 1 - entry.current
             if entry.damage is None:
                 on_the_way = _FRESH._replace(sequence_number=entry.sequence_number + 1)
@@ -258,7 +292,7 @@ class ControlFile:
 
     def _set_flag(self, partition_id: int, flag: int, value: bool) -> None:
         with self._slots.entry(partition_id).lock:
-            info = self.partition(partition_id)
+            info = self._slots.get(partition_id)
             self._update(partition_id, info._replace(flags=info.flags | flag if value else info.flags & ~flag))
 
     def _update(self, partition_id: int, info: PartitionInfo) -> None:

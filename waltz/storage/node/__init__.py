@@ -2,7 +2,8 @@
 
 1. ``session_rule`` (pure): the requests that a partition accepts; ``request_queue``; ``durability``: how changes
    reach the disk; ``partition``: appends are gathered, made durable and acknowledged; ``replies``.
-2. ``manager``: all partitions of the directory; ``data_port`` and ``admin_port``; ``node``: the process.
-3. ``scrubber``: background scans; ``findings``: known damage, for health and metrics.
-4. ``partition_metrics`` and ``descriptions``: measurements.
+2. ``journaled``: one journal for all partitions; ``checkpoint`` (pure): what it still has to hold; ``journal_start``.
+3. ``manager``: all partitions of the directory; ``data_port`` and ``admin_port``; ``node``: the process.
+4. ``scrubber``: background scans; ``findings``: known damage, for health and metrics.
+5. ``partition_metrics`` and ``descriptions``: measurements.
 """

@@ -1,7 +1,8 @@
 """What makes the changes of partitions durable.
 
 A partition decides which changes come in which order, what readers see and what is answered. The object here decides
-how the bytes reach the disk: today each group of appends is written into its segment, and the segment is synced.
+how the bytes reach the disk: each group of appends is written into its segment, and the segment is synced; or one
+journal is synced for all partitions (:mod:`waltz.storage.node.journaled`).
 Whatever changes files of a partition goes through it: appends, truncations, marks, fences, deletions.
 """
 
@@ -10,8 +11,11 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from waltz.common.records import Record
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log.log import PartitionLog, Prepared
+from waltz.storage.errors import StorageError
 
 Result = TypeVar("Result")
 
@@ -48,6 +52,7 @@ class Durability(Protocol):
         Raises:
             OSError: A write or sync has failed; nothing of it is tried again.
             ReadOnlyError: A write or sync had failed before.
+            OverCapacityError: There is no room now; nothing has changed.
         """
         ...
 
@@ -60,8 +65,50 @@ class Durability(Protocol):
         """
         ...
 
+    async def raise_fence(self, fence_file: FenceFile, partition_id: int, session_id: int) -> None:
+        """Keep older sessions from a partition, durably. Raises as :meth:`write`."""
+        ...
+
+    async def set_low_water_mark(
+        self, control_file: ControlFile, log: PartitionLog, session_id: int, low_water_mark: int
+    ) -> None:
+        """Make what the log holds durable, then a session and its marks.
+
+        Raises:
+            StorageError: The marks are not allowed; nothing has changed.
+            ConcurrentUpdateError: A newer session has set its marks.
+            OSError: As for :meth:`write`.
+        """
+        ...
+
+    async def truncate(self, log: PartitionLog, transaction_id: int) -> int:
+        """Remove all records behind ``transaction_id``, durably; the new maximum. Raises as :meth:`write`."""
+        ...
+
     async def change(self, partition_id: int, function: Callable[[], Result]) -> Result:
-        """Do what is not an append: ``function`` may block, and has made its change durable when it returns."""
+        """Change flags, or what can be made anew from records: ``function`` may block, and returns when it is durable.
+
+        May run beside other changes of the partition.
+        """
+        ...
+
+    async def close(self, log: PartitionLog) -> None:
+        """Make everything durable, unless the log is read-only, and close it. Raises ``OSError``."""
+        ...
+
+    async def replace(self, partition_id: int, function: Callable[[], Result]) -> Result:
+        """Change the files of a partition that is not open. ``function`` may block, and returns when that is durable.
+
+        Raises what it raises, and ``StorageError`` when the files lack what has been acknowledged.
+        """
+        ...
+
+    async def drop(self, partition_id: int, function: Callable[[], Result]) -> Result:
+        """Forget a partition that is not open; ``function``, which may block, does so durably. Raises ``OSError``."""
+        ...
+
+    def check_openable(self, partition_id: int) -> None:
+        """Raises ``StorageError`` when the files of a partition that is not open lack what has been acknowledged."""
         ...
 
 
@@ -91,8 +138,45 @@ class SyncEach:
     async def sync(self, log: PartitionLog, prepared: Prepared) -> None:
         await self._files.run(partial(log.write_and_sync if prepared.view is None else log.sync, prepared))
 
+    async def raise_fence(self, fence_file: FenceFile, partition_id: int, session_id: int) -> None:
+        await self._files.run(partial(fence_file.raise_to, partition_id, session_id))
+
+    async def set_low_water_mark(
+        self, control_file: ControlFile, log: PartitionLog, session_id: int, low_water_mark: int
+    ) -> None:
+        await self._files.run(partial(_set_low_water_mark, control_file, log, session_id, low_water_mark))
+
+    async def truncate(self, log: PartitionLog, transaction_id: int) -> int:
+        return await self._files.run(partial(log.truncate, transaction_id))
+
     async def change(self, partition_id: int, function: Callable[[], Result]) -> Result:
         return await self._files.run(function)
+
+    async def close(self, log: PartitionLog) -> None:
+        await self._files.run(log.close)
+
+    async def replace(self, partition_id: int, function: Callable[[], Result]) -> Result:
+        return await self._files.run(function)
+
+    async def drop(self, partition_id: int, function: Callable[[], Result]) -> Result:
+        return await self._files.run(function)
+
+    def check_openable(self, partition_id: int) -> None:
+        """All of them always are: what was acknowledged is in the files."""
+
+
+def local_low_water_mark(log: PartitionLog, low_water_mark: int) -> int:
+    """What goes with a low-water mark: the maximum of the log. Raises ``StorageError`` when the log goes beyond it."""
+    maximum = log.max_transaction_id
+    if maximum > low_water_mark:
+        raise StorageError("low-water mark is lower than the max transaction id")
+    return maximum
+
+
+def _set_low_water_mark(control_file: ControlFile, log: PartitionLog, session_id: int, low_water_mark: int) -> None:
+    maximum = local_low_water_mark(log, low_water_mark)
+    log.flush()
+    control_file.set_low_water_mark(log.partition_id, session_id, low_water_mark, maximum)
 
 
 def _write(log: PartitionLog, batches: Sequence[Sequence[Record]], after: Prepared | None) -> Prepared:

@@ -18,11 +18,14 @@ from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import READ_THREADS, Files
+from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.salvage import Reported
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
 from waltz.storage.node.durability import Durability, SyncEach
 from waltz.storage.node.findings import Findings
+from waltz.storage.node.journal_start import JournalSizes, has_lost, open_journal
+from waltz.storage.node.journaled import Journaled
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP, PartitionMetrics
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, QueueLimits
@@ -64,6 +67,7 @@ class StorageManager:
         self._metrics: dict[int, PartitionMetrics] = {}
         self._files = files
         self._durability: Durability = SyncEach(files, self._busy)
+        self._journaled: Journaled | None = None
         self._directory = directory
         self._control_file = directory.control_file
         self._registry = registry
@@ -94,8 +98,12 @@ class StorageManager:
         segment_size_threshold_bytes: int,
         segment_cache_capacity: int,
         limits: QueueLimits = DEFAULT_LIMITS,
+        journal: JournalSizes | None = None,
     ) -> "StorageManager":
         """Lock the directory and open every assigned partition (which recovers its files).
+
+        ``journal``: keep a journal for all partitions; ``None``: each syncs its own files. What a journal of an earlier
+        process holds is put where it belongs first.
 
         Raises ``StorageError`` when the directory is missing, in use or belongs to another cluster; ``OSError``. A
         partition that cannot be opened is reported in the log and does not fail the node.
@@ -116,6 +124,9 @@ class StorageManager:
         )
         manager = cls(files, opened, registry, limits)
         try:
+            opened_journal = await files.run(partial(open_journal, files, opened, journal))
+            if opened_journal is not None:
+                manager._use(opened_journal)
             await files.run(opened.take_clean_stop)
             await manager._open_assigned()
             manager.scrubber.start()
@@ -123,6 +134,16 @@ class StorageManager:
             await manager.close()
             raise
         return manager
+
+    def _use(self, journal: Journal) -> None:
+        """Before any partition is opened: what is written goes through the journal."""
+        directory = self._directory
+        lost = partial(has_lost, self._files, directory)
+        self._journaled = Journaled(
+            self._files, self._busy, journal, directory.control_file, directory.fence_file, lost
+        )
+        self._durability = self._journaled
+        self._registry.gauge(GROUP, f"{GROUP}-journal-free-bytes", lambda: journal.free_bytes)
 
     # What the data port asks
 
@@ -152,7 +173,18 @@ class StorageManager:
     def health(self) -> StorageHealth:
         """Everything that an operator has to do something about."""
         findings = self.findings
-        return StorageHealth(self.out_of_service(), findings.damaged(), findings.stalled(), findings.disk_problem())
+        problem = findings.disk_problem() or self._journal_problem()
+        return StorageHealth(self.out_of_service(), findings.damaged(), findings.stalled(), problem)
+
+    def _journal_problem(self) -> str | None:
+        journaled = self._journaled
+        if journaled is None:
+            return None
+        if journaled.failure is not None:
+            return f"the journal has failed ({journaled.failure}); check the disk, then restart the storage node"
+        if journaled.full:
+            return "the journal is full: the disk is too slow, or a partition's segment could not be synced"
+        return None
 
     # Administration
 
@@ -233,7 +265,7 @@ class StorageManager:
                     await self._close_partition(partition)
                     self._broken[partition_id] = "its removal from the node was not completed"
                 forget = partial(self._directory.forget, partition_id, delete_files)
-                await self._durability.change(partition_id, forget)
+                await self._durability.drop(partition_id, forget)
                 del self._broken[partition_id]
                 self._reported.pop(partition_id, None)
                 self._unrepaired.pop(partition_id, None)
@@ -292,7 +324,7 @@ class StorageManager:
             self._unrepaired[partition_id] = damaged
             try:
                 rebuild = partial(self._directory.rebuild, partition_id, last_id, damaged, certain_up_to, reported)
-                await self._durability.change(partition_id, rebuild)
+                await self._durability.replace(partition_id, rebuild)
                 del self._unrepaired[partition_id]
             finally:
                 await self._drop_staged(partial(self._directory.drop_staged, partition_id))
@@ -332,7 +364,11 @@ class StorageManager:
                 for partition, was_closed in zip(partitions, in_order, strict=True)
                 if was_closed
             }
-            await self._files.run(partial(self._directory.close, left))
+            try:
+                if self._journaled is not None:
+                    await self._journaled.close_all()
+            finally:
+                await self._files.run(partial(self._directory.close, left))
 
     # Internals
 
@@ -404,6 +440,7 @@ class StorageManager:
     async def _open_partition(self, partition_id: int) -> StoragePartition:
         if partition_id not in self._metrics:
             self._metrics[partition_id] = PartitionMetrics(self._registry, partition_id, self._control_file)
+        self._durability.check_openable(partition_id)
         self._control_file.partition(partition_id)  # what is damaged must be noticed before anything is opened
         self._directory.fence_file.get(partition_id)
         log = await self._files.run(partial(self._directory.open_log, partition_id))

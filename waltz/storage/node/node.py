@@ -35,6 +35,7 @@ from waltz.storage.node import data_port as data_service
 from waltz.storage.node.admin_port import AdminService
 from waltz.storage.node.data_port import DataConnection
 from waltz.storage.node.descriptions import DESCRIPTIONS
+from waltz.storage.node.journal_start import JournalSizes
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.partition_metrics import GROUP
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, QueueLimits
@@ -97,6 +98,7 @@ class StorageNode:
                 segment_size_threshold_bytes=config.segment_size_threshold_bytes,
                 segment_cache_capacity=config.segment_cache_capacity,
                 limits=limits,
+                journal=JournalSizes() if config.journal_enabled else None,
             )
         except (StorageError, OSError) as error:
             raise WaltzError(_explain(config, store, error)) from error

@@ -26,6 +26,7 @@ from waltz.storage.disk.log.log import PartitionLog, Prepared
 from waltz.storage.disk.segment.scan import SegmentScan
 from waltz.storage.errors import (
     ConcurrentUpdateError,
+    OverCapacityError,
     PartitionNotAssignedError,
     ReadOnlyError,
     StorageError,
@@ -264,7 +265,7 @@ class StoragePartition:
         not_assigned = wire_text(PartitionNotAssignedError(self.partition_id))
         for request in self.queue.take_all():
             request.requester.answer(failure_frame(request.message, not_assigned))
-        await self._durability.change(self.partition_id, self._log.close)
+        await self._durability.close(self._log)
 
     def _turn_away(self, request: PartitionRequest) -> None:
         """Refuse at once what there is no room for: other partitions share the connection, and must not wait (L4)."""
@@ -353,7 +354,8 @@ class StoragePartition:
         while self._fenced_session_id < self._session_id and self.failure is None:
             session_id = self._session_id
             try:
-                await self._make(partial(self._fence_file.raise_to, self.partition_id, session_id))
+                raise_fence = partial(self._durability.raise_fence, self._fence_file, self.partition_id, session_id)
+                await self._timed(raise_fence)
             except Exception as error:
                 self._fail(error)
                 return
@@ -451,7 +453,8 @@ class StoragePartition:
 
     def _not_written(self, requests: Sequence[PartitionRequest], error: Exception) -> None:
         """Answer appends whose write or sync has failed; those that failed with the group before them are refused."""
-        self._fail(error)
+        if not isinstance(error, OverCapacityError):
+            self._fail(error)
         if isinstance(error, ReadOnlyError):
             requests = self._accepted(requests)
         self._acknowledge(requests, self._failure_frames(requests, error))
@@ -474,23 +477,19 @@ class StoragePartition:
             case wire.MaxTransactionIdRequest():
                 answer = wire.MaxTransactionIdResponse(*ids, self._log.max_transaction_id)
             case wire.TruncateRequest(transaction_id=last):
-                maximum = await self._change(partial(self._log.truncate, last))
+                maximum = await self._timed_change(partial(self._durability.truncate, self._log, last))
                 self._not_appended_here = min(self._not_appended_here, maximum)
                 answer = wire.MaxTransactionIdResponse(*ids, maximum)
             case wire.SetLowWaterMarkRequest(low_water_mark=mark):
-                await self._change(partial(self._set_low_water_mark, message.session_id, mark))
+                await self._timed_change(
+                    partial(
+                        self._durability.set_low_water_mark, self._control_file, self._log, message.session_id, mark
+                    )
+                )
                 answer = wire.SuccessResponse(*ids)
             case _:
                 raise UnknownRequestError(request.kind)
         return wire.encode(answer)
-
-    def _set_low_water_mark(self, session_id: int, low_water_mark: int) -> None:
-        """Make the log durable, then the marks; blocking."""
-        maximum = self._log.max_transaction_id
-        if maximum > low_water_mark:
-            raise StorageError("low-water mark is lower than the max transaction id")
-        self._log.flush()
-        self._control_file.set_low_water_mark(self.partition_id, session_id, low_water_mark, maximum)
 
     # The reader
 
@@ -552,15 +551,15 @@ class StoragePartition:
 
     async def _change(self, function: Callable[[], Result]) -> Result:
         """Run a blocking change to the log or the control file; a failing disk puts the partition out of service."""
+        return await self._timed_change(partial(self._durability.change, self.partition_id, function))
+
+    async def _timed_change(self, begin: Callable[[], Awaitable[Result]]) -> Result:
+        """Wait for a change of files; a failing disk puts the partition out of service."""
         try:
-            return await self._make(function)
+            return await self._timed(begin)
         except (OSError, ReadOnlyError) as error:
             self._fail(error)
             raise
-
-    async def _make(self, function: Callable[[], Result]) -> Result:
-        """Have a blocking function change files."""
-        return await self._timed(partial(self._durability.change, self.partition_id, function))
 
     async def _look(self, function: Callable[[], Result]) -> Result:
         """Have a blocking function read files."""

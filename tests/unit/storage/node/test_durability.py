@@ -12,6 +12,8 @@ from tests.unit.storage.node.test_partition import PARTITION, SUCCESS, WRITTEN_A
 from tests.unit.storage.node_support import ObservedFiles
 from tests.unit.storage.node_support import records as partition_records
 from waltz.common.records import Record
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.log.log import PartitionLog, Prepared
 from waltz.storage.node.durability import MAX_BRIEF_BYTES, SyncEach
 
@@ -46,6 +48,24 @@ class Recording(SyncEach):
         self.calls.append("sync")
         await self.gate.wait()
         await super().sync(log, prepared)
+
+    async def raise_fence(self, fence_file: FenceFile, partition_id: int, session_id: int) -> None:
+        self.calls.append(f"fence {session_id}")
+        await super().raise_fence(fence_file, partition_id, session_id)
+
+    async def set_low_water_mark(
+        self, control_file: ControlFile, log: PartitionLog, session_id: int, low_water_mark: int
+    ) -> None:
+        self.calls.append(f"mark {low_water_mark}")
+        await super().set_low_water_mark(control_file, log, session_id, low_water_mark)
+
+    async def truncate(self, log: PartitionLog, transaction_id: int) -> int:
+        self.calls.append(f"truncate {transaction_id}")
+        return await super().truncate(log, transaction_id)
+
+    async def close(self, log: PartitionLog) -> None:
+        self.calls.append("close")
+        await super().close(log)
 
     async def change(self, partition_id: int, function: Callable[[], Result]) -> Result:
         self.calls.append(f"change {partition_id}")
@@ -124,14 +144,15 @@ async def test_all_that_changes_files_goes_through_it(tmp_path: Path, ahead: boo
     bench, durability = bench_with(tmp_path, ahead)
     assert await bench.outcome(bench.append(1, partition_records(0, 3))) == SUCCESS
     writes = ["write 1", "sync"] if ahead else ["write 1"]
-    assert durability.calls == [f"change {PARTITION}", *writes], "the fence comes first"
+    assert durability.calls == ["fence 1", *writes], "the fence comes first"
     durability.calls.clear()
     assert await bench.outcome(bench.truncate(1, 1)) == 1
     assert await bench.outcome(bench.set_low_water_mark(1, 1)) == SUCCESS
     await bench.partition.set_available(False)
     await bench.partition.set_assigned()
     await bench.close()
-    assert durability.calls == [f"change {PARTITION}"] * 5, "truncation, mark, two flags, and the last sync"
+    flags = [f"change {PARTITION}"] * 2
+    assert durability.calls == ["truncate 1", "mark 1", *flags, "close"]
 
 
 def bench_with(tmp_path: Path, ahead: bool) -> tuple[Bench, Recording]:

@@ -240,6 +240,26 @@ class PartitionLog:
         if prepared.writes:
             self._change("sync", partial(self._sync, prepared.view.segments[-1], prepared))
 
+    def index_written(self, prepared: Prepared) -> None:
+        """Write the index entries of a group that was written, and that the journal has made durable. Blocking.
+
+        They need not be durable before :meth:`flush`. Raises as :meth:`sync`.
+        """
+        assert prepared.view is not None, "it has to be written first"
+        if prepared.writes:
+            self._change("write", partial(self._index, prepared.view.segments[-1], prepared.writes[0]))
+
+    def take_back(self, prepared: Prepared) -> None:
+        """Remove a group that was written and will never be durable; it was the last one. Blocking; ``OSError``."""
+        if prepared.writes:
+            self._change("truncation", partial(self._take_back, prepared.start.offset))
+
+    def _take_back(self, offset: int) -> None:
+        self._descriptors.current_files(self._view.segments[-1]).data.truncate(offset)
+
+    def _index(self, segment: Segment, write: SegmentWrite) -> None:
+        segment.write_index(self._descriptors.current_files(segment), write)
+
     def _check_order(self, prepared: Prepared, view: LogView) -> None:
         if prepared.start != view.end:
             self._check_writable()

@@ -182,10 +182,14 @@ class Segment:
         The index follows the synced data, so that no crash leaves it pointing at records that never became durable.
         """
         handles.data.datasync()
-        entries_offset = index_offset(self.first_transaction_id, write.first_transaction_id)
-        handles.index.write(entries_offset, [encode_index(write.record_offsets)])
+        self.write_index(handles, write)
         if write.checkpoint:
             handles.index.datasync()
+
+    def write_index(self, handles: SegmentFiles, write: SegmentWrite) -> None:
+        """Write the index entries of records that are durable, in the segment or in the journal."""
+        entries_offset = index_offset(self.first_transaction_id, write.first_transaction_id)
+        handles.index.write(entries_offset, [encode_index(write.record_offsets)])
         self.next_transaction_id = write.first_transaction_id + len(write.record_offsets)
         self.end_offset = write.end_offset
 

@@ -1,0 +1,389 @@
+"""A node with a journal: whatever happens, what it has acknowledged is there at the next start."""
+
+import asyncio
+import errno
+import random
+from collections import Counter
+from uuid import UUID
+
+import pytest
+
+from tests.unit.storage.crash_files import CrashFiles, CrashNow
+from tests.unit.storage.node.test_partition import SUCCESS, Asker
+from tests.unit.storage.node_support import record
+from waltz.common.metrics.registry import Registry
+from waltz.common.records import Record
+from waltz.common.wire import storage as wire
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.node import journaled as journaled_module
+from waltz.storage.node.journal_start import JournalSizes
+from waltz.storage.node.manager import StorageManager
+from waltz.storage.node.request_queue import PartitionRequest
+from waltz.storage.node.session_rule import StorageRequest
+
+KEY = UUID(int=7)
+PARTITIONS = 4
+DIRECTORY = "/store"
+SMALL = JournalSizes(file_size_bytes=16 << 12, max_files=3)
+
+
+@pytest.fixture(autouse=True)
+def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journaled_module, "IDLE_S", 0.001)
+    monkeypatch.setattr(journaled_module, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(journaled_module, "ALONE_TURNS", 2)
+
+
+async def open_manager(
+    files: CrashFiles, sizes: JournalSizes | None = SMALL, threshold: int = 1_000_000
+) -> StorageManager:
+    return await StorageManager.open(
+        files,
+        DIRECTORY,
+        KEY,
+        PARTITIONS,
+        Registry(),
+        segment_size_threshold_bytes=threshold,
+        segment_cache_capacity=2,
+        journal=sizes,
+    )
+
+
+def new_files() -> CrashFiles:
+    files = CrashFiles()
+    files.make_directory(DIRECTORY)
+    files.sync_directory("/")
+    return files
+
+
+class Client:
+    """Speaks to the partitions of a node."""
+
+    def __init__(self, manager: StorageManager) -> None:
+        self.manager = manager
+        self.asker = Asker()
+        self._seq_num = 0
+
+    def send(self, partition_id: int, kind: type, session_id: int, *rest: object, size_bytes: int = 100) -> int:
+        self._seq_num += 1
+        message: StorageRequest = kind(session_id, self._seq_num, partition_id, *rest)
+        request = PartitionRequest(message, 0, size_bytes, self.asker)
+        self.manager.partitions[partition_id].receive(request)
+        return self._seq_num
+
+    def append(self, partition_id: int, session_id: int, batch: list[Record]) -> int:
+        size_bytes = sum(40 + len(each.data) for each in batch)
+        return self.send(partition_id, wire.AppendRequest, session_id, batch, False, size_bytes=size_bytes)
+
+    async def outcome(self, seq_num: int) -> object:
+        answer = await self.asker.until_answered(seq_num)
+        if isinstance(answer, wire.FailureResponse):
+            return answer.error.message
+        return SUCCESS if isinstance(answer, wire.SuccessResponse) else answer[3]
+
+
+def stored(manager: StorageManager, partition_id: int) -> list[Record]:
+    return manager.partitions[partition_id].log.read(0, 100_000)
+
+
+def syncs(files: CrashFiles) -> int:
+    return Counter(files.operations)["datasync"] + Counter(files.operations)["sync"]
+
+
+async def test_appends_of_several_partitions_are_one_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journaled_module, "IDLE_S", 60.0)
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    for first in (0, 1, 2):
+        files.operations.clear()
+        sent = [client.append(partition_id, -1, [record(first)]) for partition_id in range(PARTITIONS)]
+        assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+        assert syncs(files) == 1
+    assert [stored(manager, partition_id) for partition_id in range(PARTITIONS)] == [
+        [record(0), record(1), record(2)]
+    ] * PARTITIONS
+    await manager.close()
+
+
+async def test_fences_and_marks_of_several_partitions_are_one_sync_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journaled_module, "IDLE_S", 60.0)
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    files.operations.clear()
+    sent = [client.send(each, wire.LastSessionInfoRequest, 5, False) for each in range(PARTITIONS)]
+    for each in sent:
+        await client.outcome(each)
+    assert syncs(files) == 1
+    sent = [client.send(each, wire.SetLowWaterMarkRequest, 5, -1, False) for each in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    assert syncs(files) == 2
+    assert manager.last_session_info(2).session_id == 5
+    files.restart()
+    files.crash(random.Random(1))
+    again = await open_manager(files)
+    assert again.last_session_info(2).session_id == 5
+    await again.close()
+
+
+async def test_a_stop_in_order_leaves_what_a_node_without_journal_leaves() -> None:
+    found = []
+    for sizes in (SMALL, None):
+        files = new_files()
+        manager = await open_manager(files, sizes)
+        await manager.assign(range(PARTITIONS))
+        client = Client(manager)
+        for session_id in (1, 2, 3):
+            sent = [
+                client.send(each, wire.SetLowWaterMarkRequest, session_id, session_id - 2, False)
+                for each in range(PARTITIONS)
+            ]
+            sent += [client.append(each, session_id, [record(session_id - 1)]) for each in range(PARTITIONS)]
+            assert [await client.outcome(each) for each in sent] == [SUCCESS] * 2 * PARTITIONS
+        await manager.close()
+        names = [
+            "waltz-storage.ctl",
+            *(f"{each}/{0:019}{end}" for each in range(PARTITIONS) for end in (".seg", ".idx")),
+        ]
+        found.append([files.contents(f"{DIRECTORY}/{name}") for name in names])
+    assert found[0] == found[1]
+
+
+async def test_the_control_file_is_guarded_before_the_first_group() -> None:
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign([0])
+    files.restart()
+    files.crash(random.Random(1))
+    control_file = ControlFile.open(files, DIRECTORY, KEY, PARTITIONS)
+    assert control_file.guarded
+    control_file.close()
+
+
+async def test_a_failed_journal_costs_no_partition_its_service() -> None:
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    sent = [client.append(partition_id, -1, [record(0)]) for partition_id in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    journaled = manager._journaled
+    assert journaled is not None
+    journaled._journal._file.close()  # type: ignore[union-attr]  # the next write of the journal fails
+    sent = [client.append(partition_id, -1, [record(1)]) for partition_id in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    sent = [client.append(partition_id, -1, [record(2)]) for partition_id in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    assert "the journal has failed" in str(manager.health().problems())
+    files.restart()
+    files.crash(random.Random(1))
+    again = await open_manager(files)
+    for partition_id in range(PARTITIONS):
+        assert stored(again, partition_id) == [record(0), record(1), record(2)]
+    assert again.health().problems() == {}
+    await again.close()
+
+
+async def test_a_full_journal_refuses_and_takes_appends_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journaled_module, "FULL_S", 0.01)
+    monkeypatch.setattr(journaled_module.Journaled, "_checkpoint", lambda self: asyncio.sleep(0))
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    data = bytes(6000)
+    acknowledged, refused = 0, ""
+    while not refused:
+        sent = [client.append(each, -1, [record(acknowledged, data)]) for each in range(PARTITIONS)]
+        answers = [await client.outcome(each) for each in sent]
+        refused = next((str(answer) for answer in answers if answer != SUCCESS), "")
+        acknowledged += not refused
+        assert acknowledged < 100
+    assert "over capacity" in refused
+    assert manager.out_of_service() == {}
+    assert "journal is full" in str(manager.health().problems())
+    fence = client.send(0, wire.LastSessionInfoRequest, 5, False)
+    await client.outcome(fence)
+    monkeypatch.undo()
+    mark = max(len(stored(manager, each)) for each in range(PARTITIONS))
+    journaled = manager._journaled
+    assert journaled is not None
+    await journaled._checkpoint()
+    sent = [client.append(each, 9, [record(len(stored(manager, each)), data)]) for each in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    assert mark >= acknowledged
+    await manager.close()
+
+
+async def test_a_partition_whose_segment_cannot_be_synced_is_out_of_service_alone() -> None:
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    journaled = manager._journaled
+    assert journaled is not None
+    log = manager.partitions[1].log
+
+    def fail() -> None:
+        log.read_only_reason = "flush failed: planted"
+        raise OSError(errno.EIO, "planted")
+
+    log.flush = fail  # type: ignore[method-assign]
+    sent = [client.append(partition_id, -1, [record(0)]) for partition_id in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    async with asyncio.timeout(10):
+        while not manager.out_of_service():
+            await asyncio.sleep(0.001)
+    assert list(manager.out_of_service()) == [1]
+    with pytest.raises(Exception, match="restart the storage node"):
+        await manager.assign([1])
+    await manager.close()
+    files.restart()
+    files.crash(random.Random(2))
+    again = await open_manager(files, None)
+    assert [stored(again, partition_id) for partition_id in range(PARTITIONS)] == [[record(0)]] * PARTITIONS
+    await again.close()
+
+
+class Model:
+    """One partition as a server knows it."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.after: list[Record] | None = None
+        """The records, should the request in flight have been carried out."""
+        self.session_id = 1
+        self.mark = -1
+        self.acknowledged_mark = -1
+        self.acknowledged_session_id = -1
+        self.seq_num: int | None = None
+        self.kind = ""
+
+    def check(self, found: list[Record], info: object, seed: int) -> None:
+        whole = self.records if self.after is None else self.after
+        if self.kind == "append":
+            assert found[: len(self.records)] == self.records, seed
+            assert found == whole[: len(found)], seed
+        else:
+            assert found in (self.records, whole), seed
+        self.records, self.after, self.seq_num = found, None, None
+
+
+class Life:
+    """Requests to a node that dies again and again."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.choices = random.Random(seed)
+        self.files = new_files()
+        self.models = [Model() for _ in range(PARTITIONS)]
+        self.dead = False
+        self.left = 0
+        self.written = 0
+
+    def on_operation(self, operation: str) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            self.dead = True
+            raise CrashNow
+
+    async def live(self) -> None:
+        files, choices = self.files, self.choices
+        threshold = choices.choice([3000, 1_000_000])
+        for _ in range(4):
+            self.dead, self.left = False, choices.randint(1, 900)
+            sizes = SMALL if choices.random() < 0.8 else None
+            files.on_operation = self.on_operation
+            try:
+                await self.until_death(sizes, threshold)
+            except CrashNow:
+                pass
+            except BaseExceptionGroup:
+                assert self.dead
+            files.on_operation = None
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            files.crash(choices)
+            await self.check(SMALL if choices.random() < 0.8 else None, threshold)
+
+    async def check(self, sizes: JournalSizes | None, threshold: int) -> None:
+        manager = await open_manager(self.files, sizes, threshold)
+        await manager.assign(range(PARTITIONS))
+        assert manager.out_of_service() == {}, self.seed
+        for partition_id, model in enumerate(self.models):
+            info = manager.last_session_info(partition_id)
+            assert info.low_water_mark >= model.acknowledged_mark, self.seed
+            assert manager.partitions[partition_id]._session_id >= model.acknowledged_session_id, self.seed
+            model.mark = model.acknowledged_mark = info.low_water_mark
+            model.session_id = max(model.session_id, manager.partitions[partition_id]._session_id)
+            model.check(stored(manager, partition_id), info, self.seed)
+        await manager.close()
+        control_file = ControlFile.open(self.files, DIRECTORY, KEY, PARTITIONS)
+        assert not control_file.guarded, self.seed
+        control_file.close()
+
+    async def until_death(self, sizes: JournalSizes | None, threshold: int) -> None:
+        manager = await open_manager(self.files, sizes, threshold)
+        await manager.assign(range(PARTITIONS))
+        client = Client(manager)
+        for _ in range(3000):
+            if self.dead:
+                return
+            for partition_id, model in enumerate(self.models):
+                if model.seq_num is not None and model.seq_num in client.asker.answers:
+                    self.answered(model, client.asker.answers[model.seq_num])
+                if model.seq_num is None and self.choices.random() < 0.3:
+                    self.begin(client, partition_id, model)
+            await asyncio.sleep(0 if self.choices.random() < 0.9 else 0.002)
+        while not self.dead and any(model.seq_num is not None for model in self.models):
+            for model in self.models:
+                if model.seq_num is not None and model.seq_num in client.asker.answers:
+                    self.answered(model, client.asker.answers[model.seq_num])
+            await asyncio.sleep(0)
+        await manager.close()
+
+    def answered(self, model: Model, answer: wire.Message) -> None:
+        model.seq_num = None
+        if isinstance(answer, wire.FailureResponse):
+            assert self.dead, (self.seed, answer)
+            return
+        if model.kind == "mark":
+            model.acknowledged_mark = model.mark
+        model.acknowledged_session_id = model.session_id
+        model.records = model.records if model.after is None else model.after
+        model.after = None
+
+    def begin(self, client: Client, partition_id: int, model: Model) -> None:
+        choice = self.choices.random()
+        if choice < 0.1:
+            model.session_id += 1
+        if choice < 0.8:
+            model.kind = "append"
+            count = self.choices.choice([1, 1, 2, 5])
+            batch = []
+            for at in range(count):
+                self.written += 1
+                data = self.written.to_bytes(4, "big") * self.choices.choice([1, 30, 200])
+                batch.append(record(len(model.records) + at, data))
+            model.after = [*model.records, *batch]
+            model.seq_num = client.append(partition_id, model.session_id, batch)
+        elif choice < 0.9:
+            model.kind = "mark"
+            model.mark = len(model.records) - 1
+            mark = (model.mark, False)
+            model.seq_num = client.send(partition_id, wire.SetLowWaterMarkRequest, model.session_id, *mark)
+        else:
+            model.kind = "truncate"
+            last = self.choices.randint(min(max(model.mark, -1), len(model.records) - 1), len(model.records) - 1)
+            model.after = model.records[: last + 1]
+            model.seq_num = client.send(partition_id, wire.TruncateRequest, model.session_id, last, False)
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_nothing_acknowledged_is_lost_by_any_crash(seed: int) -> None:
+    await Life(seed).live()

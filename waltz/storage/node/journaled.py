@@ -1,0 +1,601 @@
+"""One journal makes the changes of all partitions durable with one sync; their segments are synced later.
+
+A turn takes what all partitions wait for. Records are written to their segments, not synced, and once more to the
+journal, together with fences and low-water marks; one sync of the journal makes all of it durable. A checkpoint syncs
+segments in the background, the oldest debt first, and writes fences and marks to their files; then the journal's files
+are used again.
+
+What is not written through the journal (large groups, a partition that is alone, new segments, truncations) needs a
+partition that is *settled*: its segment was synced, and the journal says so, so that a replay leaves out what it holds
+of the partition before.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Generic, TypeVar
+
+from waltz.common.records import Record
+from waltz.common.tasks import owned
+from waltz.storage.disk.control_file import ControlFile, Marks
+from waltz.storage.disk.fence import FenceFile
+from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.journal.entries import Dropped, Entry, Fenced, Marked, Records, Settled
+from waltz.storage.disk.journal.journal import Journal
+from waltz.storage.disk.journal.ring import JournalFullError
+from waltz.storage.disk.log.log import PartitionLog, Prepared
+from waltz.storage.errors import OverCapacityError, ReadOnlyError, StorageError
+from waltz.storage.node.checkpoint import Debts
+from waltz.storage.node.durability import SyncEach, local_low_water_mark
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Result = TypeVar("Result")
+
+MAX_TURN_BYTES = 256 << 10
+"""Appends that go into the journal together."""
+MAX_JOURNALED_BYTES = 64 << 10
+"""A larger group of one partition syncs its own file: it would be written twice, and delay the others."""
+ALONE_TURNS = 16
+"""A partition that has been alone for so many groups is settled, and syncs its own file from then on."""
+CHECKPOINT_S = 5.0
+"""One round of syncs through all partitions is spread over this time."""
+IDLE_S = 1.0
+FULL_S = 10.0
+"""Appends wait so long for room in a full journal; then they are refused."""
+
+_NO_SESSION = -1
+
+
+class _Job(Generic[T]):
+    """What a partition waits for."""
+
+    __slots__ = ("begin", "end", "entries", "error", "future", "partition_id", "result", "size_bytes", "take_back")
+
+    def __init__(
+        self,
+        partition_id: int,
+        future: asyncio.Future[None],
+        begin: Callable[[], list[Entry]],
+        end: Callable[[], T],
+        take_back: Callable[[], None] | None = None,
+        size_bytes: int = 0,
+    ) -> None:
+        """``begin`` writes what need not be durable and tells the entries; ``end`` follows their sync. Both block.
+
+        ``take_back`` undoes ``begin``; only jobs that have it may be refused.
+        """
+        self.partition_id = partition_id
+        self.future = future
+        self.begin = begin
+        self.end = end
+        self.take_back = take_back
+        self.size_bytes = size_bytes
+        self.entries: list[Entry] = []
+        self.error: Exception | None = None
+        self.result: list[T] = []
+
+    def finish(self) -> None:
+        """For the thread: what follows the sync."""
+        if self.error is None:
+            try:
+                self.result.append(self.end())
+            except Exception as error:
+                self.error = error
+
+
+class _Append:
+    """A group of appends on its way through the journal."""
+
+    __slots__ = ("_batches", "_log", "prepared", "starts_segment")
+
+    def __init__(self, log: PartitionLog, batches: Sequence[Sequence[Record]]) -> None:
+        self._log = log
+        self._batches = batches
+        self.prepared: Prepared | None = None
+        self.starts_segment = False
+
+    def begin(self) -> list[Entry]:
+        prepared = self._log.prepare(self._batches)
+        if not self._log.write(prepared):
+            self.starts_segment = True
+            return []
+        self.prepared = prepared
+        return [
+            Records(
+                self._log.partition_id,
+                _NO_SESSION,
+                prepared.start.segment_first_id,
+                write.offset,
+                write.first_transaction_id,
+                len(write.record_offsets),
+                write.chunks,
+            )
+            for write in prepared.writes
+        ]
+
+    def end(self) -> Prepared | None:
+        """``None`` when nothing was written, because the group begins another segment."""
+        if self.prepared is not None:
+            self._log.index_written(self.prepared)
+        return self.prepared
+
+    def take_back(self) -> None:
+        if self.prepared is not None:
+            self._log.take_back(self.prepared)
+
+
+class Journaled(SyncEach):
+    """Durability by a journal. After its first failure every partition syncs its own files, until the node restarts."""
+
+    def __init__(
+        self,
+        files: Files,
+        busy: set[int],
+        journal: Journal,
+        control_file: ControlFile,
+        fence_file: FenceFile,
+        has_lost: Callable[[], bool],
+    ) -> None:
+        """Take over an open journal, and a control file that is guarded; see :meth:`close_all`.
+
+        ``has_lost``, which blocks, tells whether a partition lacks what was acknowledged.
+        """
+        super().__init__(files, busy)
+        self.failure: str | None = None
+        """Why the journal is not used any more."""
+        self.full = False
+        """Whether appends wait for room."""
+        self._dead = False
+        self._journal = journal
+        self._control_file = control_file
+        self._fence_file = fence_file
+        self._has_lost = has_lost
+        self._max_turn_bytes = min(MAX_TURN_BYTES, journal.group_limit_bytes // 2)
+        self._max_journaled_bytes = min(MAX_JOURNALED_BYTES, self._max_turn_bytes)
+        self._loop = asyncio.get_running_loop()
+        self._logs: dict[int, PartitionLog] = {}
+        self._segments = Debts()
+        self._notes = Debts()
+        self._fences: dict[int, int] = {}
+        self._last_records: dict[int, int] = {}
+        self._last_entry: dict[int, int] = {}
+        self._alone: dict[int, int] = {}
+        self._completed = journal.next_number - 1
+        self._waiting: list[_Job[object]] = []
+        self._syncing = asyncio.Lock()
+        self._handed_in = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._room = asyncio.Event()
+        self._closing = False
+        self._turns = owned(self._run_turns(), "the journal of the storage node", self._died)
+        self._checkpoints = owned(self._run_checkpoints(), "the checkpoints of the storage node", self._died)
+
+    @property
+    def free_bytes(self) -> int:
+        """What may be appended to the journal before a checkpoint has to make room."""
+        return self._journal.free_bytes
+
+    @property
+    def owing(self) -> list[int]:
+        """Partitions of which the journal holds what is not durable where it belongs."""
+        return self._segments.by_age()
+
+    # What partitions ask for
+
+    async def write(
+        self,
+        log: PartitionLog,
+        batches: Sequence[Sequence[Record]],
+        size_bytes: int,
+        *,
+        ahead: bool,
+        after: Prepared | None = None,
+    ) -> Prepared:
+        partition_id = log.partition_id
+        if not ahead and self._goes_through_journal(partition_id, size_bytes):
+            self._logs[partition_id] = log
+            group = _Append(log, batches)
+            prepared = await self._hand_in(partition_id, group.begin, group.end, group.take_back, size_bytes)
+            if prepared is not None:
+                return prepared
+        await self._settle(log)
+        return await super().write(log, batches, size_bytes, ahead=ahead, after=after)
+
+    async def raise_fence(self, fence_file: FenceFile, partition_id: int, session_id: int) -> None:
+        if self.failure is None and not self.full:
+            begin = partial(self._begin_fence, partition_id, session_id)
+            await self._hand_in(partition_id, begin, partial(self._keep_fence, partition_id, session_id))
+        else:
+            await super().raise_fence(fence_file, partition_id, session_id)
+
+    async def set_low_water_mark(
+        self, control_file: ControlFile, log: PartitionLog, session_id: int, low_water_mark: int
+    ) -> None:
+        partition_id = log.partition_id
+        if self.failure is None and not self.full:
+            marks = Marks(session_id, low_water_mark, local_low_water_mark(log, low_water_mark))
+            begin = partial(self._begin_marks, partition_id, marks)
+            await self._hand_in(partition_id, begin, partial(control_file.keep_low_water_mark, partition_id, marks))
+            return
+        self._check_alive()
+        await self._files.run(partial(control_file.write_kept, partition_id))
+        await super().set_low_water_mark(control_file, log, session_id, low_water_mark)
+
+    async def truncate(self, log: PartitionLog, transaction_id: int) -> int:
+        """Without effect on the files when there is nothing to remove; then nothing need be settled."""
+        if log.max_transaction_id > transaction_id:
+            await self._settle(log)
+        return await super().truncate(log, transaction_id)
+
+    async def close(self, log: PartitionLog) -> None:
+        partition_id, covered = log.partition_id, self._completed
+        async with self._syncing:
+            self._logs.pop(partition_id, None)
+        try:
+            await super().close(log)
+        finally:
+            if log.read_only_reason is not None:
+                self._logs[partition_id] = log  # what it owes stays in the journal
+        if log.read_only_reason is not None:
+            return
+        self._segments.paid(partition_id, covered)
+        if self._is_unsettled(partition_id):
+            await self._hand_in(partition_id, partial(_settled, log), _nothing)
+        await self._files.run(partial(self._write_notes, partition_id))
+        self._notes.forgive(partition_id)
+
+    async def replace(self, partition_id: int, function: Callable[[], Result]) -> Result:
+        self.check_openable(partition_id)
+        return await super().replace(partition_id, function)
+
+    async def drop(self, partition_id: int, function: Callable[[], Result]) -> Result:
+        await self._files.run(partial(self._write_notes, partition_id))
+        if self.failure is None and self._last_entry.get(partition_id, -1) >= self._journal.oldest_number:
+            await self._hand_in(partition_id, lambda: [Dropped(partition_id)], _nothing)
+        self._check_alive()
+        self._segments.forgive(partition_id)
+        self._notes.forgive(partition_id)
+        for known in (self._fences, self._last_records, self._last_entry, self._alone, self._logs):
+            known.pop(partition_id, None)
+        return await super().drop(partition_id, function)
+
+    def check_openable(self, partition_id: int) -> None:
+        self._check_alive()
+        if partition_id in self._segments or partition_id in self._notes:
+            raise StorageError(
+                f"partition {partition_id} has changes in the journal that could not be written where they belong; "
+                "check the disk, then restart the storage node, which tries again"
+            )
+
+    async def close_all(self) -> None:
+        """Write everything where it belongs, if that is possible, and say so in the control file.
+
+        All partitions are closed. A control file that stays guarded makes the next start replay the journal. Raises
+        ``OSError``.
+        """
+        self._closing = True
+        self._handed_in.set()
+        self._wanted.set()
+        await asyncio.wait((self._turns, self._checkpoints))
+        if self.failure is None:
+            await self._files.run(self._close_journal)
+        else:
+            await self._files.run(self._journal.close)
+
+    def _close_journal(self) -> None:
+        for partition_id in self._notes.by_age():
+            self._write_notes(partition_id)
+        if not self._segments.by_age():
+            self._journal.release(self._journal.next_number)
+        if self._journal.close() and not self._has_lost():
+            self._control_file.unguard()
+
+    def _goes_through_journal(self, partition_id: int, size_bytes: int) -> bool:
+        if self.failure is not None or size_bytes > self._max_journaled_bytes:
+            return False
+        if len(self._busy) > 1 or self._waiting:
+            self._alone[partition_id] = 0
+            return True
+        turns = self._alone[partition_id] = self._alone.get(partition_id, 0) + 1
+        return turns <= ALONE_TURNS and self._is_unsettled(partition_id)
+
+    def _is_unsettled(self, partition_id: int) -> bool:
+        """Whether a replay would write records of the partition."""
+        return (
+            self.failure is None and self._last_records.get(partition_id, -1) >= self._journal.oldest_number
+        ) or self._dead
+
+    async def _settle(self, log: PartitionLog) -> None:
+        """Have a replay leave out what the journal holds of the partition; nothing of it is under way."""
+        if not self._is_unsettled(log.partition_id):
+            return
+        self._check_alive()
+        covered = self._completed
+        await self._files.run(log.flush)
+        self._segments.paid(log.partition_id, covered)
+        await self._hand_in(log.partition_id, partial(_settled, log), _nothing)
+
+    def _begin_fence(self, partition_id: int, session_id: int) -> list[Entry]:
+        known = max(self._fence_file.get(partition_id), self._fences.get(partition_id, _NO_SESSION))
+        return [Fenced(partition_id, session_id)] if known < session_id else []
+
+    def _keep_fence(self, partition_id: int, session_id: int) -> None:
+        self._fences[partition_id] = max(session_id, self._fences.get(partition_id, _NO_SESSION))
+
+    def _begin_marks(self, partition_id: int, marks: Marks) -> list[Entry]:
+        self._control_file.check_low_water_mark(partition_id, marks)
+        return [Marked(partition_id, *marks)]
+
+    def _write_notes(self, partition_id: int) -> None:
+        """Write fence and marks of a partition where they belong; blocking."""
+        session_id = self._fences.get(partition_id)
+        if session_id is not None:
+            self._fence_file.raise_to(partition_id, session_id)
+        self._control_file.write_kept(partition_id)
+
+    def _check_alive(self) -> None:
+        if self._dead:
+            raise ReadOnlyError(
+                f"the journal of the storage node and a file of a partition have failed ({self.failure}); check the "
+                "disk, then restart the storage node"
+            )
+
+    # Turns
+
+    async def _hand_in(
+        self,
+        partition_id: int,
+        begin: Callable[[], list[Entry]],
+        end: Callable[[], T],
+        take_back: Callable[[], None] | None = None,
+        size_bytes: int = 0,
+    ) -> T:
+        """Wait for the turn that makes it durable, and for its end. Raises what it raises."""
+        self._check_alive()
+        if self._turns.done():
+            raise ReadOnlyError(f"the journal is not used any more: {self.failure}")
+        job = _Job(partition_id, self._loop.create_future(), begin, end, take_back, size_bytes)
+        self._waiting.append(job)  # type: ignore[arg-type]  # jobs with whatever result
+        self._handed_in.set()
+        await job.future
+        if job.error is not None:
+            raise job.error
+        return job.result[0]
+
+    async def _run_turns(self) -> None:
+        while True:
+            if not self._waiting:
+                if self._closing:
+                    return
+                self._handed_in.clear()
+                await self._handed_in.wait()
+            await asyncio.sleep(0)  # who was answered, or has got something in the same read, hands in as well
+            await self._take_turn(self._take())
+
+    def _take(self) -> list[_Job[object]]:
+        size_bytes = 0
+        for count, job in enumerate(self._waiting):
+            size_bytes += job.size_bytes
+            if count and size_bytes > self._max_turn_bytes:
+                jobs, self._waiting = self._waiting[:count], self._waiting[count:]
+                return jobs
+        jobs, self._waiting = self._waiting, []
+        return jobs
+
+    async def _take_turn(self, jobs: list[_Job[object]]) -> None:
+        number = None
+        try:
+            if self.failure is None:
+                await self._files.run(partial(_begin, jobs))
+                number = await self._append(jobs)
+            if number is None:
+                await self._files.run(partial(self._carry_out_without, jobs))
+        except OSError as error:
+            second = await self._files.run(partial(self._survive, error, jobs))
+            self._dead = second is not None
+            self.failure = str(error)
+            self._segments.clear()
+            self._notes.clear()
+        if number is not None:
+            self._completed = number
+            for job in jobs:
+                self._note(job, number)
+        for job in jobs:
+            if not job.future.done():
+                job.future.set_result(None)
+
+    async def _append(self, jobs: list[_Job[object]]) -> int | None:
+        """Make the entries of jobs durable; while the journal is full they wait, appends not for ever."""
+        deadline_s = self._loop.time() + FULL_S
+        while True:
+            entries = [entry for job in jobs if job.error is None for entry in job.entries]
+            self._room.clear()
+            try:
+                number = await self._files.run(partial(self._append_entries, entries, jobs))
+            except JournalFullError as error:
+                full = str(error)
+            else:
+                self.full = False
+                return number
+            if not self.full:
+                self.full = True
+                logger.warning("appends wait: %s", full)
+            self._wanted.set()
+            left_s = deadline_s - self._loop.time()
+            if left_s <= 0:
+                await self._files.run(partial(self._refuse, jobs, OverCapacityError(full)))
+                return self._completed
+            try:
+                await asyncio.wait_for(self._room.wait(), left_s)
+            except TimeoutError:
+                continue
+
+    def _append_entries(self, entries: list[Entry], jobs: list[_Job[object]]) -> int:
+        number = self._journal.append(entries) if entries else self._completed
+        for job in jobs:
+            job.finish()
+        return number
+
+    def _refuse(self, jobs: Sequence[_Job[object]], error: OverCapacityError) -> None:
+        """Take back appends; fences and marks go where they belong, and what else needs the journal is refused too."""
+        for job in jobs:
+            if job.error is not None:
+                continue
+            try:
+                if job.take_back is not None:
+                    job.take_back()
+                    raise error
+                if not all(isinstance(entry, Fenced | Marked) for entry in job.entries):
+                    raise error
+                job.finish()
+                self._write_notes(job.partition_id)
+            except Exception as failure:
+                job.error = failure
+            job.entries = []
+
+    def _note(self, job: _Job[object], number: int) -> None:
+        """Keep account of what the journal holds now."""
+        partition_id = job.partition_id
+        for entry in job.entries:
+            self._last_entry[partition_id] = number
+            if isinstance(entry, Records):
+                self._segments.owe(partition_id, number)
+                self._last_records[partition_id] = number
+            elif isinstance(entry, Fenced | Marked):
+                self._notes.owe(partition_id, number)
+            elif isinstance(entry, Settled):
+                self._last_records.pop(partition_id, None)
+
+    # Without the journal
+
+    def _survive(self, error: OSError, jobs: list[_Job[object]]) -> Exception | None:
+        """After a failed write or sync of the journal: make everything durable where it belongs. Blocking.
+
+        Returns what has failed as well: then nothing is acknowledged any more, and the next start replays the journal.
+        """
+        logger.critical("the journal has failed (%s); all partitions sync their own files until a restart", error)
+        try:
+            appending = {job.partition_id for job in jobs if job.take_back is not None and job.error is None}
+            for partition_id in {*self._segments.by_age(), *appending}:
+                self._logs[partition_id].flush()
+            for job in jobs:
+                job.finish()
+            for partition_id in {*self._notes.by_age(), *(job.partition_id for job in jobs)}:
+                self._write_notes(partition_id)
+            if not self._has_lost():
+                self._control_file.unguard()
+            else:
+                raise StorageError("there are partitions that lack what was acknowledged")
+        except Exception as second:
+            text = "after the journal a file of a partition has failed (%s): no partition takes appends any more"
+            logger.critical(text, second)
+            for job in jobs:
+                job.error = second
+            return second
+        return None
+
+    def _carry_out_without(self, jobs: list[_Job[object]]) -> None:
+        """For what was handed in before the journal failed: it is not written, but for what concerns the journal."""
+        for job in jobs:
+            if self._dead:
+                job.error = ReadOnlyError(f"the journal has failed: {self.failure}")
+            elif job.take_back is not None:
+                job.result.append(None)  # as if it began another segment: its own file is synced
+            else:
+                try:
+                    job.begin()
+                    job.finish()
+                    self._write_notes(job.partition_id)
+                except Exception as error:
+                    job.error = error
+
+    def _died(self, error: Exception) -> None:
+        """One of the tasks has, by a defect: nothing is acknowledged that needs the journal."""
+        self.failure = self.failure or f"of a defect: {error!r}"
+        self._dead = True
+        logger.critical("the journal is not used any more because of a defect", exc_info=error)
+        jobs, self._waiting = self._waiting, []
+        for job in jobs:
+            job.error = ReadOnlyError(f"the journal is not used any more: {self.failure}")
+            if not job.future.done():
+                job.future.set_result(None)
+
+    # Checkpoints
+
+    async def _run_checkpoints(self) -> None:
+        while not self._closing:
+            self._wanted.clear()
+            await _either(self._wanted, IDLE_S)
+            if not self._closing and self.failure is None:
+                await self._checkpoint()
+
+    async def _checkpoint(self) -> None:
+        """Sync every segment that owes something, then write fences and marks, then let go of what nobody needs."""
+        owing = self._segments.by_age()
+        for partition_id in owing:
+            if self._closing or self.failure is not None:
+                return
+            async with self._syncing:
+                log = self._logs.get(partition_id)
+                if log is not None and log.read_only_reason is None:
+                    await self._sync_segment(partition_id, log)
+            if not self.full and 2 * self._journal.free_bytes > self._journal.size_bytes:
+                await _either(self._wanted, CHECKPOINT_S / len(owing))
+        covered = self._completed
+        for partition_id in self._notes.by_age():
+            try:
+                await self._files.run(partial(self._write_notes, partition_id))
+            except (StorageError, OSError) as error:
+                logger.error("fence and marks of partition %d stay in the journal: %s", partition_id, error)
+            else:
+                self._notes.paid(partition_id, covered)
+        self._release()
+        try:
+            await self._files.run(self._journal.extend)
+        except OSError as error:
+            logger.warning("the journal cannot have a further file: %s", error)
+
+    async def _sync_segment(self, partition_id: int, log: PartitionLog) -> None:
+        covered = self._completed  # taken before the sync: of what is written meanwhile it says nothing
+        try:
+            await self._files.run(log.flush)
+        except OSError as error:
+            text = "partition %d: its segment could not be synced (%s); its records stay in the journal"
+            logger.critical(text, partition_id, error)
+        except ReadOnlyError:
+            logger.debug("partition %d has just gone out of service", partition_id)
+        else:
+            self._segments.paid(partition_id, covered)
+            self._release()
+
+    def _release(self) -> None:
+        next_number = self._completed + 1
+        self._journal.release(min(self._segments.floor(next_number), self._notes.floor(next_number)))
+        self._room.set()
+
+
+def _begin(jobs: Sequence[_Job[object]]) -> None:
+    for job in jobs:
+        try:
+            job.entries = job.begin()
+        except Exception as error:
+            job.error = error
+
+
+def _settled(log: PartitionLog) -> list[Entry]:
+    return [Settled(log.partition_id, *log.end)]
+
+
+def _nothing() -> None:
+    """There is nothing to be done behind the sync."""
+
+
+async def _either(event: asyncio.Event, timeout_s: float) -> None:
+    """Wait for an event, but not longer."""
+    try:
+        await asyncio.wait_for(event.wait(), timeout_s)
+    except TimeoutError:
+        return
