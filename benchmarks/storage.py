@@ -1,7 +1,7 @@
 """Durable appends to one storage node, over loopback, without TLS.
 
     python -m benchmarks.storage [--seconds 3] [--directory DIR] [--connections 1,16,256] [--sizes 128,1024,16384]
-                                 [--partitions 1,64] [--syncs]
+                                 [--partitions 1,64] [--journal] [--syncs]
 
 Every combination prints records/s, MB/s, latency of a batch from sending to acknowledgement (p50, p99), syncs/s of the
 node, bytes per sync, CPU time of the node per record, and the rate of the bare disk: one thread that writes pieces of
@@ -77,7 +77,7 @@ class CountingFiles(OsFiles):
         return file
 
 
-async def serve(directory: str, partitions: int) -> None:
+async def serve(directory: str, partitions: int, journal: bool) -> None:
     """Run a node; say where it listens; answer each line on standard input with CPU seconds and syncs so far."""
     server = MemoryZooKeeperServer()
     zookeeper = await server.connect()
@@ -91,6 +91,7 @@ async def serve(directory: str, partitions: int) -> None:
             "storage_admin_port": 0,
             "storage_directory": directory,
             "storage_bind_address": "127.0.0.1",
+            "journal_enabled": journal,
             "tls": TlsConfig(plaintext=True),
         }
     )
@@ -111,8 +112,9 @@ async def serve(directory: str, partitions: int) -> None:
 class NodeProcess:
     """The node as the load generator sees it."""
 
-    def __init__(self, directory: str, partitions: int) -> None:
+    def __init__(self, directory: str, partitions: int, *, journal: bool) -> None:
         command = [sys.executable, "-m", "benchmarks.storage", "--serve", directory, "--partitions", str(partitions)]
+        command += ["--journal"] if journal else []
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.port, self.admin_port = self._line()
 
@@ -425,11 +427,12 @@ def main() -> None:
     parser.add_argument("--connections", type=numbers, default=[1, 16, 256])
     parser.add_argument("--sizes", type=numbers, default=[128, 1024, 16384])
     parser.add_argument("--partitions", type=numbers, default=[1, 64])
+    parser.add_argument("--journal", action="store_true", help="the node keeps a journal")
     parser.add_argument("--syncs", action="store_true", help="compare ways to sync instead")
     parser.add_argument("--serve", metavar="DIR", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
-        uvloop.run(serve(options.serve, options.partitions[0]))
+        uvloop.run(serve(options.serve, options.partitions[0], options.journal))
         return
     if options.syncs:
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
@@ -438,7 +441,7 @@ def main() -> None:
     print(f"batches of {BATCH} records, {IN_FLIGHT_BATCHES} batches in flight for each partition")
     for partitions, size, connections in combinations(options):
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-            node = NodeProcess(directory, partitions)
+            node = NodeProcess(directory, partitions, journal=options.journal)
             try:
                 # The disk's rate wanders: it is measured on both sides of the node's.
                 guess = min(8 << 20, BATCH * (size + 40) * 4)

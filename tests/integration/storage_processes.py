@@ -25,7 +25,7 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["waltz.storage.node.node", "tests.integration.storage_processes"])
 
 
-def serve(directory: str, partitions: int, threshold_bytes: int, connection: Connection) -> None:
+def serve(directory: str, partitions: int, threshold_bytes: int, journal: bool, connection: Connection) -> None:
     """Body of the process: a node without TLS, which tells its ports and ends in order on a word."""
 
     async def run() -> None:
@@ -42,6 +42,7 @@ def serve(directory: str, partitions: int, threshold_bytes: int, connection: Con
                 "storage_directory": directory,
                 "storage_bind_address": "127.0.0.1",
                 "segment_size_threshold_bytes": threshold_bytes,
+                "journal_enabled": journal,
                 "tls": TlsConfig(plaintext=True),
             }
         )
@@ -60,11 +61,13 @@ def serve(directory: str, partitions: int, threshold_bytes: int, connection: Con
 class StorageProcess:
     """A running node."""
 
-    def __init__(self, directory: Path, *, partitions: int, threshold_bytes: int = 1_000_000_000) -> None:
+    def __init__(
+        self, directory: Path, *, partitions: int, threshold_bytes: int = 1_000_000_000, journal: bool = False
+    ) -> None:
         self._partitions = partitions
         self._connection, theirs = _context.Pipe()
         self._process: BaseProcess = _context.Process(
-            target=serve, args=(str(directory), partitions, threshold_bytes, theirs), daemon=True
+            target=serve, args=(str(directory), partitions, threshold_bytes, journal, theirs), daemon=True
         )
         self._process.start()
         theirs.close()

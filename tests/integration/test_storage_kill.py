@@ -16,7 +16,7 @@ from waltz.storage.remote.client import StorageClient
 pytestmark = pytest.mark.integration
 
 KILLS = int(os.environ.get("WALTZ_KILLS", "20"))
-PARTITIONS = 3
+PARTITIONS = {"each syncs its own file": 3, "journal": 8}
 IN_FLIGHT = 6
 SIZES_BYTES = ((0, 10, 128, 1000), (0, 128, 1000, 8000))
 """Of payloads, by partition: with the large ones groups are written while the one before is being synced."""
@@ -79,20 +79,24 @@ class Writer:
         self._client.append_encoded(self._session_id, self.partition_id, encode_records(batch), len(batch), done)
 
 
+@pytest.mark.parametrize("durability", PARTITIONS)
 @pytest.mark.timeout(60 + 10 * KILLS)
-async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
+async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, durability: str) -> None:
+    """A node that kept a journal is started without one now and then, too."""
     choices = random.Random(5)
-    writers = [Writer(partition_id, choices) for partition_id in range(PARTITIONS)]
+    partitions = PARTITIONS[durability]
+    writers = [Writer(partition_id, choices) for partition_id in range(partitions)]
     for number in range(KILLS):
         node = await asyncio.to_thread(
             StorageProcess,
             tmp_path,
-            partitions=PARTITIONS,
+            partitions=partitions,
             threshold_bytes=choices.choice([100_000, 3_000_000, 50_000_000]),
+            journal=durability == "journal" and choices.random() < 0.8,
         )
         if number == 0:
             admin = await node.admin()
-            await admin.set_assigned(range(PARTITIONS), True)
+            await admin.set_assigned(range(partitions), True)
             await admin.close()
         client = await node.client()
         for writer in writers:
@@ -104,7 +108,7 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
                 await asyncio.sleep(0.001)
         await asyncio.to_thread(node.kill)
         await client.close()
-    node = await asyncio.to_thread(StorageProcess, tmp_path, partitions=PARTITIONS)
+    node = await asyncio.to_thread(StorageProcess, tmp_path, partitions=partitions)
     client = await node.client()
     for writer in writers:
         await writer.resume(client, KILLS)
@@ -114,10 +118,11 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
 
 
 async def test_an_orderly_stop_under_load_loses_nothing(tmp_path: Path) -> None:
+    """Whether the next start keeps a journal or not."""
     choices = random.Random(6)
     writer = Writer(0, choices)
     for number in range(3):
-        node = await asyncio.to_thread(StorageProcess, tmp_path, partitions=1)
+        node = await asyncio.to_thread(StorageProcess, tmp_path, partitions=1, journal=number % 2 == 0)
         if number == 0:
             admin = await node.admin()
             await admin.set_assigned([0], True)

@@ -144,6 +144,7 @@ def test_defaults_of_host_names(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_defaults_of_a_storage() -> None:
     config = from_mapping(STORAGE, StorageConfig)
     assert config.storage_jetty_port is None
+    assert not config.journal_enabled
     assert (config.segment_size_threshold_bytes, config.segment_cache_capacity) == (1_000_000_000, 5)
 
 
