@@ -8,7 +8,7 @@ from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.journal import DEFAULT_FILE_SIZE_BYTES, DEFAULT_MAX_FILES, DIRECTORY_NAME, Journal
 from waltz.storage.disk.journal.reading import read_journal
-from waltz.storage.disk.journal.replay import is_lost, replay
+from waltz.storage.disk.journal.replay import replay
 
 logger = logging.getLogger(__name__)
 
@@ -52,15 +52,9 @@ def open_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes 
         if not control_file.guarded:
             control_file.guard()
         return journal
-    if journal.close() and not has_lost(files, directory):
+    if journal.close() and not directory.lost_partitions():
         control_file.unguard()
     return None
-
-
-def has_lost(files: Files, directory: StorageDirectory) -> bool:
-    """Whether a partition lacks what was acknowledged, because the journal was damaged. Blocking; ``OSError``."""
-    partitions = range(directory.control_file.partition_count)
-    return any(is_lost(files, str(Path(directory.path) / str(partition_id))) for partition_id in partitions)
 
 
 def _tell(done_bytes: int, total_bytes: int) -> None:

@@ -137,11 +137,11 @@ class Journaled(SyncEach):
         journal: Journal,
         control_file: ControlFile,
         fence_file: FenceFile,
-        has_lost: Callable[[], bool],
+        lost: Callable[[], Sequence[int]],
     ) -> None:
         """Take over an open journal, and a control file that is guarded; see :meth:`close_all`.
 
-        ``has_lost``, which blocks, tells whether a partition lacks what was acknowledged.
+        ``lost``, which blocks, tells which partitions lack what was acknowledged.
         """
         super().__init__(files, busy)
         self.failure: str | None = None
@@ -152,7 +152,7 @@ class Journaled(SyncEach):
         self._journal = journal
         self._control_file = control_file
         self._fence_file = fence_file
-        self._has_lost = has_lost
+        self._lost = lost
         self._max_turn_bytes = min(MAX_TURN_BYTES, journal.group_limit_bytes // 2)
         self._max_journaled_bytes = min(MAX_JOURNALED_BYTES, self._max_turn_bytes)
         self._loop = asyncio.get_running_loop()
@@ -290,7 +290,7 @@ class Journaled(SyncEach):
             self._write_notes(partition_id)
         if not self._segments.by_age():
             self._journal.release(self._journal.next_number)
-        if self._journal.close() and not self._has_lost():
+        if self._journal.close() and not self._lost():
             self._control_file.unguard()
 
     def _goes_through_journal(self, partition_id: int, size_bytes: int) -> bool:
@@ -485,7 +485,7 @@ class Journaled(SyncEach):
                 job.finish()
             for partition_id in {*self._notes.by_age(), *(job.partition_id for job in jobs)}:
                 self._write_notes(partition_id)
-            if not self._has_lost():
+            if not self._lost():
                 self._control_file.unguard()
             else:
                 raise StorageError("there are partitions that lack what was acknowledged")

@@ -24,7 +24,7 @@ from waltz.storage.disk.salvage import Reported
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
 from waltz.storage.node.durability import Durability, SyncEach
 from waltz.storage.node.findings import Findings
-from waltz.storage.node.journal_start import JournalSizes, has_lost, open_journal
+from waltz.storage.node.journal_start import JournalSizes, open_journal
 from waltz.storage.node.journaled import Journaled
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP, PartitionMetrics
@@ -138,9 +138,8 @@ class StorageManager:
     def _use(self, journal: Journal) -> None:
         """Before any partition is opened: what is written goes through the journal."""
         directory = self._directory
-        lost = partial(has_lost, self._files, directory)
         self._journaled = Journaled(
-            self._files, self._busy, journal, directory.control_file, directory.fence_file, lost
+            self._files, self._busy, journal, directory.control_file, directory.fence_file, directory.lost_partitions
         )
         self._durability = self._journaled
         self._registry.gauge(GROUP, f"{GROUP}-journal-free-bytes", lambda: journal.free_bytes)

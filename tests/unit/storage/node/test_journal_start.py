@@ -21,7 +21,6 @@ from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.journal.replay import mark_lost
-from waltz.storage.node.journal_start import has_lost
 from waltz.storage.node.journaled import Journaled
 
 
@@ -82,6 +81,6 @@ async def test_a_directory_of_which_something_is_lost_stays_guarded() -> None:
     directory = StorageDirectory(
         files, DIRECTORY, control_file, fence_file, segment_size_threshold_bytes=1000, segment_cache_capacity=1
     )
-    assert (control_file.guarded, has_lost(files, directory)) == (True, True)
+    assert (control_file.guarded, list(directory.lost_partitions())) == (True, [2])
     fence_file.close()
     control_file.close()
