@@ -14,6 +14,10 @@ from waltz.common.replica_states import Remedy
 _NO_SPACE = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
+JOURNAL_PROBLEM = "the journal is "
+"""Every problem of the disk that is one of the journal begins so."""
+
+
 class StorageHealth(NamedTuple):
     """Problems of a storage node's partitions and disk."""
 
@@ -71,6 +75,12 @@ def out_of_service_remedy(reason: str) -> Remedy:
     return Remedy("look at the disk and at the node's log; then waltz storage sync-partitions", "out-of-service")
 
 
+def _disk_remedy(problem: str) -> Remedy:
+    if problem.startswith(JOURNAL_PROBLEM):
+        return Remedy("look at the disk and at the node's log; then restart the storage node", "journal")
+    return Remedy("make room on the disk, or move replicas away", "disk-full")
+
+
 def find_ailments(health: StorageHealth, admin: str) -> list[Ailment]:
     """What is wrong, the worst first; ``admin`` is the admin port of the node as commands take it (``host:port``)."""
     found = []
@@ -81,7 +91,7 @@ def find_ailments(health: StorageHealth, admin: str) -> list[Ailment]:
         text = f"the disk hangs: {reason} ({named_partitions(partition_ids)})"
         found.append(Ailment(text, partition_ids, Remedy("look at the disk, or stop the node", "out-of-service")))
     if health.disk:
-        found.append(Ailment(health.disk, (), Remedy("make room on the disk, or move replicas away", "disk-full")))
+        found.append(Ailment(health.disk, (), _disk_remedy(health.disk)))
     for partition_id, reason in health.damaged.items():
         text = f"damaged records in partition {partition_id}: {reason}"
         found.append(

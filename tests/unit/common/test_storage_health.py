@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.unit.common.test_replica_states import sections
-from waltz.common.storage_health import StorageHealth, find_ailments
+from waltz.common.storage_health import JOURNAL_PROBLEM, StorageHealth, find_ailments
 
 FULL = "[Errno 28] No space left on device"
 WELL = StorageHealth()
@@ -68,3 +68,9 @@ def test_every_ailment_names_its_partitions_and_the_command_that_mends_it() -> N
         ),
     ]
     assert {each.remedy.section for each in ailments} <= sections()
+
+
+def test_a_journal_that_fails_is_not_mended_by_room() -> None:
+    (ailment,) = find_ailments(StorageHealth(disk=f"{JOURNAL_PROBLEM}full"), "a:6100")
+    assert "restart the storage node" in ailment.remedy.do
+    assert ailment.remedy.section in sections()

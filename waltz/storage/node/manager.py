@@ -11,7 +11,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.metrics.registry import GaugeForm, Registry
 from waltz.common.records import Record
-from waltz.common.storage_health import StorageHealth
+from waltz.common.storage_health import JOURNAL_PROBLEM, StorageHealth
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.disk.clean_stop import CleanPartition
 from waltz.storage.disk.control_file import ControlFile
@@ -81,6 +81,7 @@ class StorageManager:
         registry.gauge(GROUP, f"{GROUP}-partition-ids", lambda: sorted(self.assigned_partition_status()))
         registry.gauge(GROUP, f"{GROUP}-out-of-service-partition-ids", lambda: sorted(self.out_of_service()))
         registry.gauge(GROUP, f"{GROUP}-num-out-of-service-partitions", lambda: len(self.out_of_service()))
+        registry.gauge(GROUP, f"{GROUP}-journal-free-bytes", self._journal_free_bytes)
         registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes, GaugeForm(counts=True))
         self.findings = Findings(self.partitions, directory, files, registry)
         """What is known to be wrong with files and disk."""
@@ -142,7 +143,6 @@ class StorageManager:
             self._files, self._busy, journal, directory.control_file, directory.fence_file, directory.lost_partitions
         )
         self._durability = self._journaled
-        self._registry.gauge(GROUP, f"{GROUP}-journal-free-bytes", lambda: journal.free_bytes)
 
     # What the data port asks
 
@@ -175,14 +175,17 @@ class StorageManager:
         problem = findings.disk_problem() or self._journal_problem()
         return StorageHealth(self.out_of_service(), findings.damaged(), findings.stalled(), problem)
 
+    def _journal_free_bytes(self) -> int | None:
+        return None if self._journaled is None else self._journaled.free_bytes
+
     def _journal_problem(self) -> str | None:
         journaled = self._journaled
         if journaled is None:
             return None
         if journaled.failure is not None:
-            return f"the journal has failed ({journaled.failure}); check the disk, then restart the storage node"
+            return f"{JOURNAL_PROBLEM}not used any more, because it has failed: {journaled.failure}"
         if journaled.full:
-            return "the journal is full: the disk is too slow, or a partition's segment could not be synced"
+            return f"{JOURNAL_PROBLEM}full: the disk is too slow, or a partition's segment could not be synced"
         return None
 
     # Administration
