@@ -70,9 +70,21 @@ class Durability(Protocol):
         ...
 
     async def set_low_water_mark(
-        self, control_file: ControlFile, log: PartitionLog, session_id: int, low_water_mark: int
+        self,
+        control_file: ControlFile,
+        log: PartitionLog,
+        session_id: int,
+        low_water_mark: int,
+        directly: Callable[[], None],
     ) -> None:
         """Make what the log holds durable, then a session and its marks.
+
+        Args:
+            control_file: It records them.
+            log: The log of the partition.
+            session_id: The session.
+            low_water_mark: Its mark.
+            directly: Does all of it by syncs of the partition's files; blocks.
 
         Raises:
             StorageError: The marks are not allowed; nothing has changed.
@@ -142,9 +154,14 @@ class SyncEach:
         await self._files.run(partial(fence_file.raise_to, partition_id, session_id))
 
     async def set_low_water_mark(
-        self, control_file: ControlFile, log: PartitionLog, session_id: int, low_water_mark: int
+        self,
+        control_file: ControlFile,
+        log: PartitionLog,
+        session_id: int,
+        low_water_mark: int,
+        directly: Callable[[], None],
     ) -> None:
-        await self._files.run(partial(_set_low_water_mark, control_file, log, session_id, low_water_mark))
+        await self._files.run(directly)
 
     async def truncate(self, log: PartitionLog, transaction_id: int) -> int:
         return await self._files.run(partial(log.truncate, transaction_id))
@@ -171,12 +188,6 @@ def local_low_water_mark(log: PartitionLog, low_water_mark: int) -> int:
     if maximum > low_water_mark:
         raise StorageError("low-water mark is lower than the max transaction id")
     return maximum
-
-
-def _set_low_water_mark(control_file: ControlFile, log: PartitionLog, session_id: int, low_water_mark: int) -> None:
-    maximum = local_low_water_mark(log, low_water_mark)
-    log.flush()
-    control_file.set_low_water_mark(log.partition_id, session_id, low_water_mark, maximum)
 
 
 def _write(log: PartitionLog, batches: Sequence[Sequence[Record]], after: Prepared | None) -> Prepared:

@@ -212,7 +212,12 @@ class Journaled(SyncEach):
             await super().raise_fence(fence_file, partition_id, session_id)
 
     async def set_low_water_mark(
-        self, control_file: ControlFile, log: PartitionLog, session_id: int, low_water_mark: int
+        self,
+        control_file: ControlFile,
+        log: PartitionLog,
+        session_id: int,
+        low_water_mark: int,
+        directly: Callable[[], None],
     ) -> None:
         partition_id = log.partition_id
         if self.failure is None and not self.full:
@@ -222,7 +227,7 @@ class Journaled(SyncEach):
             return
         self._check_alive()
         await self._files.run(partial(control_file.write_kept, partition_id))
-        await super().set_low_water_mark(control_file, log, session_id, low_water_mark)
+        await super().set_low_water_mark(control_file, log, session_id, low_water_mark, directly)
 
     async def truncate(self, log: PartitionLog, transaction_id: int) -> int:
         """Without effect on the files when there is nothing to remove; then nothing need be settled."""

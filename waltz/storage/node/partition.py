@@ -34,7 +34,7 @@ from waltz.storage.errors import (
     wire_text,
 )
 from waltz.storage.node import session_rule
-from waltz.storage.node.durability import Durability
+from waltz.storage.node.durability import Durability, local_low_water_mark
 from waltz.storage.node.partition_metrics import PartitionMetrics
 from waltz.storage.node.replies import answer_read, failure_frame, last_requested_id
 from waltz.storage.node.request_queue import PartitionRequest, QueueLimits, RequestQueue
@@ -481,15 +481,19 @@ class StoragePartition:
                 self._not_appended_here = min(self._not_appended_here, maximum)
                 answer = wire.MaxTransactionIdResponse(*ids, maximum)
             case wire.SetLowWaterMarkRequest(low_water_mark=mark):
-                await self._timed_change(
-                    partial(
-                        self._durability.set_low_water_mark, self._control_file, self._log, message.session_id, mark
-                    )
-                )
+                directly = partial(self._set_low_water_mark, message.session_id, mark)
+                set_mark = partial(self._durability.set_low_water_mark, self._control_file, self._log)
+                await self._timed_change(partial(set_mark, message.session_id, mark, directly))
                 answer = wire.SuccessResponse(*ids)
             case _:
                 raise UnknownRequestError(request.kind)
         return wire.encode(answer)
+
+    def _set_low_water_mark(self, session_id: int, low_water_mark: int) -> None:
+        """Make the log durable, then the marks; blocking."""
+        maximum = local_low_water_mark(self._log, low_water_mark)
+        self._log.flush()
+        self._control_file.set_low_water_mark(self.partition_id, session_id, low_water_mark, maximum)
 
     # The reader
 

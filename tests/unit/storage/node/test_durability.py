@@ -54,10 +54,15 @@ class Recording(SyncEach):
         await super().raise_fence(fence_file, partition_id, session_id)
 
     async def set_low_water_mark(
-        self, control_file: ControlFile, log: PartitionLog, session_id: int, low_water_mark: int
+        self,
+        control_file: ControlFile,
+        log: PartitionLog,
+        session_id: int,
+        low_water_mark: int,
+        directly: Callable[[], None],
     ) -> None:
         self.calls.append(f"mark {low_water_mark}")
-        await super().set_low_water_mark(control_file, log, session_id, low_water_mark)
+        await super().set_low_water_mark(control_file, log, session_id, low_water_mark, directly)
 
     async def truncate(self, log: PartitionLog, transaction_id: int) -> int:
         self.calls.append(f"truncate {transaction_id}")
