@@ -23,6 +23,8 @@ class JournalSizes(NamedTuple):
 def open_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes | None) -> Journal | None:
     """Put what the journal holds where it belongs; no log is open. Then open it, if it has sizes. Blocking.
 
+    Without sizes it is for a control file that is guarded.
+
     Returns:
         The journal, with the control file guarded; ``None`` without sizes.
 
@@ -31,8 +33,6 @@ def open_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes 
         StorageError: The journal is of another cluster or version, or a control or fence file cannot be written.
     """
     control_file = directory.control_file
-    if sizes is None and not control_file.guarded:
-        return None
     path = str(Path(directory.path) / DIRECTORY_NAME)
     contents = read_journal(files, path, control_file.cluster_key)
     if control_file.guarded:

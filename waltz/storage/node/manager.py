@@ -125,9 +125,10 @@ class StorageManager:
         )
         manager = cls(files, opened, registry, limits)
         try:
-            opened_journal = await files.run(partial(open_journal, files, opened, journal))
-            if opened_journal is not None:
-                manager._use(opened_journal)
+            if journal is not None or control_file.guarded:
+                opened_journal = await files.run(partial(open_journal, files, opened, journal))
+                if opened_journal is not None:
+                    manager._use(opened_journal)
             await files.run(opened.take_clean_stop)
             await manager._open_assigned()
             manager.scrubber.start()
