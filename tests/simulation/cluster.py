@@ -206,7 +206,9 @@ class StorageHost(Host):
         self.disk.lose_power()
 
     def config(self) -> StorageConfig:
-        """Its configuration."""
+        """The configuration of its next start."""
+        share = self.world.options.journal_share
+        journal = share > 0 and self.world.random(f"journal of {self.name}").random() < share
         return from_mapping(
             {
                 "zookeeper.connectString": "zookeeper",
@@ -218,6 +220,7 @@ class StorageHost(Host):
                 "storage.directory": DIRECTORY,
                 "storage.segment.size.threshold": self.world.options.segment_size_bytes,
                 "storage.segment.cache.capacity": 2,
+                "storage.journal.enabled": journal,
                 "storage.ssl.plaintext": True,
             },
             StorageConfig,

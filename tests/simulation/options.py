@@ -98,6 +98,8 @@ class SimulationOptions:
     """The largest transaction that servers and clients take."""
     forgetful_storages: bool = False
     """Storages forget, when they restart, a fence that no low-water mark followed, as those of the original do."""
+    journal_share: float = 0.0
+    """Share of the starts of storages with a journal; its files are small."""
     bulk_read_interval_s: float = 0.0
     """Pause between two reads of the whole log from its replicas, as Spark reads it; 0: there are none."""
     mark_interval_s: float = 0.0
@@ -247,6 +249,7 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "few-alive": {"storages": 5, "replicas": 5, "away_storages": 2},
         "recover-partition": {"storages": 6, "replicas": 3, "away_storages": 0, "fault_kinds": ("recover-partition",)},
         "forgetful-storages": {"forgetful_storages": True},
+        "journal": {"journal_share": 0.8},
         "lagging-followers": {"zookeeper_lag_s": 3.0, "bulk_read_interval_s": 0.3},
         "long-lines": {"slow_lines": 1.0, "line_bytes_per_s": math.inf, "line_delay_s": 0.25},
         "slow-lines": {"slow_lines": 1.0, "line_bytes_per_s": 300e3, "line_delay_s": 0.05},

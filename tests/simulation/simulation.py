@@ -71,7 +71,12 @@ from waltz.server.store.ring import BatchRing
 from waltz.server.store.session.session import StoreSession
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.fence import FenceFile
+from waltz.storage.disk.journal.journal import DIRECTORY_NAME
+from waltz.storage.disk.journal.reading import read_journal
+from waltz.storage.disk.journal.replay import replay
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.node import node as storage_node
+from waltz.storage.node.journal_start import JournalSizes
 from waltz.storage.node.partition import StoragePartition
 
 if TYPE_CHECKING:
@@ -223,6 +228,9 @@ class Simulation:
             stack.enter_context(mock.patch.object(marks, "random", SimpleNamespace(Random=lambda: random.Random(0))))
             for module in (server_answers, client_mount):
                 stack.enter_context(mock.patch.object(module, "MAX_FEED_COUNT", options.max_feed_count))
+            stack.enter_context(
+                mock.patch.object(storage_node, "JournalSizes", return_value=JournalSizes(256 << 10, 3))
+            )
             if options.forgetful_storages:
                 stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))
             feeds = SimpleNamespace(Random=lambda: self.world.random("feeds"))
@@ -485,6 +493,10 @@ class Simulation:
         files = SimulatedFiles(storage.disk.durable_copy(), None)
         try:
             control_file = ControlFile.open(files, DIRECTORY, CLUSTER_KEY, self.options.partitions)
+            fence_file = FenceFile.open(files, DIRECTORY, CLUSTER_KEY, self.options.partitions)
+            if control_file.guarded:
+                contents = read_journal(files, f"{DIRECTORY}/{DIRECTORY_NAME}", CLUSTER_KEY)
+                replay(files, DIRECTORY, control_file, fence_file, contents)
             mark = control_file.partition(partition_id).local_low_water_mark
             log = PartitionLog.open(
                 files,

@@ -22,6 +22,7 @@ from waltz.storage.disk.segment.segment_format import encode_record, index_offse
 from waltz.storage.disk.segment.segment_recovery import CHECKPOINT_INTERVAL
 from waltz.storage.errors import CorruptionError
 from waltz.storage.node import session_rule
+from waltz.storage.node.journaled import Journaled
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.partition import StoragePartition
 
@@ -216,7 +217,8 @@ class StorageChecks:
                 if not isinstance(message, wire.AppendRequest) or frame != _success(message):
                     continue
                 if session_rule.fence(message, partition._session_id) is None:
-                    self.durable(_host(), partition, message.records)
+                    if not isinstance(partition._durability, Journaled):  # what its segments lack, the journal has
+                        self.durable(_host(), partition, message.records)
                     self.acknowledged(_host(), partition.partition_id, message.records)
 
         async def performed(partition: StoragePartition, request: Any) -> bytes:
