@@ -14,6 +14,7 @@ from unittest import mock
 from tests.memory_zookeeper import MemoryZooKeeper
 from tests.simulation import planted_borders as borders
 from tests.simulation import planted_clients as clients
+from tests.simulation import planted_journal as journal
 from tests.simulation import planted_liveness as liveness
 from tests.simulation import planted_marks as marks
 from tests.simulation import planted_sessions as sessions
@@ -42,11 +43,14 @@ from waltz.server.store.replica.replica import Replica
 from waltz.server.store.ring import BatchRing
 from waltz.server.store.session.continuity import Continuity
 from waltz.server.store.session.session import StoreSession
+from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.log import log_opening
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.segment import segment_recovery as storage_recovery
 from waltz.storage.disk.segment.scan import SegmentScan
-from waltz.storage.node import session_rule
+from waltz.storage.node import journaled, session_rule
+from waltz.storage.node.checkpoint import Debts
+from waltz.storage.node.journaled import Journaled
 from waltz.table.face.transaction import TableTransaction
 
 Plant = Callable[[], AbstractContextManager[object]]
@@ -164,6 +168,38 @@ MUTANTS: dict[str, Mutant] = {
         storage.repair_by_the_mark_alone,
         ("rot-during-repair",),
         {"fault_count": 10},
+    ),
+    "journal-not-synced": Mutant(
+        "a storage acknowledges what is not in its journal yet",
+        10,
+        1,
+        _patch(Journaled, "_append_entries", journal.acknowledge_before_the_sync),
+        (),
+        {"journal_share": 0.8},
+    ),
+    "journal-not-told-of-a-sync": Mutant(
+        "a storage syncs the file of a partition, and a replay of the journal writes older records over it",
+        10,
+        1,
+        _patch(journaled, "_settled", journal.settle_nothing),
+        (),
+        {"journal_share": 0.8},
+    ),
+    "journal-used-again-early": Mutant(
+        "a storage lets go of groups of its journal before the segments are durable",
+        10,
+        1,
+        _patch(Debts, "floor", journal.release_everything),
+        (),
+        {"journal_share": 0.8},
+    ),
+    "journal-not-guarded": Mutant(
+        "a storage does not say that its journal counts",
+        10,
+        1,
+        _patch(ControlFile, "guard", journal.guard_nothing),
+        (),
+        {"journal_share": 0.8},
     ),
     "skip-truncate": Mutant(
         "a storage says that it has truncated, and has not",
