@@ -278,17 +278,16 @@ class Journaled(SyncEach):
     async def close_all(self) -> None:
         """Write everything where it belongs, if that is possible, and say so in the control file.
 
-        All partitions are closed. A control file that stays guarded makes the next start replay the journal. Raises
-        ``OSError``.
+        All partitions are closed. A control file that stays guarded makes the next start replay the journal.
         """
         self._closing = True
         self._handed_in.set()
         self._wanted.set()
         await asyncio.wait((self._turns, self._checkpoints))
-        if self.failure is None:
-            await self._files.run(self._close_journal)
-        else:
-            await self._files.run(self._journal.close)
+        try:
+            await self._files.run(self._close_journal if self.failure is None else self._journal.close)
+        except (OSError, StorageError) as error:
+            logger.warning("the journal keeps what it holds, and the next start replays it: %s", error)
 
     def _close_journal(self) -> None:
         for partition_id in self._notes.by_age():

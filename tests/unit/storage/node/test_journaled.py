@@ -4,6 +4,7 @@ import asyncio
 import errno
 import random
 from collections import Counter
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -15,6 +16,7 @@ from waltz.common.metrics.registry import Registry
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
 from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.journal.entries import Closed, Entry
 from waltz.storage.node import journaled as journaled_module
 from waltz.storage.node.journal_start import JournalSizes
 from waltz.storage.node.manager import StorageManager
@@ -244,6 +246,30 @@ async def test_a_partition_whose_segment_cannot_be_synced_is_out_of_service_alon
     files.restart()
     files.crash(random.Random(2))
     again = await open_manager(files, None)
+    assert [stored(again, partition_id) for partition_id in range(PARTITIONS)] == [[record(0)]] * PARTITIONS
+    await again.close()
+
+
+async def test_a_stop_in_order_on_a_full_disk_leaves_the_journal_to_the_next_start() -> None:
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    sent = [client.append(partition_id, -1, [record(0)]) for partition_id in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    journaled = manager._journaled
+    assert journaled is not None
+    append = journaled._journal.append
+
+    def full(entries: Sequence[Entry]) -> int:
+        if isinstance(entries[0], Closed):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return append(entries)
+
+    journaled._journal.append = full  # type: ignore[method-assign]
+    await manager.close()
+    files.restart()
+    again = await open_manager(files)
     assert [stored(again, partition_id) for partition_id in range(PARTITIONS)] == [[record(0)]] * PARTITIONS
     await again.close()
 
