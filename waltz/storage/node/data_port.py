@@ -56,22 +56,25 @@ class DataConnection:
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         """Every frame is one request, or the appends of many partitions."""
-        if self._version < our_wire.OUR_VERSION:
-            self._take(buffer, bounds)
-        else:
-            for each in bounds:
-                if buffer[each[0]] == our_wire.APPEND_MANY_REQUEST:
-                    self._take_many(buffer, *each)
-                else:
-                    self._take(buffer, [each])
-        self._regulate()
-
-    def _take(self, buffer: bytes, bounds: Bounds) -> None:
+        if self._version >= our_wire.OUR_VERSION:
+            for start, _ in bounds:
+                if buffer[start] == our_wire.APPEND_MANY_REQUEST:
+                    self._take_one_by_one(channel, buffer, bounds)
+                    return
         for message, (start, end) in zip(wire.decode_batch(buffer, bounds), bounds, strict=True):
             if isinstance(message, wire.OpenRequest):
                 self.answer(self._open(message))
             else:
                 self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
+        self._regulate()
+
+    def _take_one_by_one(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+        for start, end in bounds:
+            if buffer[start] == our_wire.APPEND_MANY_REQUEST:
+                self._take_many(buffer, start, end)
+            else:
+                self.frames_received(channel, buffer, [(start, end)])
+        self._regulate()
 
     def _take_many(self, buffer: bytes, start: int, end: int) -> None:
         partitions, kind = self._manager.partitions, wire.APPEND_REQUEST
