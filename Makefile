@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install demo test test-deep test-all test-budget unit coverage lint format types \
-	bench bench-full bench-curves bench-page bench-storage bench-client bench-table bench-spark bench-availability bench-take-over bench-peers simulate simulate-mutants smoke docs twins package wheel fuzz lock clean
+	bench bench-full bench-curves bench-page bench-storage bench-client bench-table bench-spark bench-availability bench-take-over bench-peers simulate simulate-mutants models smoke docs twins package wheel fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -128,6 +128,10 @@ simulate: $(STAMP) ## a whole cluster in simulated time: make simulate SEEDS=100
 
 simulate-mutants: $(STAMP) ## plant bugs, one after the other: each has to be found within its number of seeds
 	@$(BIN)/python -m tests.simulation --mutant all
+
+models: $(STAMP) ## check the TLA+ specifications in docs/models at their large sizes
+	$(NEEDS_JAVA)
+	@$(BIN)/python -m tests.models
 
 smoke: $(STAMP) ## nodes killed, paused and cut off at random under load, then everything compared
 	$(NEEDS_JAVA)
