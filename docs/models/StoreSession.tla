@@ -15,6 +15,7 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
     Replicas,
+    Behind,         \* replicas that missed the session which is open at first
     Forgetful,      \* storages of the original, which forget a fence in a restart
     MaxSession,
     MaxId,
@@ -51,17 +52,19 @@ Min(a, b) == IF a <= b THEN a ELSE b
 Cut(seq, n) == SubSeq(seq, 1, Min(n, Len(seq)))
 IsPrefix(a, b) == Len(a) <= Len(b) /\ \A i \in 1 .. Len(a) : a[i] = b[i]
 
-\* All replicas are members of the first session, and hold nothing yet.
+First == 2      \* an earlier session has ended before it held anything
+
 Init ==
-    /\ number = 1
-    /\ state = [r \in Replicas |-> [session |-> 1, closing |-> Open]]
+    /\ number = First
+    /\ state = [r \in Replicas |-> IF r \in Behind THEN [session |-> 1, closing |-> 0]
+                                  ELSE [session |-> First, closing |-> Open]]
     /\ log = [r \in Replicas |-> <<>>]
-    /\ fence = [r \in Replicas |-> 1]
-    /\ own = [r \in Replicas |-> 1]
+    /\ own = [r \in Replicas |-> IF r \in Behind THEN 1 ELSE First]
+    /\ fence = own
     /\ low = [r \in Replicas |-> 0]
     /\ writing = [r \in Replicas |-> [session |-> 0, id |-> 0]]
-    /\ phase = [s \in Sessions |-> IF s = 1 THEN "open" ELSE "none"]
-    /\ step = [s \in Sessions |-> [r \in Replicas |-> IF s = 1 THEN "joined" ELSE "absent"]]
+    /\ phase = [s \in Sessions |-> IF s = First THEN "open" ELSE "none"]
+    /\ step = [s \in Sessions |-> [r \in Replicas |-> IF s = First /\ r \notin Behind THEN "joined" ELSE "absent"]]
     /\ mark = [s \in Sessions |-> [r \in Replicas |-> 0]]
     /\ votes = [s \in Sessions |-> {}]
     /\ intact = [s \in Sessions |-> {}]
@@ -260,6 +263,8 @@ Next ==
 Spec == Init /\ [][Next]_vars
 
 CommittedStays == agrees
-Symmetry == {f \in [Replicas -> Replicas] : \A a, b \in Replicas : a # b => f[a] # f[b]}
+Symmetry == {f \in [Replicas -> Replicas] :
+    /\ \A a, b \in Replicas : a # b => f[a] # f[b]
+    /\ \A r \in Behind : f[r] = r}
 
 =============================================================================

@@ -50,12 +50,14 @@ class Outcome(NamedTuple):
 _JOURNAL_SMALL: Constants = {"Partitions": "{a}", "MaxId": 2, "MaxGroups": 3, "MaxSession": 2, "MaxCrashes": 1}
 _SESSION_SMALL: Constants = {
     "Replicas": "{a, b, c}",
+    "Behind": "{}",
     "Forgetful": "{a, b, c}",
-    "MaxSession": 2,
+    "MaxSession": 3,
     "MaxId": 1,
     "MaxRestarts": 1,
 }
-_SESSION_THREE: Constants = {**_SESSION_SMALL, "Forgetful": "{}", "MaxSession": 3, "MaxRestarts": 0}
+_SESSION_THREE: Constants = {**_SESSION_SMALL, "Forgetful": "{}", "MaxSession": 4, "MaxRestarts": 0}
+_SESSION_BEHIND: Constants = {**_SESSION_THREE, "Behind": "{c}"}
 
 JOURNAL = Model(
     "Journal",
@@ -83,12 +85,12 @@ STORE_SESSION = Model(
     "StoreSession",
     "CommittedStays",
     small=_SESSION_SMALL,
-    large={**_SESSION_SMALL, "MaxSession": 3},
+    large={**_SESSION_SMALL, "MaxSession": 4},
     plants=(
         Plant("a minority decides", _SESSION_SMALL),
         Plant("changes without the metadata", _SESSION_SMALL),
         Plant("fence checked once, answers beside a write", _SESSION_SMALL),
-        Plant("copies not recorded", _SESSION_THREE),
+        Plant("copies not recorded", _SESSION_BEHIND),
         Plant("joins without a cut", _SESSION_THREE),
         Plant("opens before the metadata are written", _SESSION_THREE),
         Plant("trusts every copy", _SESSION_THREE),

@@ -12,6 +12,7 @@ from waltz.operations.lost_replicas import Held, LossRefused, accept_loss, check
 from waltz.operations.survey.survey import ServerReport, StorageReport, Survey
 from waltz.server.store.recovery.recovery import RecoveryMachine
 from waltz.server.store.recovery.recovery_effects import (
+    Compare,
     Copy,
     Effect,
     GetMaximum,
@@ -62,6 +63,8 @@ def open_with(decided: PartitionMetadata, found: Mapping[str, Held]) -> int:
                 effects += machine.maximum_known(replica_id, maxima[replica_id])
             case SetLowWaterMark(replica_id=replica_id):
                 effects += machine.low_water_mark_set(replica_id)
+            case Compare(replica_id=replica_id, source=source, transaction_id=transaction_id):
+                effects += machine.compared(replica_id, source, transaction_id, same=True)
             case Copy(replica_id=replica_id, last=last):
                 maxima[replica_id] = last
                 effects += machine.copied(replica_id, last)

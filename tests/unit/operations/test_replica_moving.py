@@ -254,9 +254,9 @@ async def world(
 
 def exchanged() -> list[str]:
     return [
-        f"what is committed is copied to {DESTINATION}, which then is assigned to the partition in place of {SOURCE}",
+        f"committed records are copied to {DESTINATION}, which is then assigned in place of {SOURCE}",
         f"a store session begins without {SOURCE}",
-        f"{DESTINATION} takes full part in the store session",
+        f"{DESTINATION} becomes a member of the store session",
         f"the partition's files on {SOURCE} are deleted",
     ]
 
@@ -284,7 +284,7 @@ async def test_one_more_than_an_even_number_joins_before_the_old_one_leaves(monk
     async with world(monkeypatch, 2) as made:
         assert await made.move([0]) == []
         assert made.steps() == [
-            f"what is committed is copied to {DESTINATION}, which is then assigned to the partition",
+            f"committed records are copied to {DESTINATION}, which is then assigned to the partition",
             f"{SOURCE} is unassigned",
             f"the partition's files on {SOURCE} are deleted",
         ]

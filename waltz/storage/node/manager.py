@@ -81,7 +81,6 @@ class StorageManager:
         registry.gauge(GROUP, f"{GROUP}-partition-ids", lambda: sorted(self.assigned_partition_status()))
         registry.gauge(GROUP, f"{GROUP}-out-of-service-partition-ids", lambda: sorted(self.out_of_service()))
         registry.gauge(GROUP, f"{GROUP}-num-out-of-service-partitions", lambda: len(self.out_of_service()))
-        registry.gauge(GROUP, f"{GROUP}-journal-free-bytes", self._journal_free_bytes)
         registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes, GaugeForm(counts=True))
         self.findings = Findings(self.partitions, directory, files, registry)
         """What is known to be wrong with files and disk."""
@@ -140,10 +139,11 @@ class StorageManager:
     def _use(self, journal: Journal) -> None:
         """Before any partition is opened: what is written goes through the journal."""
         directory = self._directory
-        self._journaled = Journaled(
+        journaled = Journaled(
             self._files, self._busy, journal, directory.control_file, directory.fence_file, directory.lost_partitions
         )
-        self._durability = self._journaled
+        self._journaled = self._durability = journaled
+        self._registry.gauge(GROUP, f"{GROUP}-journal-free-bytes", lambda: journaled.free_bytes)
 
     # What the data port asks
 
@@ -175,9 +175,6 @@ class StorageManager:
         findings = self.findings
         problem = findings.disk_problem() or self._journal_problem()
         return StorageHealth(self.out_of_service(), findings.damaged(), findings.stalled(), problem)
-
-    def _journal_free_bytes(self) -> int | None:
-        return None if self._journaled is None else self._journaled.free_bytes
 
     def _journal_problem(self) -> str | None:
         journaled = self._journaled
