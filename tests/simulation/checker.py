@@ -59,6 +59,19 @@ class Submitted:
     """The id that its author was told."""
 
 
+@dataclass(slots=True)
+class OpenedSession:
+    """A store session, as far as its marks go."""
+
+    session_id: int
+    version: int
+    """Of the partition's metadata, by the write that opened the session: it orders sessions, while the answers to these
+    writes may come in any order."""
+    begins_behind: int
+    told: int
+    """The highest mark that its owner has told in it."""
+
+
 class Checker:
     """Collects what happens and calls ``fail`` when it must not happen."""
 
@@ -71,9 +84,8 @@ class Checker:
         self.lock_failures = 0
         self.on_landed: Callable[[int, int, bytes], None] | None = None
         """Told of every transaction that is seen in the log for the first time: partition, id, request id."""
+        self._sessions: list[dict[int, OpenedSession]] = [{} for _ in range(partitions)]
         self._low_water_marks: list[dict[int, int]] = [{} for _ in range(partitions)]
-        self._told_before: list[dict[int, int]] = [{} for _ in range(partitions)]
-        """What had been told as committed when a session opened."""
         self._may_hold_out = False
         self._fail = fail
 
@@ -117,15 +129,26 @@ class Checker:
             )
         submitted.outcome = outcome
 
-    def committed(self, server: str, partition_id: int, first_id: int, entries: Sequence[Entry]) -> None:
-        """A server has committed a batch."""
-        self.mark(partition_id, first_id + len(entries) - 1)
+    def committed(
+        self, server: str, partition_id: int, session_id: int, first_id: int, entries: Sequence[Entry]
+    ) -> None:
+        """A server has committed a batch, or has found it committed, in a session."""
+        self.mark(server, partition_id, session_id, first_id + len(entries) - 1)
         for number, entry in enumerate(entries):
             self._see(f"{server} commits", partition_id, first_id + number, entry)
 
-    def mark(self, partition_id: int, high_water_mark: int) -> None:
-        """A server says that everything up to here is committed."""
+    def mark(self, server: str, partition_id: int, session_id: int, high_water_mark: int) -> None:
+        """A server says, in a session, that everything up to here is committed."""
         self.marks[partition_id] = max(self.marks[partition_id], high_water_mark)
+        sessions = self._sessions[partition_id]
+        session = sessions[session_id]
+        session.told = max(session.told, high_water_mark)
+        for later in sessions.values():
+            if later.version > session.version and later.begins_behind < high_water_mark:
+                self._fail(
+                    f"{server} commits up to {high_water_mark} in session {session_id} of partition {partition_id}; "
+                    f"session {later.session_id} follows it and has begun behind {later.begins_behind}"
+                )
 
     def low_water_mark_set(self, storage: str, partition_id: int, session_id: int, mark: int) -> None:
         """A storage was told that the log of a session begins behind this mark."""
@@ -139,18 +162,29 @@ class Checker:
                 f"another got {known}"
             )
 
-    def session_opened(self, server: str, partition_id: int, session_id: int, mark: int) -> None:
+    def session_opened(self, server: str, partition_id: int, session_id: int, mark: int, version: int) -> None:
         """A session begins behind this mark: no earlier one may have used a higher mark (rule S7), and no process may
-        have been told of one (rule S10)."""
-        # An owner may hear late that the metadata have its session: a later one may have opened and committed by then.
-        told = self._told_before[partition_id]
-        floor = min([self.marks[partition_id], *(before for later, before in told.items() if later > session_id)])
-        told.setdefault(session_id, floor)
-        if mark < floor:
-            self._fail(
-                f"{server} opens session {session_id} of partition {partition_id} behind {mark}; transactions up to "
-                f"{floor} have been told as committed"
-            )
+        have been told of one (rule S10).
+
+        ``version`` is that of the metadata by the write that opened it. The answer to that write may be so late that
+        the next session has opened and committed before the owner of this one hears of its own.
+        """
+        sessions = self._sessions[partition_id]
+        opened = OpenedSession(session_id, version, mark, mark)
+        for other in sessions.values():
+            if (other.session_id < session_id) != (other.version < version):
+                self._fail(
+                    f"{server} opens session {session_id} of partition {partition_id} by version {version} of the "
+                    f"metadata; session {other.session_id} was opened by version {other.version}"
+                )
+            before, after = (other, opened) if other.version < version else (opened, other)
+            if before.told > after.begins_behind:
+                self._fail(
+                    f"{server} opens session {session_id} of partition {partition_id} behind {mark}; transactions up "
+                    f"to {before.told} have been told as committed in session {before.session_id}, and session "
+                    f"{after.session_id} begins behind {after.begins_behind}"
+                )
+        sessions[session_id] = opened
         for earlier, used in self._low_water_marks[partition_id].items():
             if earlier < session_id and used > mark:
                 self._fail(

@@ -65,6 +65,7 @@ from waltz.server.partition import answers as server_answers
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.process import node as server_node
 from waltz.server.store.interface import Append, StoreOptions
+from waltz.server.store.log.log import ReplicatedLog
 from waltz.server.store.recovery.recovery_effects import Effect
 from waltz.server.store.recovery.replica_states import NO_SESSION
 from waltz.server.store.ring import BatchRing
@@ -288,7 +289,8 @@ class Simulation:
 
         def opened(session: StoreSession, mark: int) -> None:
             begun(session, mark)
-            checker.session_opened(_running_host(), session.partition_id, session.session_id, mark)
+            version = session.machine._version
+            checker.session_opened(_running_host(), session.partition_id, session.session_id, mark, version)
 
         def low_water_mark_set(partition: StoragePartition, session_id: int, mark: int) -> None:
             before = partition.info
@@ -318,7 +320,7 @@ class Simulation:
         committed, session_opened = ServerPartition.batch_committed, ServerPartition.session_opened
 
         def opened(partition: ServerPartition, high_water_mark: int, changed: bool) -> None:
-            checker.mark(partition.partition_id, high_water_mark)
+            checker.mark(_running_host(), partition.partition_id, _session_of(partition), high_water_mark)
             self.watch.proved(partition)
             session_opened(partition, high_water_mark, changed)
             locks = partition._admission._locks
@@ -331,6 +333,7 @@ class Simulation:
             checker.committed(
                 _running_host(),
                 partition.partition_id,
+                _session_of(partition),
                 appends[0].transaction_id,
                 [Entry(bytes(append.req_id), append.header) for append in appends],
             )
@@ -520,6 +523,14 @@ class Simulation:
 def _running_host() -> str:
     process = running_process()
     return "-" if process is None else process.host
+
+
+def _session_of(partition: ServerPartition) -> int:
+    """The store session in which the partition tells what is committed."""
+    log = partition._log
+    assert isinstance(log, ReplicatedLog)
+    assert log.session_id is not None
+    return log.session_id
 
 
 def _forget(fence_file: FenceFile, partition_id: int, session_id: int) -> None:

@@ -102,6 +102,15 @@ REGRESSIONS = (
         ),
         "the view of a table that was opened while nobody owned its partition stopped for good",
     ),
+    (
+        16,
+        (
+            *("--faults", "boomerang", "--set", "mark_interval_s=0.05", "--set", "servers=2", "--set", "partitions=3"),
+            *("--set", "session_timeout_s=3.0", "--set", "network_delay_factor=1.0", "--set", "slow_lines=0.0"),
+            *("--set", "zookeeper_delay_factor=1.0", "--set", "zookeeper_lag_s=0.0", "--set", "fault_count=12"),
+        ),
+        "an owner that heard of its opening after the next session had committed was taken for one that begins below",
+    ),
 )
 """Seeds that once found a defect, and which. Their courses have changed with the code; they still cost little."""
 
