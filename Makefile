@@ -51,14 +51,14 @@ demo: $(call installed_for,demo) ## the bank on an embedded cluster, then Spark 
 	$(NEEDS_JAVA)
 	@$(BIN)/waltz demo --transactions $(TRANSACTIONS)
 
-test: $(call installed_for,test) ## the tests that every change needs, in about 7 minutes on two cores
+test: $(call installed_for,test) ## the tests that every change needs, in about 8 minutes on two cores
 	$(NEEDS_JAVA)
-	@echo "running the tests on $(WORKERS) processes; they take about 7 minutes on two cores"
+	@echo "running the tests on $(WORKERS) processes; they take about 8 minutes on two cores"
 	@$(PYTEST) -m "not deep" --junitxml build/test.xml
 
-test-deep: $(call installed_for,test) ## the rest: more seeds, more planted bugs, more kills of real processes, in about 10 minutes
+test-deep: $(call installed_for,test) ## the rest: more seeds, more planted bugs, more kills of real processes, in about 12 minutes
 	$(NEEDS_JAVA)
-	@echo "running the long tests on $(WORKERS) processes; they take about 10 minutes on two cores"
+	@echo "running the long tests on $(WORKERS) processes; they take about 12 minutes on two cores"
 	@$(PYTEST) -m deep --junitxml build/test-deep.xml
 
 test-all: test test-deep ## all tests
