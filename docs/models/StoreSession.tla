@@ -149,8 +149,6 @@ Decide(s) ==
         LET support == {r \in Known(s) \cap intact[s] : mark[s][r] >= m}
             lasting == {r \in support : state[r].closing = Open \/ (state[r].session > 0 /\ state[r].closing >= m)}
         IN /\ decided' = [decided EXCEPT ![s] = m]
-          \* No storage refuses the mark, and none was told a higher one.
-          /\ agrees' = (agrees /\ \A r \in Known(s) : low[r] <= m)
           /\ state' = IF Cardinality(lasting) >= Quorum \/ Bug = "copies not recorded" THEN state
                        ELSE [r \in Replicas |->
                                 IF r \in support \ lasting /\ own[r] > 0
@@ -158,7 +156,7 @@ Decide(s) ==
                                 ELSE state[r]]
     /\ state' = state \/ number = s    \* a compare-and-set
     /\ phase' = [phase EXCEPT ![s] = "decided"]
-    /\ UNCHANGED <<number, storage, step, mark, votes, intact, sent, acked, committed, restarts>>
+    /\ UNCHANGED <<number, storage, step, mark, votes, intact, sent, acked, told, restarts>>
 
 Goal(s) == IF phase[s] = "recovering" THEN MaxId ELSE decided[s]
 
@@ -176,7 +174,8 @@ Align(s, r) ==
     /\ log' = IF Bug = "joins without a cut" THEN log ELSE [log EXCEPT ![r] = Cut(@, decided[s])]
     /\ mark' = [mark EXCEPT ![s][r] = decided[s]]
     /\ step' = [step EXCEPT ![s][r] = "aligned"]
-    /\ UNCHANGED <<metadata, fence, own, low, writing, phase, votes, intact, decided, sent, acked, told, restarts>>
+    /\ agrees' = (agrees /\ low[r] <= decided[s])  \* else the storage would refuse, in every session
+    /\ UNCHANGED <<metadata, fence, own, low, writing, phase, votes, intact, decided, sent, acked, committed, restarts>>
 
 SetLow(s, r) ==
     /\ step[s][r] = "aligned" /\ fence[r] = s
