@@ -1,4 +1,7 @@
-"""The specifications hold at their small sizes, and each planted mistake gives a counterexample."""
+"""The specifications hold at their small sizes, and each mistake that shows there gives a counterexample.
+
+``python -m tests.models`` checks the larger sizes, and the other mistakes.
+"""
 
 import pytest
 
@@ -16,9 +19,14 @@ def test_the_specification_holds(model: Model) -> None:
 
 @pytest.mark.parametrize(
     ("model", "plant"),
-    [pytest.param(model, plant, id=plant.bug) for model in MODELS_TO_CHECK for plant in model.plants],
+    [
+        pytest.param(model, plant, id=plant.bug)
+        for model in MODELS_TO_CHECK
+        for plant in model.plants
+        if plant.constants == model.small
+    ],
 )
-def test_each_mistake_gives_a_counterexample(model: Model, plant: Plant) -> None:
+def test_a_mistake_gives_a_counterexample(model: Model, plant: Plant) -> None:
     outcome = check(model, plant.constants, plant.bug)
     assert outcome.violated == model.invariant, outcome.output
 
