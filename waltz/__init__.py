@@ -5,9 +5,9 @@
         async for transaction in client.feed(0, after=-1):
             ...
 
-The names of the client library can be imported from here. They are loaded when they are first used, so that a process
-that needs something else of this package does not load the client. ``waltz.blocking`` has the same client for threads,
-``waltz.table`` what belongs to tables on the log, ``waltz.telemetry`` what shows the metrics of a client.
+The names of the client library can be imported from here. They are loaded at their first use, so that a process that
+needs another part of this package does not load the client. ``waltz.blocking`` has the same client for threads,
+``waltz.table`` the tables on the log, ``waltz.telemetry`` the metrics of a client.
 """
 
 import importlib

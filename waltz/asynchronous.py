@@ -1,6 +1,6 @@
 """The client that :func:`waltz.connect` makes: the plain one, and tables over it.
 
-``waltz.client`` knows nothing of tables, and tables know the client; so what has both stands above them.
+``waltz.client`` does not import tables, and tables import the client; this module stands above both.
 """
 
 import os
@@ -43,18 +43,18 @@ def connect(
 ) -> "Client":
     """A client of a cluster, to be opened with ``async with`` or ``await``.
 
-    Environment variables (``WALTZ_CLUSTER_ROOT`` for ``cluster.root``) count more than a file, and ``settings`` count
-    more than everything else.
+    Environment variables (``WALTZ_CLUSTER_ROOT`` for ``cluster.root``) override a file, and ``settings`` override
+    both.
 
     Args:
         config: The path of a configuration file, its content as a mapping, a ``ClientConfig``, or a mock driver. By
             default the file that ``WALTZ_CONFIG`` names, if there is one.
-        max_in_flight: Most appends of each partition that are under way; ``client.maxConcurrentTransactions`` does not
-            count.
-        session_write: Whether appends belong to write sessions; ``None`` leaves that to the configuration.
-        exclusive_session: Whether they belong to sessions in which nobody else may write.
+        max_in_flight: Maximum number of appends under way for each partition; ``client.maxConcurrentTransactions`` is
+            ignored.
+        session_write: Whether appends belong to write sessions; ``None``: as configured.
+        exclusive_session: Whether they belong to sessions in which no other client may write.
         zookeeper: A connection to ZooKeeper to use, which is left open.
-        options: Limits and times that the configuration does not name.
+        options: Limits and times that are not in the configuration.
         on_event: Called with each :class:`~waltz.client.events.ClientEvent`, on the loop of the client; must not block.
         settings: Attributes of a ``ClientConfig``.
 
@@ -96,7 +96,7 @@ class Client(plain.Client):
     """
 
     def with_serializer(self, serializer: Serializer[T]) -> ValueClient[T]:
-        """This client for values that ``serializer`` turns into bytes and back; it may be made for a single call."""
+        """This client for values that ``serializer`` turns into bytes and back; cheap enough for a single call."""
         return ValueClient(self, serializer)
 
     async def apply_to_database(
@@ -111,25 +111,25 @@ class Client(plain.Client):
     ) -> None:
         """Have ``apply(transaction, data, connection)`` change a database for each transaction: exactly once.
 
-        As with :class:`waltz.DatabaseCallbacks`, which says what ``apply`` may do, the high-water mark of each
-        partition is stored by the database transaction that makes the changes. Errors of the database are tried again
-        for ever, with growing delays.
+        As with :class:`waltz.DatabaseCallbacks`, which documents ``apply``, the high-water mark of each partition is
+        stored by the database transaction that makes the changes. Database transactions that fail are repeated for
+        ever, with growing delays.
 
         Args:
             database: The database, with its table of marks.
             apply: Changes the database; called on threads.
             partition_ids: The partitions; by default all.
-            follow: Go on with what will be committed until the call is cancelled; otherwise it ends when everything is
-                applied that was committed at the call.
-            max_batch: Most transactions that one database transaction applies.
-            threads: Number of partitions that are applied at a time.
+            follow: Apply later transactions, too, until the call is cancelled; otherwise the call ends when all
+                transactions are applied that were committed at its begin.
+            max_batch: Maximum number of transactions that one database transaction applies.
+            threads: Number of partitions that are applied side by side.
 
         Raises:
-            StoredMarkError: The database does not know of transactions that it had applied.
+            StoredMarkError: The database lacks transactions that it had applied.
             ValueError: ``max_batch`` or ``threads`` is less than 1.
 
-        Raises what ``apply`` raises, when everything before that transaction is applied (calling it again goes on
-        there), and as :meth:`feed`.
+        Raises the errors of ``apply``, after applying everything before that transaction (another call continues
+        there), and the errors of :meth:`feed`.
         """
         await apply_to_database(
             self,
@@ -155,9 +155,9 @@ class Client(plain.Client):
 
         Args:
             partition_id: The partition, from 0.
-            store: Name of the store of the view; by default that of the partition's properties, or else ``memory``.
-            directory: Where the store keeps its files, of this table only.
-            properties: Count instead of those that the cluster has for the partition.
+            store: Name of the view's store; by default that of the partition's properties, or else ``memory``.
+            directory: Directory of the store's files, for this table only.
+            properties: Properties in place of the partition's properties in the cluster.
 
         Raises:
             PropertiesError: The partition is no table.
@@ -165,7 +165,7 @@ class Client(plain.Client):
             CodecUnavailableError: A codec is not installed.
             ZooKeeperError: The properties cannot be read.
         """
-        from waltz.table.face.table import Table  # for those only who use tables
+        from waltz.table.face.table import Table  # imported only where tables are used
 
         return Table(
             self, partition_id, properties, store=store, directory=None if directory is None else Path(directory)

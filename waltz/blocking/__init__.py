@@ -7,10 +7,10 @@
         for transaction in client.feed(0, after=-1, until=transaction_id):
             print(transaction.data)
 
-All clients of a process share one event loop on a thread of its own, which ends when the last of them is closed. A
-client may be used by any number of threads at a time. Calls are bounded by the deadlines of the asynchronous client.
+All clients of a process share one event loop on its own thread, which ends when the last client is closed. Any number
+of threads may use a client at a time. Calls have the deadlines of the asynchronous client.
 
-Reading order: ``loop``, the thread with the loop, and calls to it; ``feeds`` and ``merged``, what is read; ``plain``,
+Reading order: ``loop``, the thread with the loop, and calls to it; ``feeds`` and ``merged``, the feeds; ``plain``,
 the calls of the plain face; ``values``, the same for values; ``client``, with databases and tables.
 """
 

@@ -77,7 +77,7 @@ class Client(PlainClient):
         super().__init__(client)
 
     def with_serializer(self, serializer: Serializer[T]) -> ValueClient[T]:
-        """This client for values that ``serializer`` turns into bytes and back; it may be made for a single call."""
+        """This client for values that ``serializer`` turns into bytes and back; cheap enough for a single call."""
         return ValueClient(self, serializer)
 
     def apply_to_database(
@@ -92,12 +92,12 @@ class Client(PlainClient):
     ) -> None:
         """Have ``apply(transaction, data, connection)`` change a database for each transaction: exactly once.
 
-        As ``apply_to_database`` of :class:`waltz.Client`: up to ``max_batch`` transactions that wait are applied by one
-        database transaction, and as many partitions at a time as there are ``threads``. With ``follow`` it never
-        returns; without, it does when everything is applied that was committed at the call.
+        Like ``apply_to_database`` of :class:`waltz.Client`: one database transaction applies up to ``max_batch``
+        waiting transactions, and ``threads`` partitions are applied side by side. With ``follow`` the call never
+        returns; otherwise it returns when all transactions are applied that were committed at its begin.
 
-        Raises what ``apply`` raises, when everything before that transaction is applied: calling it again goes on
-        there. Raises ``StoredMarkError`` and ``ValueError`` as that does.
+        Raises the errors of ``apply``, after applying everything before that transaction (another call continues
+        there), ``StoredMarkError`` and ``ValueError``.
         """
         self.run(
             self._client.apply_to_database(
@@ -119,7 +119,7 @@ class Client(PlainClient):
         properties: "PartitionProperties | None" = None,
     ) -> "BlockingTable":
         """The table in a partition, to be opened with ``with`` while the client is open."""
-        from waltz.table.face.blocking import BlockingTable  # for those only who use tables
+        from waltz.table.face.blocking import BlockingTable  # imported only where tables are used
 
         path = None if directory is None else Path(directory)
         return BlockingTable(self, partition_id, properties, store=store, directory=path)
@@ -132,14 +132,14 @@ class Client(PlainClient):
         directory: str | os.PathLike[str] | None = None,
         properties: "PartitionProperties | None" = None,
     ) -> "BlockingPartitionedTable":
-        """One table in several partitions, as :class:`waltz.table.PartitionedTable`, to be opened with ``with``."""
+        """One table in several partitions, like :class:`waltz.table.PartitionedTable`, to be opened with ``with``."""
         from waltz.table.face.blocking_several import BlockingPartitionedTable
 
         path = None if directory is None else Path(directory)
         return BlockingPartitionedTable(self, partition_ids, properties, store=store, directory=path)
 
     def configure_table(self, partition_id: int, changes: Mapping[str, object]) -> "PartitionProperties":
-        """Change properties of a partition, as :func:`waltz.table.configure` does."""
+        """Change properties of a partition, like :func:`waltz.table.configure`."""
         from waltz.table.face.configured import configure
 
         return self.run(configure(self._client, partition_id, changes))

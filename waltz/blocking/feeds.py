@@ -1,4 +1,4 @@
-"""Feeds for threads: the log of one partition, and what all of them have in common."""
+"""Feeds for threads: the log of one partition, and the base of all feeds."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,27 +13,27 @@ from waltz.common.records import Record
 
 
 class Turn(NamedTuple):
-    """What a thread has taken over from the loop's thread."""
+    """Transactions that a thread has taken over from the loop's thread."""
 
     feed: Feed
-    """Of the partition."""
+    """The partition's feed."""
     records: list[Record]
-    """Without gaps, one at least."""
+    """At least one record, without gaps."""
 
     @property
     def rest(self) -> list[Record]:
-        """What was not handed out."""
+        """The records that were not handed out."""
         return self.records[self.feed.handed_out + 1 - self.records[0][0] :]
 
     @property
     def following(self) -> Record | None:
-        """The first of what was not handed out."""
+        """Index of the first record that was not handed out."""
         index = self.feed.handed_out + 1 - self.records[0][0]
         return self.records[index] if index < len(self.records) else None
 
 
 class Reading:
-    """Reads for one thread at a time. Closed when its loop is left or it is closed; it has nothing that runs."""
+    """A feed for one thread at a time. Closed by :meth:`close` or when a loop over it is left; runs nothing itself."""
 
     def __init__(self, client: Calls, feed: Feed | AsyncMergedFeed) -> None:
         self._client = client
@@ -45,7 +45,7 @@ class Reading:
             self._client.run(self._feed.aclose())
 
     def _close_soon(self) -> None:
-        """Read no more, without waiting for it."""
+        """Read no more; does not wait for the end."""
         if not self._feed.closed:
             self._client.on_loop(lambda: asyncio.ensure_future(self._feed.aclose()))
 
@@ -59,10 +59,10 @@ class Reading:
 
 
 class OneByOne(Reading):
-    """Hands out what comes in turns, each of one partition.
+    """Hands out the records of turns, each of one partition.
 
-    The thread may be interrupted anywhere, even between a turn's arrival and its taking. So what it takes is one
-    assignment, what it hands out is one, too (that of the feed's ``handed_out``), and nothing else says how far it is.
+    The thread may be interrupted anywhere, even between a turn's arrival and its taking. So taking is one assignment,
+    handing out is one, too (to the feed's ``handed_out``), and no other state has the position.
     """
 
     def __init__(self, client: Calls, feed: Feed | AsyncMergedFeed) -> None:
@@ -70,9 +70,9 @@ class OneByOne(Reading):
         self._taken: Turn | None = None
 
     def _turn(self, timeout_s: float | None, *, whole: bool) -> Turn | None:
-        """The next transactions of one partition, all that came together if ``whole``.
+        """The next transactions of one partition; with ``whole``, all that came together.
 
-        The same ones again, as long as none of them was handed out.
+        Returns the same transactions until one of them was handed out.
         """
         raise NotImplementedError
 
@@ -98,7 +98,7 @@ class OneByOne(Reading):
                     feed.position = feed.handed_out
                     if feed.awaiting:
                         self._client.on_loop(feed.wake)
-        except GeneratorExit:  # it may be the garbage collector's, in the middle of any call, on any thread
+        except GeneratorExit:  # the garbage collector may call it, in the middle of any call, on any thread
             left = self._loop_dropped
             raise
         finally:
@@ -139,7 +139,7 @@ class OneByOne(Reading):
         return record
 
     def _more(self, timeout_s: float | None, *, whole: bool = False) -> Turn | None:
-        """A turn of which something was not handed out; ``None`` at the end and after the time."""
+        """A turn with records that were not handed out; ``None`` at the end and after the time."""
         self._done()
         if self._taken is None or self._taken.following is None:
             self._taken = None
@@ -147,7 +147,7 @@ class OneByOne(Reading):
         return self._taken
 
     def _done(self) -> None:
-        """The consumer is done with what it has in hand."""
+        """The consumer is done with the records that it was given."""
         if self._taken is not None:
             feed = self._taken.feed
             feed.position = feed.handed_out
@@ -172,12 +172,12 @@ class OfPartition(Reading):
 
     @property
     def handed_out(self) -> int:
-        """Id of the last transaction that its consumer was given; at first the one that the feed begins after."""
+        """Id of the last transaction that its consumer was given; at first the id that the feed begins after."""
         return self._feed.handed_out
 
     @property
     def source(self) -> Feed:
-        """The asynchronous feed behind it."""
+        """The underlying asynchronous feed."""
         return self._feed
 
     def _fetch(self, timeout_s: float | None) -> list[Record]:
@@ -187,7 +187,7 @@ class OfPartition(Reading):
         feed = self._feed
         caller = present_consumer()
         if self._fetched and self._fetched[-1][0] > feed.handed_out and not feed.closed:
-            feed.done(caller)  # it was interrupted before it had them
+            feed.done(caller)  # the call was interrupted before it had them
             return self._fetched
         self._fetched = []
         self._fetched = await feed.fetch(caller, timeout_s)
@@ -233,7 +233,7 @@ class BatchFeed(OfPartition):
         try:
             while batch := self.next_batch():
                 yield batch
-        except GeneratorExit:  # as of those one by one
+        except GeneratorExit:  # as for feeds of single transactions
             close = self._close_soon
             raise
         finally:
@@ -249,7 +249,7 @@ class BatchFeed(OfPartition):
     def next_batch(self, timeout_s: float | None = None) -> list[Record]:
         """The next transactions, as soon as there are any; an empty list at the end, if there is one.
 
-        It is empty, too, when none came within ``timeout_s``. Asking says that the consumer is done with those before:
+        The list is also empty when none came within ``timeout_s``. The call confirms all earlier transactions:
         ``position`` moves up to them.
         """
         return self._feed.take(self._fetch(timeout_s))

@@ -1,4 +1,4 @@
-"""The event loop of all blocking clients of a process, on a thread of its own, and calls of other threads to it."""
+"""The event loop of all blocking clients of a process, on its own thread, and calls of other threads to it."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ _END_TIMEOUT_S = 5.0
 
 
 class BackgroundLoop:
-    """The loop and its thread, as long as somebody uses them."""
+    """The loop and its thread, which run while a client uses them."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -37,7 +37,7 @@ class BackgroundLoop:
             return self._loop
 
     def leave(self) -> None:
-        """End the loop if nobody else uses it."""
+        """End the loop if no other client uses it."""
         with self._mutex:
             self._users -= 1
             if self._users:
@@ -60,7 +60,7 @@ class BackgroundLoop:
 
 
 async def _end_calls() -> None:
-    """Let the calls of closed clients come to their ends."""
+    """Wait for the ends of closed clients' calls."""
     calls = asyncio.all_tasks() - {asyncio.current_task()}
     if calls:
         await asyncio.wait(calls, timeout=_END_TIMEOUT_S)
@@ -74,7 +74,7 @@ _background = BackgroundLoop()
 
 
 def _forget_parent() -> None:
-    """In the child of a fork there is no such thread; clients of the parent cannot be used there."""
+    """In a forked child the thread does not exist; clients of the parent cannot be used there."""
     global _background
     _background = BackgroundLoop()
 
@@ -84,7 +84,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 class Calls:
-    """What one client has done on the background loop, between its opening and its end."""
+    """The calls of one client to the background loop, from its opening to its end."""
 
     def __init__(self) -> None:
         self._background = _background
@@ -106,7 +106,7 @@ class Calls:
             self._loop = self._background.enter()
 
     def _finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Take no more calls, and do ``work`` at last; nothing when that has been done, and after a fork."""
+        """Refuse further calls and run ``work`` as the last one; does nothing the second time and after a fork."""
         if self._process_id != os.getpid():
             return
         self._check_caller()
@@ -121,12 +121,12 @@ class Calls:
             self._background.leave()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of the asynchronous client on the background loop; what interrupts this cancels it."""
+        """Run a coroutine of the asynchronous client on the background loop; an interruption cancels it."""
         future: Future[T] | None = None
         acting = ACTING_FOR.set(threading.get_ident())
         try:
             self._check_caller()
-            with self._mutex:  # not after the loop was told to stop, which would never get to it
+            with self._mutex:  # not after the loop was told to stop: it would never run the call
                 future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
             return future.result()
         except BaseException:
@@ -139,7 +139,7 @@ class Calls:
             ACTING_FOR.reset(acting)
 
     def on_loop(self, call: Callable[[], object]) -> None:
-        """Have something called on the background loop, if it runs."""
+        """Call a function on the background loop, if it runs."""
         if self._process_id != os.getpid():
             return
         with self._mutex:
@@ -147,7 +147,7 @@ class Calls:
                 self._loop.call_soon_threadsafe(call)
 
     def _check_caller(self) -> None:
-        """Before the mutex is taken, which a thread of the parent may have held at a fork."""
+        """Check the calling thread before it takes the mutex, which a thread of the parent may have held at a fork."""
         if self._process_id != os.getpid():
             raise InvalidOperationError("the client was made before a fork; open another one in this process")
         if threading.current_thread() is self._background.thread:

@@ -15,7 +15,7 @@ from waltz.common.records import Record
 T = TypeVar("T")
 
 _TURN = 512
-"""Transactions that a thread takes at a time: each turn costs a visit to the loop's thread."""
+"""Transactions that a thread takes at a time: each turn costs a round trip to the loop's thread."""
 
 
 class MergedFeed(OneByOne):
@@ -46,7 +46,7 @@ class MergedFeed(OneByOne):
 
     @property
     def handed_out(self) -> Mapping[int, int]:
-        """By partition, the id of the last transaction that the consumer was given; at first that before the first."""
+        """By partition, the id of the last transaction that the consumer was given; at first the id before it."""
         return self._on_loop(lambda: self._feed.handed_out)
 
     @property
@@ -55,11 +55,11 @@ class MergedFeed(OneByOne):
         return self._on_loop(lambda: dict(self._feed.obstacles))
 
     def pause(self, *partition_ids: int) -> None:
-        """Hand out nothing of these partitions until :meth:`resume`, but for the rest of a turn that is at hand."""
+        """Hand out nothing of these partitions until :meth:`resume`, except for the rest of a turn that was taken."""
         self._on_loop(lambda: self._feed.pause(*partition_ids))
 
     def resume(self, *partition_ids: int) -> None:
-        """Go on with these partitions."""
+        """Continue with these partitions."""
         self._on_loop(lambda: self._feed.resume(*partition_ids))
 
     def _on_loop(self, call: Callable[[], T]) -> T:
@@ -103,7 +103,7 @@ class Consumer(MergedFeed):
         return self._on_loop(lambda: self._feed.committed)
 
     def commit(self, positions: Mapping[int, int] | None = None) -> None:
-        """Say that the work on everything that was handed out is safe: a restart goes on behind it."""
+        """Confirm that the work on all transactions handed out is safe: a restart continues after them."""
         self._client.run(self._feed.commit(positions))
 
     def __enter__(self) -> Self:
@@ -122,7 +122,7 @@ class Consumer(MergedFeed):
         return super().__iter__()
 
     def _loop_left(self) -> None:
-        """It goes on where it was left."""
+        """Nothing: a later loop continues where this one was left."""
 
     def _loop_dropped(self) -> None:
-        """The same."""
+        """Nothing, as in :meth:`_loop_left`."""

@@ -23,19 +23,19 @@ from waltz.common.metrics.registry import Registry
 
 
 class PlainClient(Calls):
-    """Appends, feeds and marks: the calls of the plain face, each blocking until it is done, with the same errors."""
+    """Appends, feeds and marks: the calls of the plain face, each blocking until done, with the same errors."""
 
     def __init__(self, client: plain.Client) -> None:
         super().__init__()
         self._client = client
 
     def open(self) -> Self:
-        """Join the cluster. Called by ``with``; whoever calls it calls :meth:`close` at the end.
+        """Join the cluster. ``with`` calls it; otherwise the caller has to call :meth:`close` at the end.
 
         Raises:
             InvalidOperationError: The client was opened before, or made before a fork.
 
-        Raises as ``open`` of :class:`waltz.Client`, too.
+        Raises the errors of ``open`` of :class:`waltz.Client`, too.
         """
         self._begin()
         try:
@@ -68,7 +68,7 @@ class PlainClient(Calls):
 
     @property
     def asynchronous(self) -> plain.Client:
-        """The client whose calls this one runs, for the library itself: it is used on its own loop only."""
+        """The asynchronous client behind this one, for the library itself: it is used on its own loop only."""
         return self._client
 
     @property
@@ -83,7 +83,7 @@ class PlainClient(Calls):
 
     @property
     def metrics(self) -> Registry:
-        """What the client counts; see :mod:`waltz.telemetry`. May be read by any thread."""
+        """The metrics of the client; see :mod:`waltz.telemetry`. May be read by any thread."""
         return self._opened.metrics
 
     @property
@@ -134,14 +134,14 @@ class PlainClient(Calls):
         high_water_mark: int | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> list[int]:
-        """Append many transactions, each for itself, and wait until all are committed.
+        """Append many independent transactions, and wait until all are committed.
 
         Arguments and errors are those of :meth:`waltz.Client.append_many`.
 
         Returns:
             The ids in the order of ``items``.
         """
-        items = list(items)  # on this thread: it may be a generator of the application
+        items = list(items)  # on this thread: the items may be a generator of the application
         return self.run(
             self._client.append_many(partition_id, items, high_water_mark=high_water_mark, timeout_s=timeout_s)
         )
@@ -180,7 +180,7 @@ class PlainClient(Calls):
         return TransactionFeed(self, self.run(self._feed_of(partition_id, after, until)))
 
     def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
-        """The same in lists, as many at a time as came together."""
+        """The same in lists of the transactions that came together."""
         return BatchFeed(self, self.run(self._feed_of(partition_id, after, until)))
 
     def feed_all(
@@ -209,17 +209,16 @@ class PlainClient(Calls):
     ) -> Consumer:
         """The transactions of several partitions, from where the application was: use it in ``with``.
 
-        ``consumer.commit()`` says that what was handed out is done with. Errors are those of
-        :meth:`waltz.Client.consume`.
+        ``consumer.commit()`` confirms the transactions handed out. Errors are those of :meth:`waltz.Client.consume`.
 
         Args:
-            positions: Where the application keeps how far it is.
+            positions: The store of the application's positions.
             partition_ids: The partitions; by default all.
-            start: Where to read a partition without a position from: ``"beginning"``, ``"end"``, or behind a
-                transaction (by partition).
-            commit_every_s: Seconds between automatic commits of what the application is done with; there is one at the
-                end, too.
-            share: All instances that use the same name share the partitions.
+            start: The start of a partition without a position: ``"beginning"``, ``"end"``, or a mapping of partitions
+                to the transactions to start after.
+            commit_every_s: Seconds between automatic commits of confirmed transactions; there is a last one at the
+                end.
+            share: Name of a group: all instances with the same name share the partitions.
         """
         ids = None if partition_ids is None else list(partition_ids)
 
@@ -231,12 +230,12 @@ class PlainClient(Calls):
     def high_water_mark(self, partition_id: int, *, confirmed: bool = False, timeout_s: float | None = None) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
 
-        With ``confirmed`` it includes whatever was committed before the call, as that of :class:`waltz.Client`.
+        With ``confirmed`` it covers every transaction that was committed before the call; see :class:`waltz.Client`.
         """
         return self.run(self._client.high_water_mark(partition_id, confirmed=confirmed, timeout_s=timeout_s))
 
     def write_session(self, partition_id: int) -> int | None:
-        """Number of the write session in which appends to a partition are sent at present, if there is one."""
+        """Number of the write session of the client's appends to a partition, if there is one."""
 
         async def number() -> int | None:
             return self._client.write_session(partition_id)
@@ -244,14 +243,14 @@ class PlainClient(Calls):
         return self.run(number())
 
     def last_transaction_id(self, partition_id: int, *, fence: bool = False, if_session: int | None = None) -> int:
-        """Id of the last transaction behind everything that was sent; with ``fence`` a write session begins there.
+        """Id of the last transaction after everything that was sent; with ``fence`` a write session begins there.
 
-        With ``if_session`` it begins only if this is the number of the present one.
+        With ``if_session`` it begins only if this is the number of the present session.
         """
         return self.run(self._client.last_transaction_id(partition_id, fence=fence, if_session=if_session))
 
     def renew_session(self, partition_id: int) -> int:
-        """Go on in the present write session of a partition; returns its number."""
+        """Continue in the present write session of a partition; returns its number."""
         return self.run(self._client.renew_session(partition_id))
 
     @contextmanager

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class ValueClient(Generic[T]):
-    """Made by ``client.with_serializer(serializer)``. What the serializer raises comes out before anything is sent.
+    """Made by ``client.with_serializer(serializer)``. Errors of the serializer are raised before anything is sent.
 
     Examples:
         ```python
@@ -37,7 +37,7 @@ class ValueClient(Generic[T]):
         self._serializer = serializer
 
     def value(self, record: Record) -> T:
-        """The value that ``record`` was made of; raises what the serializer does."""
+        """The value of ``record``; raises the errors of the serializer."""
         return self._serializer.deserialize(record.data)
 
     def append(
@@ -52,7 +52,7 @@ class ValueClient(Generic[T]):
         high_water_mark: int | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> int:
-        """As ``append`` of the client."""
+        """Like ``append`` of the client."""
         return self._client.append(
             partition_id,
             self._serializer.serialize(value),
@@ -72,7 +72,7 @@ class ValueClient(Generic[T]):
         high_water_mark: int | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> list[int]:
-        """As ``append_many`` of the client, of values and of ``Append`` with values."""
+        """Like ``append_many`` of the client, for values and for ``Append`` with values."""
         made = [serialized(item, self._serializer) for item in items]
         return self._client.append_many(partition_id, made, high_water_mark=high_water_mark, timeout_s=timeout_s)
 
@@ -86,7 +86,7 @@ class ValueClient(Generic[T]):
         timeout_s: float = APPEND_TIMEOUT_S,
         max_attempts: int | None = None,
     ) -> int | None:
-        """As ``transact`` of the client: ``decide`` returns a value, an ``Append`` of one, or ``None`` for nothing."""
+        """Like ``transact`` of the client: ``decide`` returns a value, an ``Append`` with one, or ``None``."""
         return self._client.transact(
             partition_id,
             lambda basis: serialized_choice(decide(basis), self._serializer),

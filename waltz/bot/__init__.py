@@ -2,7 +2,8 @@
 
 1. ``bot``: the common interface; ``running``: a bot from its first operation to its end; ``opening``: its partition and
    clients; ``status``: its state over HTTP.
-2. ``journal`` records every operation; ``history`` writes it down; ``troubles`` repeats failed attempts; ``clock``
+2. ``journal`` reports every operation, and ``history`` is the file of them; ``troubles`` repeats failed attempts;
+``clock``
    gives timestamps.
 3. ``bank``: transfers between accounts, checked by ``audit`` (pure).
 4. ``row_bot``: bots that know the possible values of each row (``expected``, pure): ``random_operations`` and

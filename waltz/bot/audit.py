@@ -1,10 +1,10 @@
-"""What must hold in the log of the bank, transaction by transaction. Pure.
+"""The invariants of the bank's log, checked transaction by transaction. Pure.
 
 * No money comes or goes: after every transaction the sum of all accounts is what it was when the bank opened.
-* Every transfer that was acknowledged is in the log, at the transaction that was told; none that is known not to have
-  been appended is; and none is there twice. Transfers of one teller are in the order in which he made them: all of them
-  change one row, so that one of unknown outcome cannot come behind a later one.
-* Behind the transaction at which a write session began there is nothing of an older session.
+* Every acknowledged transfer is in the log, at the acknowledged transaction; a transfer known as not appended is not;
+  and no transfer is there twice. The transfers of one teller are in order: all of them change one row, so that a
+  transfer of unknown outcome cannot follow a later one.
+* After the transaction at which a write session began there is no transaction of an older session.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ class Mark(NamedTuple):
 
     @classmethod
     def decode(cls, run: str, value: str) -> "Mark | None":
-        """``None`` for what this run has not written."""
+        """The mark of a row's value; ``None`` if another run has written it."""
         writer, _, rest = value.partition(".")
         number, _, session = rest.partition(".")
         try:
@@ -45,18 +45,18 @@ class BankEntry(NamedTuple):
 
 
 class Audit:
-    """Takes acknowledgements of tellers and transactions of the log, each in their own order, mixed in any way."""
+    """Takes acknowledgements of tellers and transactions of the log, each in its order, interleaved in any way."""
 
     def __init__(self, opening: Mapping[str, int]) -> None:
         self.transfers = 0
         """Found in the log."""
         self._balances = dict(opening)
         self._sum = sum(opening.values())
-        self._last: dict[str, tuple[int, int]] = {}  # by teller: number and transaction of the transfer seen last
+        self._last: dict[str, tuple[int, int]] = {}  # by teller: number and transaction of the last transfer seen
         self._acknowledged: dict[tuple[str, int], int] = {}
         self._absent: set[tuple[str, int]] = set()
         self._fence = (-1, -1)  # number of the newest session known, and the transaction behind which it began
-        self._newest_of: dict[int, int] = {}  # by session: the last transaction of it that was seen
+        self._newest_of: dict[int, int] = {}  # by session: its last transaction that was seen
 
     @property
     def balances(self) -> Mapping[str, int]:
@@ -72,7 +72,7 @@ class Audit:
             yield f"transfer {number} of {teller} was acknowledged at {transaction_id}; {seen} was found at {at}"
 
     def refuse(self, teller: str, number: int) -> Iterator[str]:
-        """A transfer was reported not to be in the log, for ever."""
+        """A transfer was reported as not appended, now and for ever."""
         seen, at = self._last.get(teller, (-1, -1))
         if seen == number:
             yield f"transfer {number} of {teller} was reported not to be appended, and is at {at}"
@@ -80,7 +80,7 @@ class Audit:
             self._absent.add((teller, number))
 
     def fence(self, session: int, transaction_id: int) -> Iterator[str]:
-        """A write session has begun behind a transaction."""
+        """A write session has begun after a transaction."""
         if session <= self._fence[0]:
             return
         self._fence = (session, transaction_id)
@@ -90,7 +90,7 @@ class Audit:
                 yield _behind(newest, older, self._fence)
 
     def take(self, entry: BankEntry) -> Iterator[str]:
-        """The next transaction of the log that has to do with the bank."""
+        """Take the next transaction of the bank from the log."""
         at = entry.transaction_id
         self._balances.update(entry.balances)
         total = sum(self._balances.values())
@@ -129,13 +129,13 @@ class Audit:
             yield f"transfer {key[1]} of {teller} was acknowledged at {self._acknowledged.pop(key)}, and is not there"
 
     def reach(self, transaction_id: int) -> Iterator[str]:
-        """The log was told of up to a transaction."""
+        """All transactions of the bank up to this one were taken."""
         for key, at in [(key, at) for key, at in self._acknowledged.items() if at <= transaction_id]:
             del self._acknowledged[key]
             yield f"transfer {key[1]} of {key[0]} was acknowledged at {at}, and is not there"
 
     def compare(self, scanned: Mapping[str, int], accounts: Iterable[str]) -> Iterator[str]:
-        """All accounts as one client has found them, of one state of the table."""
+        """Compare all accounts as one client has read them, from one state of the table."""
         if missing := sorted(set(accounts) - scanned.keys()):
             yield f"a scan lacks {len(missing)} accounts: {', '.join(missing[:5])}"
         elif (total := sum(scanned.values())) != self._sum:

@@ -1,7 +1,7 @@
 """The bank: tellers move money between accounts in transactions of the table, which locks make serializable.
 
-Now and then one of them begins a write session, which shuts the others out until they go on in it. An auditor reads the
-log meanwhile, and all accounts.
+Now and then a teller begins a write session, which shuts the others out until they continue in it. Meanwhile an auditor
+reads the log and all accounts.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _TAKEN_ROWS = 10_000
 
 
 class BankOptions(NamedTuple):
-    """How large it is, and how busy."""
+    """Size and load of the bank."""
 
     accounts: int = 100
     opening_cents: int = 100_000
@@ -40,11 +40,11 @@ class BankOptions(NamedTuple):
     """Longest pause of a teller between two transfers."""
     audit_interval_s: float = 5.0
     fence_interval_s: float = 30.0
-    """Between two write sessions; 0: none are begun."""
+    """Mean time between two write sessions; 0: none."""
 
 
 class SessionRounds:
-    """Rounds of write sessions, as far as the owner of the partition knows them."""
+    """Rounds of write sessions on an owner that supports them."""
 
     def __init__(self, clients: Sequence[Client], partition_id: int) -> None:
         self.rounds = 0
@@ -56,7 +56,7 @@ class SessionRounds:
     async def begin(self, process: int) -> tuple[int, int] | None:
         """Begin a session of a client: its number, and the last transaction before it.
 
-        ``None`` when it is over already, or the owner knows no sessions. Raises ``WaltzError``.
+        ``None`` when the session is over already, or the owner supports no sessions. Raises ``WaltzError``.
         """
         client = self._clients[process]
         try:
@@ -70,7 +70,7 @@ class SessionRounds:
         return None if number is None else (number, last)
 
     async def renew(self, process: int) -> None:
-        """Go on in the present session. Raises ``WaltzError``."""
+        """Continue in the present session. Raises ``WaltzError``."""
         await self._clients[process].renew_session(self._partition_id)
 
     def number(self, process: int) -> int:
@@ -80,7 +80,7 @@ class SessionRounds:
 
 
 class Bank(Bot):
-    """Accounts, one teller for each client but the last one, and the auditor, who has that one."""
+    """Accounts, one teller for each client but the last, and the auditor with the last client."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Bank(Bot):
         options: BankOptions,
         operations: int | None,
     ) -> None:
-        """``operations``: after how many transfers the work is done; ``None`` for no end."""
+        """``operations``: the number of transfers; ``None`` for no end."""
         super().__init__(journal, troubles)
         self.session_rounds = SessionRounds(clients, partition_id)
         self.refused = 0
@@ -145,7 +145,7 @@ class Bank(Bot):
         self.audits += 1
 
     async def _open(self) -> int:
-        """Give every account its money in one transaction. What former runs have sent meets its locks, if it comes."""
+        """Give every account its money in one transaction. Late transfers of former runs conflict with its locks."""
 
         def give(transaction: TableTransaction) -> None:
             for account in self._accounts:
@@ -154,7 +154,7 @@ class Bank(Bot):
         transaction_id = await self._tables[-1].transaction(give)
         assert transaction_id is not None
         async with asyncio.timeout(READ_TIMEOUT_S):
-            for table in self._tables:  # to whom nobody would have any money yet
+            for table in self._tables:  # which would read empty accounts
                 await table.refresh(strict=False)
         return transaction_id
 
@@ -262,6 +262,6 @@ def _name(row: TableRow, start: bytes) -> str:
 
 
 def _cents(row: TableRow | None) -> int:
-    """The balance of an account; 0 where there is none, which the audit notices by the sum."""
+    """The balance of an account; 0 for a missing account, which the audit notices by the sum."""
     value = b"" if row is None else row.value or b""
     return int(value) if value.isdigit() else 0

@@ -9,7 +9,7 @@ from waltz.common.metrics.registry import Json
 
 
 class Bot(ABC):
-    """Does its work until it is cancelled, or has done as much as it was asked for."""
+    """Works until it is cancelled, or has done the number of operations that was asked for."""
 
     def __init__(self, journal: Journal, troubles: Troubles) -> None:
         self.journal = journal
@@ -20,7 +20,7 @@ class Bot(ABC):
     @property
     @abstractmethod
     def valid(self) -> Mapping[str, Json]:
-        """What the table should hold, key by key."""
+        """The expected values of the table, by key."""
 
     @property
     @abstractmethod
@@ -29,11 +29,11 @@ class Bot(ABC):
 
     @abstractmethod
     async def work(self) -> None:
-        """From the beginning, as if nothing had been done before. Raises ``TableError`` when a table has stopped."""
+        """Work from the beginning, as if on a new table. Raises ``TableError`` when a table has stopped."""
 
     @abstractmethod
     async def check(self) -> None:
-        """Compare the whole table with what it should hold, once, if that is known already.
+        """Compare the whole table with the expected values once, if they are known already.
 
         Raises ``WaltzError`` and ``TimeoutError``.
         """

@@ -1,11 +1,11 @@
-"""Timestamps of what a bot writes: of two writes that follow each other the second one's is never the smaller."""
+"""Timestamps of a bot's writes: a later write never has a smaller timestamp."""
 
 import time
 from collections.abc import Callable
 
 
 class Clock:
-    """The clock of the machine, which may step back, and a way to know in which bounds it was meanwhile."""
+    """The clock of the machine, which may step back, with bounds of its times during an operation."""
 
     def __init__(
         self,
@@ -17,18 +17,18 @@ class Clock:
         self._last_ms = 0
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, at least those that were given before."""
+        """Milliseconds since the epoch, never less than before."""
         self._last_ms = max(self._last_ms, self._wall_ns() // 1_000_000)
         return self._last_ms
 
     def pass_by(self, timestamp_ms: int) -> None:
-        """Give only later times from now on."""
+        """Return only later times from now on."""
         self._last_ms = max(self._last_ms, timestamp_ms + 1)
 
     def watch(self) -> Callable[[], tuple[int, int]]:
-        """To be called later: what the clock, or the row that was replaced, may have said in between; both are in.
+        """A function for the end of an operation, which returns the bounds (inclusive) of its timestamp.
 
-        True also if the clock has stepped once meanwhile. What is written from then on is not earlier.
+        The bounds hold even if the clock has stepped once meanwhile. Later writes are not earlier.
         """
         wall_ms, monotonic_ns = self._wall_ns() // 1_000_000, self._monotonic_ns()
 

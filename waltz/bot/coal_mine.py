@@ -22,7 +22,7 @@ class CoalMineOptions(NamedTuple):
 
 
 class CoalMine(RowBot):
-    """Rounds: write all canaries, compare, delete all, look whether nothing is left."""
+    """Rounds: write all canaries, compare, delete all, check that none is left."""
 
     def __init__(self, prover: Prover, options: CoalMineOptions, operations: int | None) -> None:
         super().__init__(prover, [f"{number:05}" for number in range(options.canaries)], operations)

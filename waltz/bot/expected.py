@@ -1,6 +1,6 @@
-"""What a table may hold, by all that was done to it so far, and what is found that it cannot hold. Pure.
+"""The possible values of a table after all operations so far, and the values found that are impossible. Pure.
 
-It is told of the same events that a history has, so a history is checked by what checked the run.
+It takes the events of a history, so the same code checks a run and, later, its history.
 """
 
 from collections.abc import Iterable
@@ -31,18 +31,18 @@ _NO_ROW = Found(None)
 
 
 class Deviation(NamedTuple):
-    """Something that cannot be."""
+    """An impossible outcome."""
 
     key: str
     op: int
-    """The operation whose outcome no order explains; earlier ones may be to blame."""
+    """The operation whose outcome no order explains; an earlier operation may be the cause."""
     process: int
     time_ms: int
     what: str
 
 
 class Expected:
-    """Of a table. Keys at which something was found that cannot be are in quarantine: not looked at any more."""
+    """The possible values of a table. Keys with an impossible outcome are in quarantine: not checked any more."""
 
     def __init__(self) -> None:
         self.quarantine: dict[str, Deviation] = {}
@@ -55,7 +55,7 @@ class Expected:
 
     @property
     def valid(self) -> dict[str, list[str | None]]:
-        """The values that each key may have; keys that can have none only, and those in quarantine, are left out."""
+        """The possible values of each key; keys without a possible value, and those in quarantine, are left out."""
         found = {key: register.possible for key, register in self._registers.items() if key not in self.quarantine}
         return {
             key: [None if isinstance(value, Anything) else value for value in possible]
@@ -72,7 +72,7 @@ class Expected:
         return []
 
     def give_up(self) -> list[Deviation]:
-        """The outcomes of all operations under way stay unknown."""
+        """Take the outcomes of all operations under way as unknown."""
         found: list[Deviation] = []
         for op, (invoked, _) in list(self._begun.items()):
             found += self._end(Returned(type="info", op=op, time_ms=invoked.time_ms))
@@ -135,7 +135,7 @@ class Expected:
 
 
 def _outcome(call: WriteCall | SwapCall | ReadCall | ScanCall, returned: Returned) -> Outcome | None:
-    """Of the operation on each of its keys; ``None`` when each has found something else."""
+    """The outcome of an operation on each of its keys; ``None`` if these outcomes contradict each other."""
     if returned.type == "fail":
         return NotDone()
     stamp = ANY_STAMP if returned.stamp_ms is None else Stamp(*returned.stamp_ms)

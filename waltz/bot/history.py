@@ -1,4 +1,4 @@
-"""What a bot did and what came of it, as lines of JSON: enough to check it again, by this or by other programs.
+"""The operations of a bot and their outcomes, as lines of JSON, from which any program can check the run again.
 
 Two lines for each operation, when it begins and when it has ended; the order of the lines is that of time.
 """
@@ -17,21 +17,21 @@ class _Line(BaseModel):
 
 
 class Header(_Line):
-    """The first line. What other runs have left is deleted by the first writes of this one."""
+    """The first line. The first writes of a run delete the rows of former runs."""
 
     type: Literal["header"]
     format: Literal[1]
     bot: str
     run: str
-    """The values that this run writes begin with it."""
+    """Prefix of the values that this run writes."""
     cluster: str
     partition: int
     began: str
-    """ISO 8601."""
+    """Begin of the run, in ISO 8601."""
 
 
 class WriteCall(_Line):
-    """Rows in one transaction, all of one timestamp; ``None`` deletes."""
+    """Write rows in one transaction, with one timestamp; ``None`` deletes."""
 
     f: Literal["write"]
     rows: dict[str, str | None]
@@ -39,7 +39,7 @@ class WriteCall(_Line):
 
 
 class SwapCall(_Line):
-    """A row if the present one has this value; ``None``: if there is none."""
+    """Write a row if the present value is the expected one; ``None``: if there is no row."""
 
     f: Literal["swap"]
     key: str
@@ -48,14 +48,14 @@ class SwapCall(_Line):
 
 
 class ReadCall(_Line):
-    """The newest rows of some keys."""
+    """Read the newest rows of some keys."""
 
     f: Literal["read"]
     keys: list[str]
 
 
 class ScanCall(_Line):
-    """The newest rows of all keys."""
+    """Read the newest rows of all keys."""
 
     f: Literal["scan"]
 
@@ -69,24 +69,24 @@ class Invoked(_Line):
     type: Literal["invoke"]
     op: int
     process: int
-    """The client that does it."""
+    """The client that runs it."""
     time_ms: int
-    """Time by the client's clock, since the epoch. The order of lines does not depend on it."""
+    """Time since the epoch by the client's clock. The order of lines does not depend on it."""
     call: Call
 
 
 class Returned(_Line):
-    """An operation has ended: it was done, it was not and never will be, or that is not known (``info``)."""
+    """An operation has ended: it took effect, it never will, or its outcome is unknown (``info``)."""
 
     type: Literal["ok", "fail", "info"]
     op: int
     time_ms: int
     transaction: int | None = None
-    """At which it was committed."""
+    """The transaction in which it was committed."""
     conflict: bool = False
-    """A swap met another row than the one that it expected."""
+    """Whether a swap met an unexpected row."""
     stamp_ms: tuple[int, int] | None = None
-    """Bounds of the timestamp of a swapped row, both included."""
+    """Bounds (inclusive) of the timestamp of a swapped row."""
     rows: dict[str, tuple[str, int, int]] | None = None
     """Result of a read: value, timestamp and transaction of each key that has a row."""
     error: str | None = None
@@ -98,11 +98,11 @@ _EVENTS: TypeAdapter[Header | Invoked | Returned] = TypeAdapter(Event)
 
 
 class HistoryError(WaltzError):
-    """A file is no history of a bot."""
+    """A file is not a history of a bot."""
 
 
 class HistoryFile:
-    """A file that is written as things happen, and put aside when it has become large."""
+    """A file to which events are appended, and that is set aside when it has become large."""
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         """Raises ``OSError``."""
@@ -112,21 +112,21 @@ class HistoryFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether it should be begun anew."""
+        """Whether the file is so large that a new one should be begun."""
         return self._file.tell() >= self._limit_bytes
 
     def append(self, event: Event) -> None:
-        """One line, which is with the operating system when this returns."""
+        """Append a line, which is handed to the operating system when this returns."""
         self._file.write(event.model_dump_json(exclude_defaults=True) + "\n")
 
     def begin_anew(self) -> None:
-        """Keep what is there under the name with ``.1`` behind it, instead of what that name stood for."""
+        """Rename the file to its name with ``.1``, in place of an older one, and begin a new file."""
         self._file.close()
         self._path.replace(f"{self._path}.1")
         self._file = self._path.open("w", buffering=1, encoding="utf-8")
 
     def close(self) -> None:
-        """The last line was written."""
+        """Close the file."""
         self._file.close()
 
 

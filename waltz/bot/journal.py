@@ -1,4 +1,4 @@
-"""Where everything that a bot does is told of, before and after: to what checks it, and to its history."""
+"""Reports every operation of a bot, at its begin and its end, to the checker and to the history."""
 
 import secrets
 import time
@@ -10,7 +10,7 @@ from waltz.bot.expected import Deviation, Expected
 from waltz.bot.history import Call, Event, Header, HistoryFile, Invoked, Returned
 
 MAX_QUARANTINED = 1000
-"""Deviations that are no keys' and are kept; more are told of, and counted."""
+"""Limit of kept deviations that concern no single key; further ones are reported and counted."""
 
 
 class Journal:
@@ -19,7 +19,7 @@ class Journal:
     def __init__(
         self, bot: str, cluster: str, partition_id: int, history: HistoryFile | None, tell: Callable[[Deviation], None]
     ) -> None:
-        """``tell`` is called for each deviation at the moment when it is found."""
+        """``tell`` is called for each deviation as soon as it is found."""
         self.run = secrets.token_hex(4)
         self.expected = Expected()
         self.operations = 0
@@ -52,7 +52,7 @@ class Journal:
         rows: dict[str, tuple[str, int, int]] | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """An operation has ended; the arguments are the fields of :class:`~waltz.bot.history.Returned`."""
+        """An operation ends; the arguments are the fields of :class:`~waltz.bot.history.Returned`."""
         self.operations += 1
         self.unknown += kind == "info"
         self._take(
@@ -69,16 +69,16 @@ class Journal:
         )
 
     def deviate(self, key: str, what: str) -> None:
-        """Something was found by other means."""
+        """Report a deviation that other means have found."""
         self._found(Deviation(key, 0, 0, wall_ms(), what))
 
     @property
     def is_full(self) -> bool:
-        """Whether the history is so large that it should be begun anew."""
+        """Whether the history is so large that a new one should be begun."""
         return self._history is not None and self._history.is_full
 
     def begin_anew(self) -> None:
-        """Expect nothing, and begin the history again. Whoever calls this has to delete all rows next."""
+        """Begin a new history without expectations. The caller has to delete all rows next."""
         self.expected = Expected()
         if self._history is not None:
             self._history.begin_anew()

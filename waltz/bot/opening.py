@@ -16,18 +16,18 @@ from waltz.table.face.table import Table
 from waltz.table.stores.registry import canonical
 
 SPACES = ("random", "canary", "bank")
-"""The prefixes of the keys of bots."""
+"""Prefixes of the bots' keys."""
 
 PROPERTIES: dict[str, object] = {
     "format": "table",
     "tombstoneTimestampAgeInMillis": 3_600_000,
     "tombstoneTimestampIntervalMillis": 600_000,
 }
-"""Of a partition that is made a table for a bot; the codec is Amza's. Tombstones are removed after an hour."""
+"""Properties of a bot's table; the codec is Amza's. Tombstones are removed after an hour."""
 
 
 class Place(NamedTuple):
-    """Where a bot works."""
+    """The partition of a bot, and its clients' files."""
 
     config: ClientConfig | Driver
     partition_id: int
@@ -49,7 +49,7 @@ class Opened(NamedTuple):
 async def open_place(place: Place) -> AsyncIterator[Opened]:
     """Connect the clients, make the partition a table if it is empty, and open it for each of them.
 
-    Raises ``WaltzError`` when somebody else uses the partition, or its rows expire.
+    Raises ``WaltzError`` when the partition is in other use, or its rows expire.
     """
     if place.directory is not None and canonical(place.store) == "memory":
         raise WaltzError(f"a directory is of no use to the store {place.store}; choose another store")

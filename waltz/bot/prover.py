@@ -1,4 +1,4 @@
-"""Operations on the rows of a bot, by several clients, each told of to the journal before and after."""
+"""Operations on the rows of a bot, by several clients, each reported to the journal at its begin and end."""
 
 import asyncio
 import random
@@ -21,10 +21,10 @@ ROWS_PER_DELETION = 1000
 
 
 class Prover:
-    """The rows of one bot: those without a prefix whose keys begin with ``space`` and a slash."""
+    """The rows of one bot: those without a prefix whose keys begin with the ``space`` and a slash."""
 
     def __init__(self, space: str, tables: Sequence[Table], journal: Journal, troubles: Troubles) -> None:
-        """The tables are of different clients; operations name them by their places."""
+        """The tables belong to different clients; operations name a table by its index."""
         self.journal = journal
         self.troubles = troubles
         self.scans = 0
@@ -35,17 +35,17 @@ class Prover:
 
     @property
     def processes(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return len(self._tables)
 
     def new_value(self, size: int) -> str:
-        """One that nobody else ever writes, of about that many characters."""
+        """A unique value of about ``size`` characters."""
         self._values += 1
         start = f"{self.journal.run}.{self._values:x}."
         return start + "".join(random.choices(string.ascii_letters, k=max(0, size - len(start))))
 
     async def write(self, process: int, rows: Mapping[str, str | None]) -> None:
-        """Write rows in one transaction; ``None`` deletes. Raises what the table raises."""
+        """Write rows in one transaction; ``None`` deletes. Raises the errors of the table."""
         timestamp_ms = self._clock.now_ms()
         op = self.journal.begin(process, WriteCall(f="write", rows=dict(rows), timestamp_ms=timestamp_ms))
         batch = [
@@ -60,9 +60,9 @@ class Prover:
         self.journal.end(op, "ok", transaction=transaction_id)
 
     async def swap(self, process: int, key: str, expected: str | None, version: Version | None, value: str) -> bool:
-        """Write a row if the present one has that version, whose value is as expected; else false.
+        """Write a row if the present row has that version and the expected value; returns whether it was written.
 
-        Raises what the table raises.
+        Raises the errors of the table.
         """
         op = self.journal.begin(process, SwapCall(f="swap", key=key, expected=expected, value=value))
         bounds = self._clock.watch()
@@ -79,7 +79,7 @@ class Prover:
         return True
 
     async def read(self, process: int, key: str) -> tuple[str | None, Version | None]:
-        """Value and version of the newest row of a key. Raises what the table raises, and ``TimeoutError``."""
+        """Value and version of the newest row of a key. Raises the errors of the table, and ``TimeoutError``."""
         op = self.journal.begin(process, ReadCall(f="read", keys=[key]))
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
@@ -92,7 +92,7 @@ class Prover:
         return (None, None) if row is None else (_value(row), row.version)
 
     async def scan(self, process: int) -> None:
-        """Look at all rows. Raises as :meth:`read`."""
+        """Read all rows. Raises the errors of :meth:`read`."""
         op = self.journal.begin(process, ScanCall(f="scan"))
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
@@ -105,12 +105,12 @@ class Prover:
         self.scans += 1
 
     async def scan_all(self) -> None:
-        """Have every client look at all rows, until each has succeeded."""
+        """Have every client read all rows, until each has succeeded."""
         for process in range(self.processes):
             await self.troubles.insist(self.scan, process)
 
     async def delete_all(self, keys: Sequence[str]) -> None:
-        """Delete these rows, and all others that are there. What former runs have sent comes too late to show then."""
+        """Delete these rows, and all other rows. Late writes of former runs lose against the deletions."""
         rows = await self.troubles.insist(self._rows)
         self._clock.pass_by(max((row.timestamp_ms for row in rows), default=0))
         left = list(dict.fromkeys([*keys, *(self._key(row) for row in rows if not row.tombstone)]))
@@ -118,7 +118,7 @@ class Prover:
             await self.troubles.insist(self.write, 0, dict.fromkeys(left[begin : begin + ROWS_PER_DELETION]))
 
     async def sweep(self) -> None:
-        """Have tombstones removed that have reached their age."""
+        """Remove the tombstones that have reached their age."""
         await self.troubles.insist(self._sweep)
 
     async def _sweep(self) -> None:
@@ -142,7 +142,7 @@ class Prover:
 
 
 def _history_row(row: TableRow) -> tuple[str, int, int]:
-    """The row as it stands in the history."""
+    """The row in the form of the history."""
     return _value(row), row.timestamp_ms, row.version.transaction_id
 
 
@@ -151,5 +151,5 @@ def _value(row: TableRow) -> str:
 
 
 def _is_absent(error: BaseException) -> bool:
-    """Whether it is known that what failed so is not in the log, and never will be."""
+    """Whether the error says that the transaction is not in the log, and never will be."""
     return isinstance(error, TableError) or (isinstance(error, AppendError) and error.outcome_known)

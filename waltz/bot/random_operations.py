@@ -1,4 +1,4 @@
-"""The bot of random operations: several clients read and write the same rows, and scan all of them now and then."""
+"""The bot of random operations: several clients read and write the same rows, with scans of all rows now and then."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ class RandomOptions(NamedTuple):
     pause_s: float = 0.01
     """Longest pause between two operations of a client."""
     round_operations: int = 1000
-    """Between two scans of all rows."""
+    """Number of operations between two scans of all rows."""
 
 
 class RandomOperations(RowBot):
@@ -50,7 +50,7 @@ class RandomOperations(RowBot):
             await self._begin_anew_if_full()
 
     def _next_round(self) -> int:
-        """How many operations it has."""
+        """The number of operations of the next round."""
         if len(self.journal.expected.quarantine) >= self._options.keys:
             return 0
         left = self._options.round_operations
@@ -98,7 +98,7 @@ class RandomOperations(RowBot):
         return self.prover.new_value(random.randint(0, self._options.value_size))
 
     def _choose(self, count: int) -> list[str]:
-        """Some keys that are not in quarantine, at most so many; none if there are none."""
+        """At most ``count`` random keys that are not in quarantine."""
         quarantine = self.journal.expected.quarantine
         drawn = [key for key in random.sample(self._keys, min(count, len(self._keys))) if key not in quarantine]
         return drawn or [key for key in self._keys if key not in quarantine][:1]

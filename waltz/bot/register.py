@@ -1,24 +1,24 @@
-"""One key of a table as a register, and whether what was read of it can have been read. Pure.
+"""One key of a table as a register: checks whether its reads are possible. Pure.
 
-The check is exact: it says no if, and only if, the operations cannot be put into an order that
+The check is exact: it fails if, and only if, the operations cannot be put into an order that
 
 * agrees with time: an operation that had ended before another one began comes before it,
-* is one that a table could have had: rows win by timestamp, and then by their place in the log; who reads gets the row
-  that wins; a swap writes if, and only if, the present row is the one that it expects (and not one of a later timestamp
-  than its own end: writes that have begun after it have locks that it would meet),
-* contains every operation that is known to have happened, none that is known not to have, and any of those whose
-  outcome is unknown, at any place behind their beginning.
+* is possible for a table: rows win by timestamp, and then by their place in the log; a read returns the winner; a swap
+  writes if, and only if, the present row is the expected one (and not of a later timestamp than the swap's own end:
+  writes that have begun after it have locks that it would conflict with),
+* contains every operation that took effect, none that did not, and any of those of unknown outcome, at any place after
+  their begin.
 
-It is Lowe's variant of Wing and Gong's algorithm ("Testing for linearizability", 2017). A configuration is one way in
-which it may have been so far: the row that wins, and which of the operations under way have had their effect. When an
-operation ends, every configuration is continued by all orders of the operations under way that end with it;
-configurations that are equal are kept once, and that is what makes it fast. If there is none left, no order exists. By
-locality (Herlihy and Wing) the keys of a table can be checked one by one.
+It is Lowe's variant of Wing and Gong's algorithm ("Testing for linearizability", 2017). A configuration is one possible
+state: the row that wins, and the set of those operations under way that have taken effect. When an operation ends,
+every configuration is continued by all orders of the operations under way that end with it; equal configurations are
+kept once, which makes the check fast. If none is left, no order exists. By locality (Herlihy and Wing) the keys of a
+table can be checked one by one.
 
-Two things are added. A configuration that is like another one, but has had more operations of unknown outcome, is left
-out: whatever may follow it may follow the other one, too, since nobody is bound to use these. And an operation of
-unknown outcome is forgotten as soon as its timestamp is below that of the present row in all configurations: it would
-lose. What is left between operations are the possible rows, and the unknown operations that may still win over them.
+Two rules are added. A configuration that equals another one, but has used more operations of unknown outcome, is left
+out: every continuation of it is one of the other configuration, too. And an operation of unknown outcome is forgotten
+as soon as its timestamp is below that of the present row in all configurations, since it would lose. Between operations
+only the possible rows remain, and the unknown operations that may still win over them.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class Anything:
-    """What stands in a key that nobody has written yet: it may be read as anything."""
+    """The value of a key that the run has not written yet: any read is possible."""
 
     def __repr__(self) -> str:
         return "anything"
@@ -40,7 +40,7 @@ Value: TypeAlias = str | Anything | None
 
 
 class Stamp(NamedTuple):
-    """Bounds of the timestamp of a row, in milliseconds; both are in."""
+    """Bounds (inclusive) of the timestamp of a row, in milliseconds."""
 
     low_ms: int
     high_ms: int
@@ -58,7 +58,7 @@ class Found(NamedTuple):
 
 
 class RegisterState(NamedTuple):
-    """The row that wins, as far as it is known."""
+    """The row that wins, with its known properties."""
 
     value: Value
     stamp: Stamp
@@ -74,7 +74,7 @@ class Write(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """A write if the present row is the one that was expected."""
+    """A write if the present row is the expected one."""
 
     expected: str | None
     value: str
@@ -88,22 +88,22 @@ Operation: TypeAlias = Write | Swap | RowRead
 
 
 class Written(NamedTuple):
-    """A write or a swap was committed. A plain write knows its own stamp, a swap is told its bounds."""
+    """A write or a swap was committed. A write knows its stamp; a swap gets the bounds of its stamp."""
 
     transaction_id: int | None = None
     stamp: Stamp = ANY_STAMP
 
 
 class SwapConflict(NamedTuple):
-    """A swap met another row than the one that it expected."""
+    """A swap met an unexpected row."""
 
 
 class NotDone(NamedTuple):
-    """It has had no effect, and never will."""
+    """The operation has had no effect, and never will."""
 
 
 class UnknownOutcome(NamedTuple):
-    """It may have had its effect, or may have it later, or never. A swap is told the bounds of its stamp."""
+    """The operation may have taken effect, may do so later, or never. A swap gets the bounds of its stamp."""
 
     stamp: Stamp = ANY_STAMP
 
@@ -114,11 +114,11 @@ Outcome: TypeAlias = Written | SwapConflict | NotDone | UnknownOutcome | Found
 class _Configuration(NamedTuple):
     state: RegisterState
     done: frozenset[int]
-    """Of the operations that are under way, or of unknown outcome, those that have had their effect."""
+    """The operations under way or of unknown outcome that have taken effect."""
 
 
 class _Ended(NamedTuple):
-    """An operation, and what became of it."""
+    """An operation and its outcome."""
 
     operation: Operation
     outcome: Outcome
@@ -141,7 +141,7 @@ class Impossible(Exception):
 class Register:
     """Takes the operations on one key: the begin of each, and its end with the outcome.
 
-    Numbers of operations are unique. As long as operations are under way, nothing is decided; when the last of them has
+    Numbers of operations are unique. While operations are under way, nothing is decided; when the last of them has
     ended, all are checked.
     """
 
@@ -156,7 +156,7 @@ class Register:
 
     @property
     def possible(self) -> list[Value]:
-        """The values that the next read may find, if nothing is under way: first those that are there already."""
+        """The values that the next read may find, if no operation is under way; present values come first."""
         present = [configuration.state.value for configuration in self._configurations]
         late = [each.operation.value for each in self._loose.values() if not isinstance(each.operation, RowRead)]
         return list(dict.fromkeys([*present, *late]))
@@ -167,7 +167,7 @@ class Register:
         self._events.append(number)
 
     def end(self, number: int, outcome: Outcome) -> None:
-        """An operation has ended. Raises :class:`Impossible` when that cannot be; the register is of no use then."""
+        """An operation has ended. Raises :class:`Impossible`; the register cannot be used after that."""
         each = _Ended(self._begun.pop(number), outcome)
         if self._events == [number] and not self._loose and not isinstance(outcome, NotDone | UnknownOutcome):
             self._events.clear()
@@ -179,7 +179,7 @@ class Register:
             self._check()
 
     def _finish_alone(self, number: int, each: _Ended) -> None:
-        """What :meth:`_finish` does, where nothing else could have its effect before or after: nearly always."""
+        """The frequent case of :meth:`_finish`, in which no other operation could take effect before or after."""
         states = [state for state, _ in self._configurations]
         following = {_Configuration(after, _NONE) for state in states for after in _effects(each, state)}
         if not following:
@@ -187,7 +187,7 @@ class Register:
         self._configurations = following
 
     def _check(self) -> None:
-        """What has happened since nothing was under way: a number's first event is its begin, the second its end."""
+        """Check all operations since none was under way: a number's first event is its begin, its second the end."""
         ended, events = self._ended, self._events
         self._ended, self._events = {}, []
         under_way: dict[int, _Ended] = {}
@@ -208,7 +208,7 @@ class Register:
             self._forget_losers()
 
     def _finish(self, number: int, under_way: dict[int, _Ended]) -> None:
-        """Continue every configuration until the operation has had its effect."""
+        """Continue every configuration until the operation has taken effect."""
         candidates = {**self._loose, **under_way}
         optional = frozenset(other for other, each in candidates.items() if isinstance(each.outcome, UnknownOutcome))
         seen: dict[tuple[RegisterState, frozenset[int]], list[frozenset[int]]] = {}
@@ -216,7 +216,7 @@ class Register:
         finished: set[_Configuration] = set()
 
         def reach(state: RegisterState, done: frozenset[int]) -> None:
-            """Those that have had fewer operations come first, so one that is like them needs not be looked at."""
+            """Configurations with fewer operations come first, so a later one that equals them can be skipped."""
             used = done & optional
             fewer = seen.setdefault((state, done - optional), [])
             if not any(other <= used for other in fewer):
@@ -257,7 +257,7 @@ def _stamp(each: _Ended) -> Stamp:
 
 
 def _effects(each: _Ended, state: RegisterState) -> Iterator[RegisterState]:
-    """The states that an operation may lead to, with the outcome that it had; none if it cannot have had it here."""
+    """The states that an operation with this outcome may lead to; none if the outcome is impossible here."""
     match each.operation, each.outcome:
         case RowRead(), Found() as found:
             if _may_be(state, found):
@@ -285,7 +285,7 @@ def _transaction_id(outcome: Outcome) -> int | None:
 
 
 def _may_be(state: RegisterState, found: Found) -> bool:
-    """Whether a reader may have got that."""
+    """Whether a read of this state can have had that result."""
     if isinstance(state.value, Anything):
         return True
     if state.value != found.value:

@@ -11,7 +11,7 @@ class RowBot(Bot):
     """Writes a fixed set of keys through a prover."""
 
     def __init__(self, prover: Prover, keys: Sequence[str], operations: int | None) -> None:
-        """``operations``: after how many of what it counts the work is done; ``None`` for no end."""
+        """``operations``: the count at which the work is done; ``None`` for no end."""
         super().__init__(prover.journal, prover.troubles)
         self.prover = prover
         self._keys = keys
@@ -28,7 +28,7 @@ class RowBot(Bot):
                 await self.prover.scan(process)
 
     async def _begin(self) -> None:
-        """From here on the value of every row is known."""
+        """Delete all rows, so that the value of every row is known."""
         self._is_known = False
         await self.prover.delete_all(self._keys)
         self._is_known = True

@@ -1,4 +1,4 @@
-"""The life of a bot: from its first operation to the end that it was given, a signal, or a table that has stopped."""
+"""The life of a bot: from its first operation to its given end, a signal, or a table that has stopped."""
 
 import asyncio
 import signal
@@ -17,26 +17,26 @@ from waltz.table.errors import TableError
 
 CLEAN = 0
 DEVIATED = 3
-"""Exit code when something was found that cannot be."""
+"""Exit code after a deviation."""
 
 LAST_CHECK_S = 10.0
-"""How long the comparison at the end may take, when the work was broken off."""
+"""Time limit of the comparison at the end, when the work was interrupted."""
 SHOWN_ON_TERMINAL_S = 1.0
 SHOWN_ELSEWHERE_S = 60.0
 SHOWN_DEVIATIONS = 20
 
 
 class RunLimits(NamedTuple):
-    """When to end, if not by a signal, and where to show how it is going."""
+    """The limits of a run, and the port of its status pages."""
 
     duration_s: float | None
     http: Endpoint | None
 
 
 async def run(bot: Bot, limits: RunLimits) -> int:
-    """Let the bot work, show how it is going, and say in the end what was found. Returns the exit code.
+    """Let the bot work, show its progress, and report the findings at the end. Returns the exit code.
 
-    Raises ``WaltzError`` when the bot cannot go on for reasons that prove nothing, and nothing was found before.
+    Raises ``WaltzError`` when the bot cannot continue for a reason that is no finding, and nothing was found before.
     """
     loop = asyncio.get_running_loop()
     stopping, resetting = asyncio.Event(), asyncio.Event()
@@ -106,7 +106,7 @@ async def _check_at_last(bot: Bot) -> None:
 
 
 async def _show(bot: Bot) -> None:
-    """A line that is written anew on a terminal, and lines now and then elsewhere."""
+    """Show progress: one line that is rewritten on a terminal, and lines now and then elsewhere."""
     is_terminal = sys.stdout.isatty()
     while True:
         await asyncio.sleep(SHOWN_ON_TERMINAL_S if is_terminal else SHOWN_ELSEWHERE_S)

@@ -1,4 +1,4 @@
-"""Attempts without an end, of whatever fails while nodes are down."""
+"""Repeats operations that fail while nodes are down, without an end."""
 
 import asyncio
 import logging
@@ -11,14 +11,14 @@ from waltz.table.errors import TableError
 logger = logging.getLogger(__name__)
 
 RETRY_S = 5.0
-"""Between two attempts."""
+"""Pause between two attempts."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Troubles:
-    """Present failures, and the number of all failures."""
+    """The present failures, and the number of all failures."""
 
     def __init__(self, retry_s: float = RETRY_S) -> None:
         self.retry_s = retry_s
@@ -27,7 +27,7 @@ class Troubles:
         """Why the last attempt of something has failed; ``None`` when it is going well again."""
 
     async def insist(self, attempt: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Attempt it until it succeeds. Raises ``TableError``: a table that has stopped does not begin again."""
+        """Repeat an operation until it succeeds. Raises ``TableError``: a table that has stopped stays so."""
         while True:
             try:
                 result = await attempt(*args, **kwargs)

@@ -63,7 +63,7 @@ def _partitions_option(parser: argparse.ArgumentParser) -> None:
 
 
 async def check_partitions(session: Session, wanted: int) -> None:
-    """Raises ``WaltzError`` when the cluster has fewer partitions."""
+    """Raise ``WaltzError`` when the cluster has fewer partitions than wanted."""
     count = (await read_store_params(session.zookeeper, session.root)).partition_count
     if wanted > count:
         raise WaltzError(f"{wanted} partitions cannot take part: the cluster has {count}")

@@ -45,7 +45,7 @@ CHECKS = {NO_RECORD: Check.REPLICA_RECOVERY_STATUS.name}
 """The checks of the original that find problems with names of their own."""
 
 MAX_REASONS = 12
-"""Reasons of one check that are printed."""
+"""Number of reasons that are printed for one check."""
 
 
 def register(nouns: Nouns) -> None:
@@ -201,7 +201,7 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
 
 
 def failure_lines(state: ClusterState) -> list[str]:
-    """What fails, the worst first, with the reasons and what mends it; partitions with the same trouble together."""
+    """The failures, the worst first, with reasons and remedies; partitions with the same trouble share a line."""
     lines = []
     for problem in find_problems(state, every_check=True):
         check = NODE_HEALTH if problem.check is None else CHECKS.get(problem.check, problem.check)
@@ -237,7 +237,7 @@ async def _disabled(session: Session, partition_ids: Collection[int]) -> list[in
 
 
 async def _session_warnings(options: argparse.Namespace, survey: Survey, partition_ids: Collection[int]) -> list[str]:
-    """Partitions have clients with write sessions when the operator says so, or metrics show it."""
+    """Warnings for partitions with write sessions: those that the operator names, or that metrics show."""
     endpoints = sorted({server.endpoint for server in survey.servers.values()})
     metrics, unread = await read_metrics(options.http, endpoints, options.timeout)
     used = set(options.session_partitions)

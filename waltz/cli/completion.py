@@ -1,4 +1,4 @@
-"""``waltz completion``: what makes shells complete the words of commands."""
+"""``waltz completion``: scripts by which shells complete the words of commands."""
 
 import argparse
 import importlib.util

@@ -57,7 +57,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _document(found: Checked) -> Json:
-    """A check in JSON. Values are numbers, texts, truths and nothing."""
+    """A check as JSON. Values are numbers, strings, booleans and null."""
     values: dict[str, Json] = {
         key: {"value": value if isinstance(value, int | str | None) else str(value), "source": found.sources[key]}
         for key, value in found.values.items()

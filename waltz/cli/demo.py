@@ -42,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise WaltzError(f"the demo needs {' and '.join(missing)}: {with_extra('demo')}")
-    find_java()  # before anything is begun
+    find_java()  # before any work begins
     from waltz.demo import bank
 
     return bank.run(

@@ -1,4 +1,4 @@
-"""``waltz disk``: looks into the files of a storage node that is stopped. Only ``drain`` changes something."""
+"""``waltz disk``: inspects the files of a stopped storage node. Only ``drain`` changes files."""
 
 import argparse
 import importlib
@@ -23,7 +23,7 @@ from waltz.storage.disk.segment.segment import RecordCheck
 from waltz.storage.errors import CorruptionError
 
 MAX_FAILURES = 100
-"""The most failures that are listed."""
+"""Maximum number of failures that are listed."""
 
 _MARGIN = 6
 _HEX_WIDTH = 67
@@ -49,7 +49,7 @@ def register(nouns: Nouns) -> None:
     parser = verbs.add_parser("dump-control-file", help=help_text, description=help_text)
     only = parser.add_mutually_exclusive_group()
     only.add_argument("-p", "--partition", type=number(minimum=0), metavar="ID", help="this partition only")
-    # The original's option takes an argument that means nothing.
+    # The original's option takes an argument without meaning.
     only.add_argument("-a", "--assigned", nargs="?", const="", metavar="ANYTHING", help="assigned partitions only")
     parser.add_argument("path", type=Path, nargs="?", metavar=f"DIRECTORY/{FILE_NAME}")
     json_option(parser)
@@ -217,7 +217,7 @@ def _record_row(record: Record, deserializer: Deserializer | None) -> list[str]:
 
 
 def _readable(deserializer: Deserializer, data: bytes) -> str:
-    """The result of the user's function for a payload, or its error: the other payloads are worth seeing, too."""
+    """The result of the user's function for a payload, or its error: an error does not hide the other payloads."""
     try:
         return str(deserializer(data))
     except Exception as error:
@@ -303,7 +303,7 @@ def _widths(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """In the layout of the original, unless a terminal is too narrow for it."""
+    """The table in the original's layout, or in blocks if the terminal is too narrow."""
     widths = _widths(names, rows)
     columns = terminal_width()
     if columns is not None and _total(widths) > columns:

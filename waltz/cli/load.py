@@ -1,8 +1,9 @@
-"""A load of appends, and what it took: in a closed loop or an open one.
+"""Runs and measures a load of appends, in a closed or an open loop.
 
-In a closed loop a producer has so many transactions under way, and sends the next one when one is committed: it shows
-how much the cluster can take. In an open loop transactions are due at random times, whatever has become of those
-before: it shows what users wait, who do not wait for each other. Latencies count from when each was due.
+In a closed loop a producer keeps a fixed number of transactions under way, and sends the next one when one is
+committed: it measures the capacity of the cluster. In an open loop transactions are due at random times, independent of
+earlier ones: it measures the waiting time of independent users. A latency counts from the time at which a transaction
+was due.
 """
 
 import asyncio
@@ -27,11 +28,11 @@ class Load(NamedTuple):
     """Transactions of each producer."""
     size_bytes: int
     partitions: int
-    """Partitions below this number are drawn by lot."""
+    """Each transaction goes to a random partition below this number."""
     in_flight: int
-    """Transactions of a producer that are under way in a closed loop."""
+    """Number of transactions that a producer keeps under way in a closed loop."""
     interval_s: float
-    """Mean time between two transactions of a producer that come due in an open loop; 0: a closed loop."""
+    """Mean time between two transactions of a producer in an open loop; 0: a closed loop."""
     lock_pool_size: int
     """Number of locks, of which each transaction writes one; 0: no locks."""
 
@@ -51,7 +52,7 @@ class Measured(NamedTuple):
 async def produce(
     clients: Sequence[Client], load: Load, chance: random.Random, done: Callable[[int], object]
 ) -> Measured:
-    """Append from all clients at the same time; ``done`` is called for each commit. Raises ``WaltzError``."""
+    """Append from all clients side by side; ``done`` is called for each commit. Raises ``WaltzError``."""
     run = _Run(load, chance, done)
     work: list[asyncio.Future[None]] = []
     for client in clients:
@@ -88,12 +89,12 @@ class _Run:
         return Measured(self._latencies_s, self._committed_s, self._loop.time() - self._began_s, self._retries)
 
     async def take_turns(self, client: Client, turns: Iterator[int]) -> None:
-        """One of those that share the turns of a closed loop."""
+        """One of the workers that share the turns of a closed loop."""
         for _ in turns:
             await self._append(client, self._loop.time())
 
     async def keep_to_times(self, client: Client) -> None:
-        """An open loop."""
+        """Send transactions in an open loop."""
         due_s = self._began_s
         under_way: set[asyncio.Task[None]] = set()
         failures: list[BaseException] = []
@@ -134,7 +135,7 @@ class _Run:
 
 
 async def _append_locked(client: Client, partition_id: int, data: bytes, lock_id: int) -> int:
-    """Append under a lock; returns how often it was decided again."""
+    """Append under a lock; returns the number of repeated decisions."""
     attempts = 0
     lock = PartitionLocalLock(LOCK_NAME, lock_id)
 

@@ -15,13 +15,13 @@ PERCENTS = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0)
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest value that at least ``percent`` of all are not above; ``ordered`` ascends and is not empty."""
+    """The smallest of the ``ordered`` values (not empty) that is at least as large as ``percent`` of all values."""
     # Multiplied before it is divided: 99.9 / 100 * 1000 is above 999 in floating point.
     return ordered[max(0, math.ceil(round(percent * len(ordered) / 100, 6)) - 1)]
 
 
 def rates(committed_s: Sequence[float], duration_s: float) -> list[int]:
-    """How many were committed in each second; the last one may be a part of a second only."""
+    """The number of commits in each second; the last second may be a partial one."""
     counts = [0] * max(1, math.ceil(duration_s))
     for each in committed_s:
         counts[min(int(each), len(counts) - 1)] += 1
@@ -29,7 +29,7 @@ def rates(committed_s: Sequence[float], duration_s: float) -> list[int]:
 
 
 def numbers(load: Load, producers: int, measured: Measured) -> dict[str, Json]:
-    """The numbers, by names that end with their units. Every transaction counts in the percentiles, exactly."""
+    """The numbers, by names that end with their units. Percentiles are exact: every transaction counts."""
     ordered = sorted(measured.latencies_s)
     count, duration_s = len(ordered), measured.duration_s
     return {
@@ -53,7 +53,7 @@ def numbers(load: Load, producers: int, measured: Measured) -> dict[str, Json]:
 
 
 def lines_of(found: dict[str, Json]) -> list[str]:
-    """The numbers for people."""
+    """The numbers as lines for people."""
     latencies = found["latency_ms"]
     assert isinstance(latencies, dict)
     how = f"{found['in_flight']} in flight" if found["loop"] == "closed" else f"{found['interval_ms']:g} ms apart"

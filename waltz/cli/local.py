@@ -82,7 +82,7 @@ def _start(options: argparse.Namespace) -> int:
         if not keeper.bring_back(options.directory, options.node):
             tell(options, f"{options.node} is running already")
     else:
-        zookeeper_jars(), find_java()  # what this machine lacks is told here and not in the log of the keeper
+        zookeeper_jars(), find_java()  # what this machine lacks is reported here, not in the log of the keeper
         keeper.start(options.directory, keeper.keeper_command(options.directory, *asked))
     return _status(options)
 

@@ -12,7 +12,7 @@ from waltz.operations.lost_replicas import check_survey
 from waltz.operations.survey.survey import read_survey
 
 ANSWER_TIMEOUT_S = 10.0
-"""How long a node may take to say whether it reaches what is said to be lost."""
+"""How long a node may take to say whether it reaches the storages that are given up as lost."""
 
 
 def register(verbs: Nouns) -> None:
@@ -38,7 +38,7 @@ async def _accept_loss(options: argparse.Namespace, session: Session) -> None:
     partition_id, lost = options.partition, [str(storage) for storage in options.lost]
     try:
         check_partition(partition_id, (await read_store_params(session.zookeeper, session.root)).partition_count)
-        # First the servers: a session that runs could be older than the number under which the storages are asked.
+        # Servers first: a running session could be older than the number under which the storages are asked.
         check_survey(await read_survey(session.cluster, [partition_id], timeout_s=ANSWER_TIMEOUT_S), partition_id, lost)
         loss = LossAcceptance(session.cluster, partition_id, lost)
         found = await loss.find()

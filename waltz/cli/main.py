@@ -1,7 +1,7 @@
 """Entry point of the ``waltz`` command.
 
-Exit codes: 0 done, 1 failed (one line on standard error says what and what to do), 2 wrong usage; as shells have it 130
-after Ctrl-C, and 141 when whoever reads the output (``| head``) has seen enough.
+Exit codes: 0 done, 1 failed (one line on standard error says why and what to do), 2 wrong usage; as in shells, 130
+after Ctrl-C and 141 when the reader of the output (``| head``) has closed it.
 """
 
 import argparse
@@ -25,7 +25,7 @@ ASKED = "_ARGCOMPLETE"
 
 
 def parser(named: Collection[str] = NOUNS) -> argparse.ArgumentParser:
-    """The grammar of the command line: of ``named`` nouns all of it, of each other one its name and what it is for."""
+    """The grammar of the command line: complete for ``named`` nouns, and one line for each other noun."""
     top = argparse.ArgumentParser(prog="waltz", description="Waltz: a replicated write-ahead log for transactions.")
     top.add_argument("--version", action="version", version=f"waltz {installed_version() or 'not installed'}")
     nouns = top.add_subparsers(title="nouns", required=True, metavar="NOUN")
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    # What takes time to import is imported here, where Ctrl-C ends it in a word.
+    # Slow imports happen here, where Ctrl-C ends them without a traceback.
     try:
         importlib.import_module("waltz.cli.output").escape_output()
         if ASKED in os.environ:
@@ -78,13 +78,13 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _is_stdout_closed() -> bool:
-    """Whether nobody reads the output any more: not every broken pipe is this one. Then nothing is written to it."""
+    """Whether the reader of the output has gone (a broken pipe may be another one). Then nothing more is written."""
     descriptor = sys.stdout.fileno()
     output = select.poll()
     output.register(descriptor, select.POLLOUT)
     if not any(event & select.POLLERR for _, event in output.poll(0)):
         return False
-    # What is in the buffer would be tried again when the interpreter ends, and complained about.
+    # At its end the interpreter would write the rest of the buffer again, and print an error.
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     return True
 

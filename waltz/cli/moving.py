@@ -1,4 +1,4 @@
-"""What the commands that move partitions between servers share: options, the question, and the printing."""
+"""The common part of the commands that move partitions between servers: options, the question, and the output."""
 
 import argparse
 import functools

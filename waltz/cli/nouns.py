@@ -1,6 +1,6 @@
-"""The first words of commands: what each is for, and the module that has the rest of its grammar.
+"""The first words of commands: the purpose of each, and the module with the rest of its grammar.
 
-A module is imported when one of its commands is named, so a list of all commands costs no import of what they need.
+A module is imported when one of its commands is named, so the list of all commands imports none of them.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ class Noun(NamedTuple):
     """The first word of commands, or the only one of a command without a verb."""
 
     module: str
-    """The module whose ``register`` adds the command, as one of ``waltz.cli``."""
+    """Name of the module in ``waltz.cli`` whose ``register`` adds the command."""
     help_text: str
 
 

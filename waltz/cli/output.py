@@ -32,16 +32,16 @@ _READ_BYTES = 1 << 16
 
 _GAP = "  "
 _LEAST_WIDTH = 8
-"""How far a cell is cut to make a table fit."""
+"""Least width to which a cell is cut to make a table fit."""
 
 
 def json_option(parser: argparse.ArgumentParser) -> None:
-    """Let programs have what the command prints."""
+    """Add ``--json``, which prints the result for programs."""
     parser.add_argument("--json", action="store_true", help="print JSON instead, for programs")
 
 
 def logger_option(parser: argparse.ArgumentParser) -> None:
-    """The original's way to give lines a time."""
+    """Add ``-l``, the original's option to print lines with a time."""
     parser.add_argument("-l", "--logger-as-output", action="store_true", help="log the lines instead of printing them")
 
 
@@ -62,7 +62,7 @@ def escape_output() -> None:
     """Print characters that the terminal cannot show as ``\\u00e9``, which JSON decodes again."""
     codecs.register_error(_ESCAPE, _escaped)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # not in a notebook, nor where there is none
+        if isinstance(stream, io.TextIOWrapper):  # standard output may be replaced (in a notebook) or missing
             stream.reconfigure(errors=_ESCAPE)
 
 
@@ -77,12 +77,12 @@ def counted(count: int, noun: str) -> str:
 
 
 def tell(options: argparse.Namespace, line: str) -> None:
-    """Say how far the work is; beside JSON on standard error."""
+    """Report progress to the operator; on standard error if the output is JSON."""
     print(line, file=sys.stderr if options.json else sys.stdout, flush=True)
 
 
 def record_document(record: Record) -> dict[str, Json]:
-    """A transaction in JSON: its data as text where that is UTF-8, in Base64 under another name where not."""
+    """A transaction as JSON: its data as text if it is UTF-8, else in Base64 under another name."""
     req_id = ReqId(record.req_id)
     document: dict[str, Json] = {
         "transaction": record.transaction_id,
@@ -100,12 +100,12 @@ def record_document(record: Record) -> dict[str, Json]:
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that reads the output; ``None`` if that is none."""
+    """Columns of the terminal that shows the output; ``None`` if the output is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[object]], width: int | None) -> list[str]:
-    """The rows below their names, in columns; the widest cells are cut where that is more than ``width``."""
+    """The rows in columns below their names; the widest cells are cut if a line would exceed ``width``."""
     texts = [[str(cell) for cell in row] for row in (names, *rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     if width is not None:
@@ -130,15 +130,15 @@ def cut(text: str, width: int) -> str:
 
 
 def yes_option(parser: argparse.ArgumentParser) -> None:
-    """Let scripts go on without being asked."""
+    """Add ``--yes``, by which scripts agree beforehand."""
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
 
 
 def confirm(options: argparse.Namespace, question: str, *, needs_terminal: bool = False) -> None:
-    """Return when the operator at the terminal agrees, or has said so by ``--yes``.
+    """Return when the operator agrees, at the terminal or by ``--yes``; else raise ``WaltzError``.
 
-    Without a terminal nobody is asked; with ``needs_terminal`` nothing is done there without ``--yes``, nor where
-    somebody is at the terminal who cannot see the question. Raises ``WaltzError`` when nothing is to be done.
+    Where standard input is no terminal there is no question, and the command goes on, or fails if it
+    ``needs_terminal``. It also fails if only standard error, which shows the question, is no terminal.
     """
     if options.yes:
         return
@@ -181,10 +181,9 @@ class _InterruptibleInput(io.RawIOBase):
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[socket.socket]:
-    """Have Ctrl-C raise ``KeyboardInterrupt``: while a loop runs it is an event of the loop, which waits here.
+    """Have Ctrl-C raise ``KeyboardInterrupt`` here: a running loop would take it as an event, and the loop waits here.
 
-    What is yielded can be read as soon as a signal has come: one that comes just before a call that waits for something
-    else would be seen only after it.
+    The yielded descriptor becomes readable with the first signal: a signal just before a blocking call is not missed.
     """
     readable, told = socket.socketpair()
     told.setblocking(False)

@@ -97,7 +97,7 @@ async def _configure(options: argparse.Namespace, session: Session) -> None:
 
 
 def describe(partition_id: int, stored: StoredProperties, everything: bool) -> str:
-    """The properties of a partition in one line: those that are not at their defaults, unless ``everything``."""
+    """The properties of a partition in one line: those that differ from their defaults or, with ``everything``, all."""
     fields = stored.properties.model_dump(by_alias=True, exclude_defaults=not everything)
     fields = {"format": stored.properties.format} | fields
     texts = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in fields.items()]
@@ -105,6 +105,6 @@ def describe(partition_id: int, stored: StoredProperties, everything: bool) -> s
 
 
 def as_json(partition_id: int, stored: StoredProperties) -> str:
-    """All properties of a partition, and how often they were changed."""
+    """All properties of a partition, and the number of their changes."""
     properties: PartitionProperties = stored.properties
     return json.dumps({"partition": partition_id, CHANGE: stored.change, **properties.model_dump(by_alias=True)})

@@ -1,4 +1,4 @@
-"""``waltz performance``: how much a cluster takes, and how long appends take."""
+"""``waltz performance``: measures the capacity of a cluster and the latency of appends."""
 
 import argparse
 import asyncio
@@ -97,7 +97,7 @@ async def _test_producers(options: argparse.Namespace, session: Session) -> None
     )
     async with contextlib.AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(client_of(session)) for _ in range(options.num_thread)]
-        for client in clients:  # each joins every partition, which is not to be measured
+        for client in clients:  # each joins every partition, which is not measured
             for partition_id in range(partitions):
                 await client.append(partition_id, b"")
         if not options.mount_from_latest:

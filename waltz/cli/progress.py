@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _DELAY_S = 1.0
-"""Work that ends earlier shows no bar."""
+"""Shorter work shows no bar."""
 
 
 def _unseen(_count: int) -> None:
@@ -13,9 +13,9 @@ def _unseen(_count: int) -> None:
 
 @contextmanager
 def progress(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
-    """Show a bar on standard error if that is a terminal; what is given takes how much more has been done.
+    """Show a bar on standard error if that is a terminal; the yielded function takes the amount of further work done.
 
-    Nothing is shown where tqdm is not installed.
+    Without tqdm nothing is shown.
     """
     try:
         from tqdm import tqdm

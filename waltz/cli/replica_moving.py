@@ -1,4 +1,4 @@
-"""``waltz storage move``: prints the plan, asks, and has the replicas moved."""
+"""``waltz storage move``: prints the plan, asks, and moves the replicas."""
 
 import argparse
 import asyncio
@@ -25,7 +25,7 @@ from waltz.operations.replica_moving import (
 
 async def move_replicas(options: argparse.Namespace, session: Session) -> None:
     """Run the command. Raises ``WaltzError``."""
-    await read_store_params(session.zookeeper, session.root)  # before anything is made there
+    await read_store_params(session.zookeeper, session.root)  # before any file is created there
     if options.plan:
         await _carry_out(options, session.cluster)
         return

@@ -1,4 +1,4 @@
-"""``waltz server``: servers, and which partitions they are to have."""
+"""``waltz server``: servers, and the partitions that they should have."""
 
 import argparse
 import asyncio
@@ -67,9 +67,9 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def parse_replicas(text: str) -> tuple[int, dict[int, list[str]]]:
-    """How many partitions a server has, and the storages of each partition of the cluster, from its ``/metrics``.
+    """The number of a server's partitions, and the storages of each partition of the cluster, from its ``/metrics``.
 
-    Raises ``WaltzError`` when they are not those of a server.
+    Raises ``WaltzError`` when the metrics are not a server's.
     """
     try:
         gauges = json.loads(text)["gauges"]

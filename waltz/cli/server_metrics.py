@@ -1,6 +1,6 @@
-"""What servers tell of write sessions over HTTP: who holds them, and how often they were raised and appends refused.
+"""Write sessions by the HTTP metrics of servers: their holders, and the numbers of fences and refused appends.
 
-No server tells the cluster its HTTP port, so the operator does.
+Servers do not register their HTTP ports in the cluster, so the operator names them.
 """
 
 import argparse
@@ -17,11 +17,11 @@ from waltz.common.ids import Endpoint
 _PARTITION_METRIC = re.compile(r"waltz-server\.partition-(\d+)\.write-session")
 
 HttpAddress = Endpoint | int
-"""Where one server answers, or the port at which each server does."""
+"""Address of one server, or the port of every server."""
 
 
 class SessionMetrics(NamedTuple):
-    """Counts of write sessions by the owner of a partition, since it owns the partition."""
+    """Counts of the owner of a partition since it became the owner."""
 
     exclusive_holder: int | None
     """The client that holds an exclusive session."""
@@ -35,12 +35,12 @@ class SessionMetrics(NamedTuple):
 
     @property
     def in_use(self) -> bool:
-        """Whether anything shows that clients with sessions write to the partition."""
+        """Whether the counts show clients with write sessions on the partition."""
         return self.exclusive_holder is not None or any((self.appends, self.fences, self.fenced_appends))
 
 
 class ServerMetrics(NamedTuple):
-    """The metrics of one server, as far as commands need them."""
+    """The metrics of one server that commands need."""
 
     endpoint: str
     """The server's ``host:port`` in the cluster."""
@@ -49,7 +49,7 @@ class ServerMetrics(NamedTuple):
 
 
 def add_http_option(parser: argparse.ArgumentParser, what_for: str) -> None:
-    """Let the operator say where the metrics of servers are."""
+    """Add the option by which the operator names the HTTP ports of servers."""
     parser.add_argument(
         "--http",
         type=_http_address,
@@ -65,7 +65,7 @@ def _http_address(text: str) -> HttpAddress:
 
 
 def parse_metrics(text: str) -> ServerMetrics:
-    """Read the JSON of ``/metrics``. Raises ``WaltzError`` when it is not that of a server."""
+    """Parse the JSON of ``/metrics``. Raises ``WaltzError`` when it is not a server's."""
     try:
         document = json.loads(text)
         gauges, meters = document["gauges"], document["meters"]
@@ -88,8 +88,9 @@ def _session_metrics(
 async def read_metrics(
     addresses: Iterable[HttpAddress], servers: Sequence[Endpoint], timeout_s: float
 ) -> tuple[dict[Endpoint, ServerMetrics], dict[Endpoint, str]]:
-    """What servers tell, by the endpoints under which the cluster knows them; and why others tell nothing, by HTTP
-    address. Servers that the cluster does not know are left out."""
+    """The metrics of servers, by their endpoints in the cluster, and the errors of others, by HTTP address.
+
+    Servers that are not in the cluster are left out."""
     wanted = {
         each
         for address in addresses
@@ -124,7 +125,7 @@ async def fetch_metrics(address: Endpoint, timeout_s: float) -> str:
 
 
 async def _fetch(address: Endpoint) -> str:
-    """In HTTP 1.0 the body ends where the connection does, and nothing is encoded."""
+    """Get a page by HTTP 1.0: the body ends with the connection, and has no transfer encoding."""
     reader, writer = await asyncio.open_connection(address.host, address.port)
     try:
         writer.write(f"GET /metrics HTTP/1.0\r\nHost: {address}\r\nAccept: application/json\r\n\r\n".encode())

@@ -1,6 +1,6 @@
 """The base of most commands: their common options, and the connection to the cluster of a ``-c`` file.
 
-What only a connection needs is imported when it is made: the help of a command and a wrong word in it need none of it.
+Modules that only a connection needs are imported with the connection: help and usage errors do without them.
 """
 
 import argparse
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONFIG_VARIABLE = "WALTZ_CONFIG"
-"""Names the file of commands that are not given one."""
+"""Environment variable with the configuration file of commands without ``-c``."""
 
 Nouns: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-"""Where the module of a noun adds its parser, and a noun its verbs."""
+"""The type of a set of subparsers."""
 
 
 class Session(NamedTuple):
@@ -70,7 +70,7 @@ def cluster_command(
 ) -> argparse.ArgumentParser:
     """Add a verb that works on the cluster named by ``-c``; returns its parser for further options.
 
-    One that ``prints`` takes ``--json``, and says what it has found by :func:`waltz.cli.output.show`.
+    A command that ``prints`` takes ``--json``, and prints its result by :func:`waltz.cli.output.show`.
     """
     parser = verbs.add_parser(name, help=help_text, description=help_text)
     cluster_option(parser)
@@ -93,7 +93,7 @@ def client_command(
 
 
 def cluster_option(parser: argparse.ArgumentParser) -> None:
-    """Let the cluster be named by a file."""
+    """Add ``-c``, the file that names the cluster."""
     parser.add_argument(
         "-c",
         "--cli-config-path",
@@ -106,9 +106,9 @@ def cluster_option(parser: argparse.ArgumentParser) -> None:
 
 
 def named_cluster(options: argparse.Namespace, parser: argparse.ArgumentParser) -> CliConfig:
-    """What the file of ``-c``, the environment and ``--set`` say; ends with a usage error if none says anything.
+    """The configuration by ``-c``, environment and ``--set``; without any of them the command ends with a usage error.
 
-    A variable that overrides the file is told: it may lead to another cluster than the file was given for. Raises
+    A variable that overrides the file is reported: it may lead to another cluster than the file does. Raises
     ``ConfigError``.
     """
     path: Path | None = options.cli_config_path

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from waltz.table.face.table import Table
 
 STANDARD = "-"
-"""In place of a file: the standard output, or input."""
+"""In place of a file name: standard output or input."""
 
 MAX_BATCH_BYTES = 1 << 20
 """Bytes of keys and values in a transaction; a larger row is a transaction of its own."""
 
 
 async def export_rows(table: "Table", file: str, file_format: str, encoding: str, prefix: bytes | None) -> int:
-    """Write the rows of one state of the table, tombstones and expired rows included; returns how many."""
+    """Write the rows of one state of the table, with tombstones and expired rows; returns their number."""
     ranges = None if prefix is None else [KeyRange(prefix)]
     total = await table.approximate_count(raw=True) if prefix is None else None
     count = 0
@@ -41,7 +41,7 @@ async def export_rows(table: "Table", file: str, file_format: str, encoding: str
 
 @contextmanager
 def _output(file: str) -> Iterator[IO[str]]:
-    """A file that appears under its name when it is complete."""
+    """An output file that appears under its name when it is complete."""
     if file == STANDARD:
         sys.stdout.reconfigure(encoding="utf-8", newline="")  # type: ignore[union-attr]  # of a process, it is a text file
         yield sys.stdout
@@ -60,9 +60,9 @@ def _output(file: str) -> Iterator[IO[str]]:
 
 
 async def import_rows(table: "Table", file: str, file_format: str, batch_rows: int) -> int:
-    """Write the rows of a file, one transaction after the other; returns how many.
+    """Write the rows of a file, one transaction after the other; returns their number.
 
-    Raises ``WaltzError`` with the line, and how many rows were written before it.
+    Raises ``WaltzError`` with the line and the number of rows written before it.
     """
     count = size_bytes = 0
     batch: list[Row] = []
@@ -100,7 +100,7 @@ def _written(count: int) -> str:
 
 @contextmanager
 def _input(file: str) -> Iterator[tuple[BinaryIO, int | None]]:
-    """The input, and its size if that is known."""
+    """The input, and its size if it is known."""
     if file == STANDARD:
         yield standard_input(), None
         return

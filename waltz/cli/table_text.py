@@ -1,7 +1,7 @@
 """Rows of tables as text: in arguments, on the terminal, and in files of JSON lines and CSV. Pure.
 
-Bytes are text where they are UTF-8. Others, and text that begins like them, are ``base64:`` or ``hex:`` and the bytes
-so encoded. Whoever reads a file or an argument need not be told which of these it is.
+Bytes are written as text if they are UTF-8. Other bytes, and text with such a prefix, are written in Base64 after
+``base64:``, or in hexadecimal digits after ``hex:``. So a reader needs no further hint.
 """
 
 import base64
@@ -27,19 +27,19 @@ _BOOLEANS = {"true": True, "false": False, "": False}
 
 
 class TextError(WaltzError):
-    """A line of a file, or an argument, that is no row."""
+    """A line of a file, or an argument, is not a row."""
 
 
 class NumberedRow(NamedTuple):
     """A row of a file."""
 
     line: int
-    """Where it ends, counted from 1."""
+    """Number of its last line, counted from 1."""
     row: Row
 
 
 def to_text(data: bytes, encoding: str = "utf-8", *, printable: bool = False) -> str:
-    """Bytes as text; with ``printable`` what terminals do not show as it is becomes base64, too."""
+    """Bytes as text; with ``printable``, text that a terminal would not show unchanged is written in Base64, too."""
     if encoding == "hex":
         return _HEX + data.hex()
     if encoding == "utf-8":
@@ -54,7 +54,7 @@ def to_text(data: bytes, encoding: str = "utf-8", *, printable: bool = False) ->
 
 
 def to_bytes(text: str) -> bytes:
-    """The bytes again. Raises :class:`TextError`."""
+    """The bytes that :func:`to_text` wrote. Raises :class:`TextError`."""
     try:
         if text.startswith(_HEX):
             return bytes.fromhex(text.removeprefix(_HEX))
@@ -108,15 +108,15 @@ def row_writer(file: IO[str], file_format: str, encoding: str = "utf-8") -> Call
 
 
 def read_rows(lines: Iterable[str], file_format: str) -> Iterator[NumberedRow]:
-    """The rows of a file of one of the :data:`FORMATS`, whose lines end as they did in it.
+    """The rows of a file in one of the :data:`FORMATS`, given its lines with their line breaks.
 
-    Raises :class:`TextError`, which names the line, behind the rows before it.
+    Raises :class:`TextError`, which names the line, after yielding the rows before it.
     """
     return _read_json_lines(lines) if file_format == "jsonl" else _read_csv(lines)
 
 
 class _Line(BaseModel):
-    """A line of JSON. Where a row stood in the log that it is from may be said, and does not count."""
+    """A line of JSON. The row's former place in a log may be given, and is ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -167,7 +167,7 @@ def _read_csv(lines: Iterable[str]) -> Iterator[NumberedRow]:
 
 
 def _field_count(values: Iterable[object]) -> int:
-    """The fields of a line, of which the reader has made values: None for a missing one, a list of surplus ones."""
+    """The number of fields of a line as the CSV reader returns it: None for a missing one, a list of surplus ones."""
     return sum(len(value) if isinstance(value, list) else value is not None for value in values)
 
 

@@ -122,7 +122,7 @@ async def _append(options: argparse.Namespace, session: Session) -> None:
 
 
 def advised(error: Exception) -> str:
-    """The text of an error, with the commands that help where its own advice is for programs."""
+    """The text of an error, with commands in place of advice for programs."""
     if not isinstance(error, SessionFencedError):
         return str(error)
     return (
@@ -133,7 +133,7 @@ def advised(error: Exception) -> str:
 
 
 async def _mark(options: argparse.Namespace, client: "Client") -> int | None:
-    """What the locks are checked against: by default the last transaction of the partition."""
+    """The mark against which locks are checked: by default the last transaction of the partition."""
     mark: int | None = options.high_water_mark
     if mark is None and (options.write_lock or options.read_lock):
         return await client.high_water_mark(options.partition, timeout_s=options.timeout)
@@ -147,14 +147,14 @@ def _tell_ids(options: argparse.Namespace, ids: Sequence[int]) -> None:
 
 
 async def _append_lines(options: argparse.Namespace, client: "Client", ids: list[int]) -> None:
-    """Add to ``ids`` what is committed, and print it at once, but for JSON: what comes later may fail.
+    """Append the lines, add each id to ``ids`` and (except for JSON) print it at once: a later line may fail.
 
-    Lines with locks that are checked go one after the other, each on the knowledge of the one before it: together they
-    would conflict with each other.
+    Lines with checked locks go one after the other, each with the mark of the line before it: side by side they would
+    conflict with each other.
     """
     mark = await _mark(options, client)
     in_turn = bool(options.write_lock or options.read_lock)
-    done = 0  # lines, all of them committed
+    done = 0  # number of lines, all committed
 
     def committed(portion: Sequence[int]) -> None:
         ids.extend(portion)
@@ -170,7 +170,7 @@ async def _append_lines(options: argparse.Namespace, client: "Client", ids: list
         except AppendManyError as error:
             committed([outcome for outcome in error.outcomes if isinstance(outcome, int)])
             raise WaltzError(_failed(error, lines)) from error
-        except WaltzError as error:  # before anything of it was sent
+        except WaltzError as error:  # before any byte of it was sent
             raise WaltzError(f"{_named(lines)}: {error}; not appended, {_before(lines)}") from error
         except asyncio.CancelledError:
             print(f"{_named(lines)} may have been appended or not; {_before(lines)}", file=sys.stderr)
@@ -182,7 +182,7 @@ async def _append_lines(options: argparse.Namespace, client: "Client", ids: list
 
 
 def _failed(error: AppendManyError, lines: Sequence[int]) -> str:
-    """Where to resume, so that the rest is appended and nothing twice."""
+    """The error text with the line at which to resume, so that each line is appended once."""
     missing: list[int] = []
     unknown: list[int] = []
     for line, outcome in zip(lines, error.outcomes, strict=True):
@@ -276,7 +276,7 @@ async def _tail_of(options: argparse.Namespace, client: "Client", partition_id: 
 
 
 async def _all_of(work: list[Coroutine[None, None, None]]) -> None:
-    """Do them side by side; the first that fails ends all, with its own exception."""
+    """Run coroutines side by side; the first failure ends all, with its exception."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -290,7 +290,7 @@ async def _all_of(work: list[Coroutine[None, None, None]]) -> None:
 
 
 def _print(options: argparse.Namespace, partition_id: int, batch: list[Record]) -> None:
-    """A line for each, at once: whoever follows is not to wait for a buffer to be full."""
+    """Print a line for each transaction at once, without waiting for a full buffer."""
     if options.json:
         lines = [json.dumps({"partition": partition_id, **record_document(record)}) for record in batch]
     else:
@@ -300,7 +300,7 @@ def _print(options: argparse.Namespace, partition_id: int, batch: list[Record]) 
 
 
 def line_of(partition_id: int, record: Record, width: int | None) -> str:
-    """Place, header, size, and as much of the data as fits; data that is no text in hexadecimal digits."""
+    """Place, header, size, and the data as far as it fits, as text or else in hexadecimal digits."""
     try:
         text = record.data.decode()
         if not text.isprintable():

@@ -1,7 +1,7 @@
-"""Transactions that tell whether any were lost, doubled or changed: each carries the id that it is to have.
+"""Transactions that reveal losses, repetitions and changes: each carries the id that it must get.
 
-The data is the id in eight bytes, big-endian, and all of them write one lock. So each is committed with the id that it
-carries or not at all. The original's tools do the same, and may take the other side.
+The data is the id in eight bytes, big-endian, and all transactions write one lock: so each is committed with the id
+that it carries or not at all. The original's tools do the same, and either side may be the original's.
 """
 
 import asyncio
@@ -24,11 +24,10 @@ _NUMBER = struct.Struct(">q")
 async def produce(
     client: Client, partitions: int, count: int, interval_s: float, chance: random.Random, done: Callable[[int], object]
 ) -> int:
-    """Append ``count`` transactions to partitions below ``partitions``, drawn by lot; returns how often one had to be
-    decided again.
+    """Append ``count`` transactions to random partitions below ``partitions``; returns the number of repeats.
 
-    Between two of them are pauses of ``interval_s`` on average, with an exponential distribution. ``done`` is told of
-    each. Raises ``WaltzError``.
+    Pauses between them have an exponential distribution with the mean ``interval_s``. ``done`` is called for each
+    transaction. Raises ``WaltzError``.
     """
     attempts = 0
 
@@ -48,7 +47,7 @@ async def produce(
 async def consume(client: Client, partitions: int, count: int, done: Callable[[int], object]) -> None:
     """Read ``count`` transactions from the beginning of the partitions below ``partitions``, and check each.
 
-    Waits for them. Raises ``WaltzError`` at the first one that is not what it is to be.
+    Waits for missing transactions. Raises ``WaltzError`` at the first transaction that is wrong.
     """
     remaining = count
 
@@ -77,7 +76,7 @@ async def consume(client: Client, partitions: int, count: int, done: Callable[[i
 
 
 def check(record: Record, partition_id: int, expected: int) -> None:
-    """Raises ``WaltzError`` unless it is the transaction that is to be at that place."""
+    """Raise ``WaltzError`` unless the transaction carries the id of its place."""
     name = f"transaction {record.transaction_id} of partition {partition_id}"
     if record.transaction_id != expected:
         raise WaltzError(f"{name} came where {expected} should have been")

@@ -80,7 +80,7 @@ def describe(
     answer: SessionAnswer | str,
     metrics: SessionMetrics | None,
 ) -> str:
-    """What is known of one partition; a text in place of the answer says why the owner gave none."""
+    """The write session of one partition as lines; an answer may be an error text."""
     fields: dict[str, int | str] = {
         "partition": partition_id,
         "owner": "none" if owner is None else f"{owner.server_id} ({owner.endpoint or 'gone'})",
@@ -109,7 +109,7 @@ def _document(
     answer: SessionAnswer | str,
     metrics: SessionMetrics | None,
 ) -> dict[str, Json]:
-    """The same as JSON. An unknown or missing value is null; ``version`` is the owner's."""
+    """The same as JSON. Unknown or missing values are null; ``version`` is the owner's protocol version."""
     known = answer if isinstance(answer, SessionAnswer) else None
     document: dict[str, Json] = {
         "partition": partition_id,

@@ -95,7 +95,7 @@ async def _auto_assign(options: argparse.Namespace, session: Session) -> None:
 async def _list(options: argparse.Namespace, session: Session) -> None:
     zookeeper, root = session.zookeeper, session.root
     paths = ClusterPaths.of(root)
-    await store_admin.sync_cluster(zookeeper, root)  # operators wait with this for what others have changed
+    await store_admin.sync_cluster(zookeeper, root)  # operators use this to wait for others' changes
     params = await store_admin.read_cluster_params(zookeeper, root)
     lines = [f"cluster [{root}]:", f"  name: {params.name}, numPartitions: {params.partition_count}"]
     servers = await _list_servers(session, lines)

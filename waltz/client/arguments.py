@@ -1,4 +1,4 @@
-"""What applications pass in: a default, and checks that name the argument that is wrong."""
+"""Arguments of applications: a default, and checks whose errors name the argument."""
 
 import asyncio
 
@@ -6,17 +6,17 @@ from waltz.client.errors import InvalidOperationError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 
 APPEND_TIMEOUT_S = 30.0
-"""How long an append may take by default, retries included."""
+"""Default time limit of an append, retries included."""
 
 
 def check_integer(value: object, name: str) -> None:
-    """Raises ``TypeError`` for what is no integer."""
+    """Raise ``TypeError`` for anything but an integer."""
     if not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, not {value!r}")
 
 
 def check_mark(value: object, name: str) -> None:
-    """Raises ``TypeError`` for what is no integer and ``ValueError`` below -1."""
+    """Raise ``TypeError`` for anything but an integer, and ``ValueError`` below -1."""
     if not isinstance(value, int):
         raise TypeError(f"{name} must be the id of a transaction, or -1, not {value!r}")
     if value < NO_TRANSACTION:
@@ -24,13 +24,13 @@ def check_mark(value: object, name: str) -> None:
 
 
 def check_seconds(value: object, name: str) -> None:
-    """Raises ``TypeError`` for what is no number."""
+    """Raise ``TypeError`` for anything but a number."""
     if not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, not {value!r}")
 
 
 def check_endpoint(value: object) -> None:
-    """Raises ``TypeError`` for what is no endpoint."""
+    """Raise ``TypeError`` for anything but an endpoint."""
     if not isinstance(value, Endpoint):
         raise TypeError(
             f"a server must be named by an Endpoint, for example Endpoint.parse('host:port'), not {value!r}"
@@ -38,7 +38,7 @@ def check_endpoint(value: object) -> None:
 
 
 def check_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Raises ``InvalidOperationError`` on any other event loop, and outside of one."""
+    """Raise ``InvalidOperationError`` on another event loop, and outside of a loop."""
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:

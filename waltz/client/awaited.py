@@ -1,4 +1,4 @@
-"""Submissions whose outcome is awaited until a deadline, as a result or an error that tells what is known of it."""
+"""Submissions whose outcome is awaited until a deadline: a result, or an error with what is known of it."""
 
 import asyncio
 from typing import Generic, TypeVar
@@ -22,14 +22,14 @@ _UNTIL_THE_DEADLINE = RetryPolicy()
 
 
 class AwaitedSubmission(Submission, Generic[T]):
-    """It ends when ``future`` is done. Whether the deadline is met is up to who awaits it; see :meth:`expire`."""
+    """Ends when ``future`` is done. The caller that awaits it keeps the deadline; see :meth:`expire`."""
 
     __slots__ = ("appends", "deadline_s", "future", "timeout_s")
 
     def __init__(
         self, appends: PartitionAppends, future: "asyncio.Future[T]", *, now_s: float, timeout_s: float
     ) -> None:
-        self.sent = None  # the deadline may come before it is handed to the engine
+        self.sent = None  # the deadline may come before the engine gets it
         self.appends = appends
         self.future = future
         self.timeout_s = timeout_s
@@ -41,12 +41,12 @@ class AwaitedSubmission(Submission, Generic[T]):
 
     @property
     def given_up(self) -> bool:
-        """Whether there is no use in another attempt."""
+        """Whether another attempt is useless."""
         return self.future.done()
 
     @property
     def retry_policy(self) -> RetryPolicy:
-        return _ONCE if self.given_up else _UNTIL_THE_DEADLINE  # what the client's options say is for contexts
+        return _ONCE if self.given_up else _UNTIL_THE_DEADLINE  # the client's options are for contexts
 
     def failed(self, error: Exception) -> None:
         if isinstance(error, ClientTimeoutError):
@@ -60,7 +60,7 @@ class AwaitedSubmission(Submission, Generic[T]):
             self.future.set_exception(self.late())
 
     def late(self) -> Exception:
-        """What to raise at the deadline."""
+        """The error at the deadline."""
         text = f"no outcome within {self.timeout_s:g} s"
         obstacle = self.obstacle
         cause = TimeoutError(text if obstacle is None else f"{text}: {obstacle}")
@@ -69,11 +69,11 @@ class AwaitedSubmission(Submission, Generic[T]):
 
     @property
     def obstacle(self) -> WaltzError | None:
-        """What keeps it from being decided, as far as that is known."""
+        """The known obstacle to a decision."""
         return self.appends.obstacle
 
     def outcome(self, cause: Exception) -> Exception:
-        """``cause`` with a word on the outcome, unless it says that itself."""
+        """``cause`` completed by the outcome, unless it has the outcome itself."""
         if isinstance(cause, AppendError):
             return cause
         if self.sent is not None:
@@ -81,19 +81,19 @@ class AwaitedSubmission(Submission, Generic[T]):
         elif isinstance(cause, WaltzError | TimeoutError) and not isinstance(cause, TransactionTooLargeError):
             error = NotAppendedError(f"{cause}; the transaction is not in the log")
         else:
-            return cause  # nothing is in the log, and the cause is the plainest way to say why
+            return cause  # nothing is in the log, and the cause says why
         error.__cause__ = cause
         return error
 
     def lost(self) -> NotAppendedError:
-        """What to raise when it got lost, and nothing is attempted again."""
+        """The error for a lost append without another attempt."""
         return NotAppendedError(
             "it got lost, and client.numTransactionRetryThreads is 0: nothing is attempted again; the transaction is "
             "not in the log"
         )
 
     def note_outcome(self, cancelled: asyncio.CancelledError) -> None:
-        """Nobody waits any more: add to ``cancelled`` what is known."""
+        """The caller was cancelled: note on ``cancelled`` what is known of the outcome."""
         cancelled.add_note(
             "The transaction was not sent; it is not in the log."
             if self.sent is None
@@ -101,6 +101,6 @@ class AwaitedSubmission(Submission, Generic[T]):
         )
 
     def abandon(self) -> None:
-        """Nobody looks at the outcome any more, and there is no other attempt."""
+        """Drop the outcome, and make no other attempt."""
         if not self.future.cancel() and not self.future.cancelled():
             self.future.exception()

@@ -1,4 +1,4 @@
-"""What an application fills in to say what shall be appended."""
+"""The transaction that an application fills in to be appended."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,9 @@ from waltz.common.serializers import Serializer
 Data = bytes | bytearray | memoryview
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar as TypeVarWithDefault  # for type checkers, which know it without installing
+    from typing_extensions import (
+        TypeVar as TypeVarWithDefault,
+    )  # type checkers know it without an installation
 
     Value = TypeVarWithDefault("Value", covariant=True, default=Data)
 else:
@@ -22,11 +24,11 @@ T = TypeVar("T")
 _INT_MIN = -(1 << 31)
 _INT_MAX = (1 << 31) - 1
 
-_new_tuple = tuple.__new__  # what a named tuple's own constructor calls, at half of its price
+_new_tuple = tuple.__new__  # the call behind a named tuple's constructor, at half its price
 
 
 def checked_header(header: int) -> int:
-    """``header``; raises ``TypeError`` for what is no integer and ``ValueError`` when it does not fit into 32 bits."""
+    """``header``; raises ``TypeError`` for anything but an integer, and ``ValueError`` beyond 32 bits."""
     if not isinstance(header, int):
         raise TypeError(f"the header of a transaction must be an integer, not {type(header).__name__}")
     if not _INT_MIN <= header <= _INT_MAX:
@@ -35,7 +37,7 @@ def checked_header(header: int) -> int:
 
 
 def checked_data(data: bytes | bytearray | memoryview) -> bytes:
-    """``data`` as ``bytes``; raises ``TypeError`` for what is none."""
+    """``data`` as ``bytes``; raises ``TypeError`` for anything else."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise TypeError(f"the data of a transaction must be bytes, not {type(data).__name__}")
     return bytes(data)
@@ -49,7 +51,7 @@ def append_fields(
     read_locks: Iterable[PartitionLocalLock],
     append_locks: Iterable[PartitionLocalLock],
 ) -> AppendFields:
-    """What travels of a transaction; raises ``TypeError`` and ``ValueError`` for wrong values."""
+    """The fields of a transaction on the wire; raises ``TypeError`` and ``ValueError`` for wrong values."""
     return _new_tuple(
         AppendFields,
         (
@@ -65,7 +67,7 @@ def append_fields(
 
 @dataclass(frozen=True, slots=True)
 class Append(Generic[Value]):
-    """One transaction that is more than its data. The data is bytes, or what the serializer in use makes bytes of.
+    """A transaction with more than its data. The data is bytes, or a value for the serializer in use.
 
     Examples:
         ```python
@@ -82,7 +84,7 @@ class Append(Generic[Value]):
 
 
 def serialized(item: T | Append[T], serializer: Serializer[T]) -> Append:
-    """A transaction, or its data alone, as a transaction whose data is bytes."""
+    """A transaction, or data alone, as a transaction whose data is bytes."""
     if isinstance(item, Append):
         data = serializer.serialize(item.data)
         return Append(data, item.header, item.write_locks, item.read_locks, item.append_locks)
@@ -90,14 +92,14 @@ def serialized(item: T | Append[T], serializer: Serializer[T]) -> Append:
 
 
 def fields_of(append: Append, high_water_mark: int) -> AppendFields:
-    """What travels of ``append``; raises ``TypeError`` and ``ValueError`` for wrong values."""
+    """The fields of ``append`` on the wire; raises ``TypeError`` and ``ValueError`` for wrong values."""
     return append_fields(
         append.data, append.header, high_water_mark, append.write_locks, append.read_locks, append.append_locks
     )
 
 
 class TransactionBuilder:
-    """One attempt to append a transaction. At first: header 0, no locks, no data. The last call of each setter wins.
+    """One attempt to append a transaction. It begins with header 0, no locks, no data. The last call of a setter wins.
 
     Examples:
         ```python
@@ -127,7 +129,7 @@ class TransactionBuilder:
     )
 
     def __init__(self, client_high_water_mark: int, serializer: Serializer[Any] | None = None) -> None:
-        """``serializer`` is that of the client, if it has one."""
+        """``serializer`` is the client's, if it has one."""
         self._serializer = serializer
         self.client_high_water_mark = client_high_water_mark
         """Id of the transaction applied last when ``execute`` was called; what the locks are checked against."""
@@ -139,8 +141,8 @@ class TransactionBuilder:
         """Set the header, a signed number of 32 bits.
 
         Raises:
-            TypeError: It is no integer.
-            ValueError: It does not fit.
+            TypeError: The header is not an integer.
+            ValueError: The header does not fit into 32 bits.
         """
         self.header = checked_header(header)
 
@@ -151,9 +153,9 @@ class TransactionBuilder:
     def set_transaction_data(self, value: object) -> None: ...
 
     def set_transaction_data(self, value: Any, serializer: Serializer[Any] | None = None) -> None:
-        """Set the data to what ``serializer``, or else that of the client, makes of ``value``.
+        """Set the data to ``value``, serialized by ``serializer`` or by the client's.
 
-        Raises :class:`ClientError` when there is none.
+        Raises :class:`ClientError` when there is no serializer.
         """
         serializer = serializer or self._serializer
         if serializer is None:
@@ -164,24 +166,24 @@ class TransactionBuilder:
         """Set the data.
 
         Raises:
-            TypeError: It is not bytes.
+            TypeError: The data is not bytes.
         """
         self.data = data if isinstance(data, bytes) else checked_data(data)
 
     def set_write_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
-        """Fail if one of these changed since the client's high-water mark; this transaction changes them."""
+        """Refuse the append if one of these changed since the client's high-water mark; it changes them."""
         self.write_lock_array = lock_array(locks)
 
     def set_read_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
-        """Fail if one of these changed since the client's high-water mark; this transaction leaves them alone."""
+        """Refuse the append if one of these changed since the client's high-water mark; they stay unchanged."""
         self.read_lock_array = lock_array(locks)
 
     def set_append_locks(self, locks: Iterable[PartitionLocalLock]) -> None:
-        """This transaction changes these, whoever else did."""
+        """This transaction changes these, without a check."""
         self.append_lock_array = lock_array(locks)
 
     def fields(self) -> AppendFields:
-        """What was filled in.
+        """The filled-in fields.
 
         Raises:
             ClientError: There is no data.

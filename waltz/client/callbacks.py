@@ -1,4 +1,4 @@
-"""The face of the original: a client that is given contexts and calls back, and applies every transaction."""
+"""The face of the original: a client that takes contexts, calls back, and applies every transaction."""
 
 import asyncio
 import inspect
@@ -56,7 +56,7 @@ class ContextSubmission(Submission):
     def build(self, high_water_mark: int) -> AppendFields | Awaitable[AppendFields | None] | None:
         builder = TransactionBuilder(high_water_mark, self._serializer)
         accepted = self._context.execute(builder)
-        if accepted is True and builder.data is not None:  # what builder.fields does, without the call
+        if accepted is True and builder.data is not None:  # builder.fields without the call
             return _new_tuple(
                 AppendFields,
                 (
@@ -96,8 +96,8 @@ class ContextSubmission(Submission):
 class WaltzClient(PartitionCalls):
     """Appends transactions and applies all committed ones, in order; see :mod:`waltz.client.context` for its callbacks.
 
-    Made by :meth:`open`; to be closed, or used as an asynchronous context manager. Everything happens on the loop on
-    which it was opened; a call on another one raises ``InvalidOperationError`` before it does anything.
+    Made by :meth:`open`; to be closed, or used as an asynchronous context manager. It lives on the loop on which it was
+    opened; a call on another loop raises ``InvalidOperationError`` before it has any effect.
 
     Examples:
         ```python
@@ -148,7 +148,7 @@ class WaltzClient(PartitionCalls):
 
     @classmethod
     async def open_in(cls, environment: Environment, callbacks: WaltzClientCallbacks) -> Self:
-        """The same in an environment other than that of production. Its cluster is closed with the client."""
+        """Like :meth:`open`, in a given environment. Its cluster is closed with the client."""
         try:
             applier = Applier(callbacks.apply_transaction, callbacks.uncaught_exception)
             client = cls(callbacks, environment, await Engine.open(environment, applier))
@@ -191,12 +191,12 @@ class WaltzClient(PartitionCalls):
         return len(self._engine.partitions)
 
     def partition_for(self, key: object) -> int:
-        """The partition that a key belongs to; see :func:`waltz.partition_for`, which says what may be a key."""
+        """The partition of a key; see :func:`waltz.partition_for` for the types of keys."""
         return partition_for(key, self.partition_count)
 
     @property
     def metrics(self) -> Registry:
-        """What the client counts; see :mod:`waltz.telemetry`. May be read by any thread."""
+        """The metrics of the client; see :mod:`waltz.telemetry`. May be read by any thread."""
         return self._engine.metrics.registry
 
     @property
@@ -207,11 +207,11 @@ class WaltzClient(PartitionCalls):
     async def set_partitions(self, partition_ids: Collection[int]) -> None:
         """Take part in these partitions and no others; unknown ones are ignored.
 
-        Returns when what was submitted to the partitions left is decided, which needs their servers.
+        Returns when all submissions to the partitions left are decided, which needs their servers.
 
         Raises:
             InvalidOperationError: ``client.autoMount`` is set.
-            ClientTimeoutError: That is not decided within 60 s; it may be called again.
+            ClientTimeoutError: They are not decided within 60 s; the call may be repeated.
 
         Raises what the callback for the high-water mark raises, too.
         """
@@ -232,10 +232,10 @@ class WaltzClient(PartitionCalls):
         return high_water_mark if isinstance(high_water_mark, int) else await high_water_mark
 
     async def submit(self, context: TransactionContext) -> None:
-        """Have a transaction appended; returns when its first attempt is sent, or ``execute`` did not want one.
+        """Append a transaction; returns when its first attempt is sent, or ``execute`` has returned ``False``.
 
-        Waits for the partition to be mounted (10 s) and for a place among ``client.maxConcurrentTransactions``. What
-        becomes of it is told to ``context``, and errors to its ``on_exception`` before they are raised.
+        Waits for the mount of the partition (10 s) and for a place among ``client.maxConcurrentTransactions``. The
+        callbacks of ``context`` get the outcome; errors go to its ``on_exception`` before they are raised.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
@@ -244,11 +244,11 @@ class WaltzClient(PartitionCalls):
             ClientTimeoutError: The partition was not mounted in time.
             ClientClosedError: The client is closed.
             TransactionTooLargeError: The data is too long, or there are too many locks.
-            ProtocolError: The version of the server does not know such locks.
+            ProtocolError: The server's version does not support such locks.
 
-        Raises what the context raises, too.
+        Raises the errors of the context, too.
         """
-        # Asking for the running loop costs a system call; this finds the same, but for an exotic case that costs it.
+        # Asking for the running loop costs a system call, which this avoids in all but exotic cases.
         if get_ident() != self._thread_id or not self._loop.is_running():
             self._engine.check_loop()
         submission = ContextSubmission(context, self.serializer)
@@ -274,31 +274,30 @@ class WaltzClient(PartitionCalls):
         timeout_s: float = TRANSACT_TIMEOUT_S,
         max_attempts: int | None = None,
     ) -> int | None:
-        """Decide on what has been applied and append what was decided; returns when that has been applied.
+        """Decide on the applied state and append the decision; returns when the transaction has been applied.
 
         ``decide`` is called again when the append got lost, and when one of its locks was changed meanwhile, as soon as
-        the change has been applied. Not to be awaited by a callback of the same partition. When it is cancelled, a note
-        on the ``CancelledError`` tells whether anything was sent.
+        the change has been applied. A callback of the same partition must not await this. When the call is cancelled, a
+        note on the ``CancelledError`` tells whether anything was sent.
 
         Args:
             partition_id: The partition, from 0.
             decide: Called with a :class:`~waltz.client.decisions.Basis`; returns an ``Append``, bytes, or ``None``. If
-                the client was opened with a serializer, it returns values for that instead of bytes. May be
-                asynchronous.
+                the client was opened with a serializer, it returns values for it instead of bytes. May be asynchronous.
             timeout_s: Limit of the whole call in seconds.
-            max_attempts: Limit of decisions.
+            max_attempts: Maximum number of decisions.
 
         Returns:
-            The id of the transaction; ``None`` if ``decide`` returned that.
+            The id of the transaction; ``None`` if ``decide`` returned ``None``.
 
         Raises:
             LockConflict: After ``max_attempts``.
             NotAppendedError: The deadline has passed, or the client was closed; the transaction is not in the log.
-            OutcomeUnknownError: The same, and the transaction may be in the log.
+            OutcomeUnknownError: As before, but the transaction may be in the log.
             PartitionNotFoundError: The cluster has no such partition.
             TransactionTooLargeError: The data is too long, or there are too many locks.
 
-        Raises what ``decide`` raises, too.
+        Raises the errors of ``decide``, too.
         """
         self._engine.check_loop()
         check_integer(partition_id, "partition_id")
@@ -315,19 +314,18 @@ class WaltzClient(PartitionCalls):
         return await transact_applied(submission)
 
     async def flush_transactions(self, *, timeout_s: float | None = None) -> None:
-        """Return when every append sent until now is decided (and, if committed, about to be applied).
+        """Return when every append sent so far is decided (and, if committed, about to be applied).
 
         Raises:
             PartitionInactiveError: A partition is inactive.
-            ClientTimeoutError: A partition cannot be mounted, or an outcome is not known in time; by default within 60
-                s.
+            ClientTimeoutError: A partition is not mounted, or an outcome not known, in time; by default within 60 s.
             ClientAheadError: The log of a partition does not have the mark of the application.
             ClientClosedError: The client is closed.
         """
         await self._own_engine().flush(self._environment.options.flush_timeout_s if timeout_s is None else timeout_s)
 
     def has_pending_transactions(self) -> bool:
-        """Whether anything submitted is undecided, waits for another attempt, or is being executed."""
+        """Whether any submission is undecided, waits for another attempt, or is being executed."""
         return self._engine.has_pending
 
     def client_high_water_mark(self, partition_id: int) -> int:
@@ -339,10 +337,10 @@ class WaltzClient(PartitionCalls):
     # Write sessions
 
     def write_session(self, partition_id: int) -> int | None:
-        """Number of the write session in which appends to a partition are sent at present.
+        """Number of the write session of the client's appends to a partition.
 
-        ``None`` while none are sent (before the partition is mounted, and when the session is over), and where they go
-        without one.
+        ``None`` while no appends are sent (before the mount of the partition, and when the session is over), and
+        without write sessions.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
@@ -353,20 +351,20 @@ class WaltzClient(PartitionCalls):
     async def last_transaction_id(
         self, partition_id: int, *, fence: bool = False, if_session: int | None = None
     ) -> int:
-        """Id of the last transaction of a partition behind everything that this client has sent; -1 if there is none.
+        """Id of the last transaction of a partition after all appends that this client has sent; -1 if there is none.
 
         Without write sessions (``client.enableSessionWrite``) ``fence`` has no effect but a warning in the log.
 
         Args:
             partition_id: The partition, from 0.
-            fence: First begin a new write session, in which this client goes on: no append of an older session ever
-                comes behind the transaction. All that came before has been applied then, and what had been sent is
-                decided; so this is not to be awaited by a callback of the same partition.
-            if_session: Begin it only if this is the number of the present session.
+            fence: First begin a new write session, in which this client continues: no append of an older session is
+                ever after the transaction. All transactions before it have then been applied, and all sent appends are
+                decided; so a callback of the same partition must not await this.
+            if_session: Begin the session only if this is the number of the present one.
 
         Raises:
             SessionFencedError: The present session is not ``if_session``.
-            SessionNotSupportedError: The server knows no sessions.
+            SessionNotSupportedError: The server does not support write sessions.
             DeadlineExceededError: ``client.sessionTimeout`` has passed; the new session may have begun.
             InvalidOperationError: A session of :meth:`exclusive` is open.
             PartitionNotFoundError: The cluster has no such partition.
@@ -379,7 +377,7 @@ class WaltzClient(PartitionCalls):
     # Administration; errors as in RpcClient
 
     async def check_server_connections(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, dict[str, bool]]:
-        """For each server, which storages (``host:port``) it reaches; servers that cannot be asked are left out."""
+        """For each server, the storages (``host:port``) that it reaches; servers that do not answer are left out."""
         return await self._own_engine().rpc.check_server_connections(endpoints)
 
     async def server_partition_assignments(self, endpoint: Endpoint) -> list[int]:
@@ -391,18 +389,18 @@ class WaltzClient(PartitionCalls):
         return await self._own_engine().rpc.server_partition_health(endpoint)
 
     async def add_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
-        """Have the cluster give these partitions to a server by preference; whether the server agreed."""
+        """Make a server prefer these partitions; returns whether the server agreed."""
         return await self._own_engine().rpc.add_preferred_partitions(endpoint, partition_ids)
 
     async def remove_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
-        """Take the preference back; whether the server agreed."""
+        """Take the preference back; returns whether the server agreed."""
         return await self._own_engine().rpc.remove_preferred_partitions(endpoint, partition_ids)
 
     async def close(self) -> None:
         """Leave the cluster and close everything; may be called twice.
 
-        What is undecided ends with ``ClientClosedError`` (it may or may not be committed). A transaction that is being
-        applied is given a few seconds, then its application is cancelled. Once begun, closing goes on even if this is
+        Undecided appends end with ``ClientClosedError`` (they may or may not be committed). A transaction that is being
+        applied gets a few seconds, then its callback is cancelled. Once begun, closing continues even if this call is
         cancelled; another call waits for its end.
         """
         if self._closing.over:
@@ -410,7 +408,7 @@ class WaltzClient(PartitionCalls):
         self._engine.check_loop()
         caller = asyncio.current_task()
         if self._closed and self._engine.runs(caller):
-            return  # who began it waits for this callback
+            return  # the call that began it waits for this callback
         self._closed = True
         await self._closing.run(lambda: self._close(caller))
 
@@ -432,10 +430,9 @@ def open_client(
 ) -> Opening[WaltzClient]:
     """Open a client that calls ``callbacks`` back, with ``await`` or ``async with``.
 
-    ``serializer`` is for values that ``builder.set_transaction_data`` is given without one, and for those that
-    ``transact`` decides on. The other arguments are
-    those of :func:`waltz.connect`. Raises, once it is awaited, ``ConfigError``, ``TypeError`` for unknown arguments,
-    and as ``WaltzClient.open``.
+    ``serializer`` is for values that ``builder.set_transaction_data`` gets without one, and for the values of
+    ``transact``. The other arguments are those of :func:`waltz.connect`. Raises, once it is awaited, ``ConfigError``,
+    ``TypeError`` for unknown arguments, and the errors of ``WaltzClient.open``.
 
     Examples:
         ```python

@@ -1,13 +1,13 @@
-"""Where the configuration of a client comes from: arguments, the environment, a file.
+"""The sources of a client's configuration: arguments, the environment, a file.
 
-What counts more is listed first:
+In the order of precedence:
 
 1. keyword arguments: the attribute names of :class:`~waltz.common.config.schemas.ClientConfig`, and ``tls``;
 2. environment variables, one for each key: ``WALTZ_`` and the key in capitals, an underscore for each dot and before
    each word, so ``WALTZ_CLIENT_SSL_TRUST_STORE_LOCATION`` for ``client.ssl.trustStore.location``;
 3. the configuration file that is given, or that ``WALTZ_CONFIG`` names.
 
-A configuration that a program gives as a mapping or as an object is complete: the environment is not looked at.
+A configuration given as a mapping or an object is complete: the environment is ignored.
 """
 
 import difflib
@@ -23,11 +23,11 @@ from waltz.common.config.sources import from_environment, variable_of, variables
 logger = logging.getLogger(__name__)
 
 FILE_VARIABLE = "WALTZ_CONFIG"
-"""Names the configuration file where none is given."""
+"""Environment variable with the configuration file, if no file is given."""
 
 
 class ClientSettings(TypedDict, total=False):
-    """The keyword arguments; each stands for the key of a configuration file that has its name."""
+    """The keyword arguments, each for the key of the configuration file with its name."""
 
     zookeeper_connect_string: str
     cluster_root: str
@@ -56,9 +56,9 @@ def client_config(
     settings: Mapping[str, object],
     variables: Mapping[str, str],
 ) -> ClientConfig:
-    """The configuration that an application gives; ``variables`` are those of the environment.
+    """The configuration of an application; ``variables`` are those of the environment.
 
-    Raises ``ConfigError``, and ``TypeError`` for what is no configuration and for unknown keyword arguments.
+    Raises ``ConfigError``, and ``TypeError`` for other types of configurations and for unknown keyword arguments.
     """
     arguments = _arguments(settings)
     if isinstance(config, ClientConfig):
@@ -78,7 +78,7 @@ def client_config(
 
 
 def _arguments(settings: Mapping[str, object]) -> dict[str, Given]:
-    """Keyword arguments by the keys that they stand for."""
+    """Keyword arguments by their keys in a configuration file."""
     given = {}
     for name, value in settings.items():
         field = ClientConfig.model_fields.get(name)
@@ -96,7 +96,7 @@ def _arguments(settings: Mapping[str, object]) -> dict[str, Given]:
 
 
 def _from_environment(variables: Mapping[str, str]) -> dict[str, Given]:
-    """What is set and not empty. A variable that looks like a misspelt one is warned of."""
+    """The variables that are set and not empty. A variable that looks like a misspelt one causes a warning."""
     given, unknown = from_environment(ClientConfig, variables)
     for text in ignored(unknown):
         logger.warning("%s", text)

@@ -1,8 +1,9 @@
-"""What an application implements: the callbacks of a client, and the context of each transaction.
+"""The interfaces for applications: the callbacks of a client, and the context of each transaction.
 
-Every method may be plain or ``async``. Plain ones cost least: nothing has to be scheduled for them. All run on the loop
-of the client, so none may block. A method must not await what needs the feed of its own partition to go on (submitting
-to the same partition may be waiting for a place, flushing, changing the partitions); start a task for that.
+Every method may be plain or ``async``. Plain methods cost least, since nothing is scheduled for them. All run on the
+loop of the client, so none may block. A method must not await a call that needs the feed of its own partition (a
+submission to the same partition, which may wait for a place, a flush, a change of the partitions): it has to start a
+task for that.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +15,7 @@ from waltz.client.transaction import Transaction
 
 
 class TransactionContext(ABC):
-    """One thing that the application wants to have in the log; it may take several attempts.
+    """One transaction to be appended, perhaps in several attempts.
 
     Examples:
         ```python
@@ -37,11 +38,11 @@ class TransactionContext(ABC):
     __slots__ = ()
 
     retry_policy: RetryPolicy | None = None
-    """How often and how soon to try again; ``None`` is the client's policy, which never gives up."""
+    """Number and delays of retries; ``None`` is the client's policy, which never gives up."""
 
     @abstractmethod
     def partition_id(self, partition_count: int) -> int:
-        """The partition (0 to ``partition_count`` - 1) that the transaction belongs to."""
+        """The partition (0 to ``partition_count`` - 1) of the transaction."""
 
     @abstractmethod
     def execute(self, builder: TransactionBuilder) -> bool | Awaitable[bool]:
@@ -63,7 +64,7 @@ class TransactionContext(ABC):
         """The transaction ended with an error; there will be no other attempt.
 
         After :class:`~waltz.client.errors.ClientClosedError` it may or may not be committed. If :meth:`on_completion`
-        was told before, it is, and the client was closed, or has left the partition, before it was applied.
+        was called before, it is committed, and the client was closed, or has left the partition, before it was applied.
         """
         return None
 
@@ -72,15 +73,15 @@ class TransactionContext(ABC):
         return None
 
     def on_lock_conflict(self, transaction_id: int) -> Awaitable[None] | None:
-        """The same, for those who want to know when: at the latest by ``transaction_id`` (-1 if the server lost count).
+        """The same with the place of the change: at the latest ``transaction_id`` (-1 if the server does not know it).
 
-        Not overridden, it calls :meth:`on_lock_failure`.
+        By default it calls :meth:`on_lock_failure`.
         """
         return self.on_lock_failure()
 
 
 class WaltzClientCallbacks(ABC):
-    """What a client needs from its application.
+    """The callbacks of a client.
 
     Examples:
         ```python
@@ -110,15 +111,15 @@ class WaltzClientCallbacks(ABC):
     def client_high_water_mark(self, partition_id: int) -> int | Awaitable[int]:
         """Id of the last transaction that the application has applied, -1 for none.
 
-        Called when the client begins to take part in the partition.
+        Called when the client joins the partition.
         """
 
     @abstractmethod
     def apply_transaction(self, transaction: Transaction) -> Awaitable[None] | None:
         """Apply a committed transaction, whoever appended it.
 
-        Called strictly in order within a partition, one at a time, without gaps. When it raises, the error goes to
-        :meth:`uncaught_exception` and the same transaction is applied again, after a delay that grows.
+        Called strictly in order within a partition, one at a time, without gaps. When it raises an error, the error
+        goes to :meth:`uncaught_exception`, and the same transaction is applied again, after a growing delay.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Decisions on what to append, made again when they were overtaken: for clients with callbacks, and what is common."""
+"""Decisions on appends, repeated after conflicts: for clients with callbacks, and the common part for all clients."""
 
 import asyncio
 import contextlib
@@ -18,12 +18,12 @@ from waltz.common.serializers import Serializer
 T = TypeVar("T")
 
 Choice = Append | bytes | bytearray | memoryview | None
-"""What to append: a transaction, or its data alone; ``None``: nothing."""
+"""A decision: a transaction, or its data alone; ``None``: no append."""
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a decision has to rest on: everything in the partition up to ``high_water_mark``, and it may be more.
+    """The state that a decision rests on: the partition up to ``high_water_mark`` at least.
 
     Examples:
         ```python
@@ -39,34 +39,34 @@ class Basis:
 
     partition_id: int
     high_water_mark: int
-    """Id of a transaction, -1 for none. The locks of what is decided are checked against it."""
+    """Id of a transaction, -1 for none. The locks of the append are checked against it."""
     attempt: int
-    """1, 2, ... : the decisions before were overtaken."""
+    """Number of the attempt, from 1: the former decisions met conflicts."""
 
 
 Decide = Callable[[Basis], Choice | Awaitable[Choice]]
 
 
 def chosen_append(choice: object) -> Append | None:
-    """``choice`` as one type; raises ``TypeError`` for what is none."""
+    """``choice`` as one type; raises ``TypeError`` for anything else."""
     if choice is None or isinstance(choice, Append):
         return choice
     if isinstance(choice, bytes | bytearray | memoryview):
         return Append(choice)
     if inspect.iscoroutine(choice):
-        choice.close()  # of a decision that is async where it cannot be
+        choice.close()  # of an async decision where it must be plain
     raise TypeError(f"decide must return an Append, bytes or None, not {choice!r}")
 
 
 def serialized_choice(choice: T | Append[T] | None, serializer: Serializer[T]) -> Append | None:
-    """What was chosen among values, with bytes as data; raises what the serializer does."""
+    """A choice with a value, turned into one with bytes; raises the errors of the serializer."""
     return None if choice is None else serialized(choice, serializer)
 
 
 def serialized_decide(
     decide: Callable[[Basis], T | Append[T] | Awaitable[T | Append[T] | None] | None], serializer: Serializer[T]
 ) -> Decide:
-    """A decision for values as one for bytes."""
+    """Turns a decision on values into one on bytes."""
 
     def decide_bytes(basis: Basis) -> Append | Awaitable[Append | None] | None:
         choice = decide(basis)
@@ -79,15 +79,15 @@ def serialized_decide(
 
 
 def check_attempts(max_attempts: int | None) -> None:
-    """Raises ``ValueError`` below 1."""
+    """Raise ``ValueError`` below 1."""
     if max_attempts is not None and max_attempts < 1:
         raise ValueError(f"max_attempts must be at least 1, not {max_attempts}")
 
 
 class DecidedSubmission(AwaitedSubmission[int | None]):
-    """The submission of a client with callbacks: each attempt decides again, on what has been applied.
+    """The submission of a client with callbacks: each attempt decides anew, on the applied state.
 
-    What got lost is decided again until the deadline, and so are conflicts, up to their limit.
+    Lost appends are decided again until the deadline, and conflicts up to their limit.
     """
 
     __slots__ = (
@@ -129,7 +129,7 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
         if self.future.done():
             return None
         if self._conflict is not None or not self._attempt:
-            self._attempt += 1  # one that got lost was not overtaken
+            self._attempt += 1  # a lost append met no conflict
         self._conflict = None
         try:
             choice = self._decide(Basis(self._partition_id, high_water_mark, self._attempt))
@@ -141,7 +141,7 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
         return self._build_later(high_water_mark, choice)
 
     async def _build_later(self, high_water_mark: int, choice: Awaitable[object]) -> AppendFields | None:
-        """Another attempt than the first is not made by the task of the caller: :meth:`abandon` has to end it."""
+        """Build a later attempt in a task of its own, which :meth:`abandon` can end."""
         self._deciding = deciding = asyncio.timeout(None)
         try:
             async with deciding:
@@ -192,12 +192,12 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
 
 
 async def transact_applied(submission: DecidedSubmission) -> int | None:
-    """Bring ``submission`` to its end; errors as ``WaltzClient.transact``."""
+    """Bring ``submission`` to its end; raises like ``WaltzClient.transact``."""
     try:
         async with asyncio.timeout_at(submission.deadline_s) as limit:
             rest = submission.appends.submit(submission)
             if rest is not None:
-                with contextlib.suppress(Exception):  # which the submission was told
+                with contextlib.suppress(Exception):  # which the submission got, too
                     await rest
             return await submission.future
     except asyncio.CancelledError as cancelled:

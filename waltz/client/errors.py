@@ -1,4 +1,4 @@
-"""What the client library raises; the texts are those of the original."""
+"""Errors of the client library; the texts are those of the original."""
 
 from collections.abc import Collection
 
@@ -7,7 +7,7 @@ from waltz.common.partition_ids import named_partitions
 
 
 class ClientError(WaltzError):
-    """Root of the conditions on the client's side.
+    """Root of the errors on the client's side.
 
     Examples:
         ```python
@@ -92,9 +92,9 @@ class ClientTimeoutError(ClientError):
 
 
 class ClientAheadError(ClientError):
-    """The application claims to have seen transactions that the log does not have.
+    """The application claims to have seen transactions that the log lacks.
 
-    Either this is another cluster than the one that they were read from, or it was made anew.
+    Either they were read from another cluster, or the cluster was made anew.
 
     Examples:
         ```python
@@ -115,9 +115,9 @@ class ClientAheadError(ClientError):
 
 
 class OtherLogError(ClientError):
-    """The log has another transaction where the application has been: what it has applied is not of this log.
+    """The log has another transaction at the application's position: the application's state is not of this log.
 
-    The log was put back from a backup, and has gone on since; or state of another cluster was copied here.
+    The log was restored from a backup, and has grown since; or state of another cluster was copied here.
 
     Examples:
         ```python
@@ -157,10 +157,10 @@ class PositionsError(ClientError):
 
 
 class PositionConflictError(PositionsError):
-    """Somebody else has moved the stored positions in these partitions: another instance has taken them over.
+    """Another instance has moved the stored positions in these partitions, and has taken them over.
 
-    What was done since the position that was known is done again by the other one. Where the effects are in the
-    database transaction that moves the position, roll it back: the other one has had them.
+    The other instance repeats all work since the last known position. If the effects are in the database transaction
+    that moves the position, roll it back: the other instance has had them.
 
     Examples:
         ```python
@@ -199,7 +199,7 @@ class TransactionTooLargeError(ClientError):
 
 
 class AppendError(ClientError):
-    """An append of the plain face did not end well; ``outcome_known`` says whether it can still be in the log.
+    """An append of the plain face failed; ``outcome_known`` is false if it can still be in the log.
 
     Examples:
         ```python
@@ -231,8 +231,8 @@ class NotAppendedError(AppendError):
 class LockConflict(NotAppendedError):  # the name says what happened
     """One of the locks has changed since the high-water mark of the append; it is not in the log.
 
-    ``transaction_id`` is the committed transaction at which it changed, at the latest (-1 if the server lost count).
-    Locks that share a hash can conflict without a need. Read the feed up to it, and decide again.
+    ``transaction_id`` is the committed transaction of the change, or a later one (-1 if the server does not know it).
+    Different locks with the same hash conflict, too. Read the feed up to the transaction, and decide again.
 
     Examples:
         ```python
@@ -256,12 +256,12 @@ class LockConflict(NotAppendedError):  # the name says what happened
 
 
 class SessionFencedError(NotAppendedError):
-    """The client's write session of the partition is over: somebody has begun a newer one. Nothing was appended.
+    """The client's write session of the partition is over: another client has begun a newer one. Nothing was appended.
 
     Find out first what became of appends of unknown outcome; see ``last_transaction_id(..., fence=True)``, which begins
-    a session of one's own, and ``renew_session``, which goes on with the present one. ``write_session`` is the number
-    of the session that is over, -1 for a client that appends without one: another client holds an exclusive session
-    then. ``reason`` is what has happened, without advice.
+    a new session, and ``renew_session``, which continues in the present one. ``write_session`` is the number of the
+    session that is over; it is -1 for a client that appends without one, when another client holds an exclusive
+    session. ``reason`` is the event without advice.
 
     Examples:
         ```python
@@ -292,7 +292,7 @@ class SessionFencedError(NotAppendedError):
 
 
 class SessionNotSupportedError(NotAppendedError):
-    """The server of the partition knows no write sessions, and the client is to append within one.
+    """The server of the partition does not support write sessions, in which the client is configured to append.
 
     Examples:
         ```python
@@ -314,7 +314,7 @@ class SessionNotSupportedError(NotAppendedError):
 
 
 class OutcomeUnknownError(AppendError):
-    """The append was sent and its outcome is not known: it may be in the log already, get there later, or never.
+    """The append was sent and its outcome is unknown: it may be in the log already, get there later, or never.
 
     Examples:
         ```python
@@ -329,7 +329,7 @@ class OutcomeUnknownError(AppendError):
 
 
 class AppendManyError(AppendError):
-    """Some of the transactions given to ``append_many`` were not seen to be committed.
+    """Some of the transactions of ``append_many`` are not known as committed.
 
     ``outcomes`` has one entry for each of them, in order: its id, or its :class:`AppendError` (or other error).
     ``not_appended``, ``unknown`` and ``other`` count the errors: known not to be in the log, perhaps in the log, and
@@ -364,7 +364,7 @@ class AppendManyError(AppendError):
 
 
 class ConfirmedMarkNotSupportedError(ClientError):
-    """The server of the partition cannot have its high-water mark confirmed, and nothing less was asked for.
+    """The server of the partition does not support confirmed high-water marks, which the call demands.
 
     Examples:
         ```python
@@ -401,7 +401,7 @@ class InvalidOperationError(WaltzError):
 
 
 class ServerError(WaltzError):
-    """A server could not do what it was asked for.
+    """A server could not fulfil a request.
 
     Examples:
         ```python

@@ -1,4 +1,4 @@
-"""What happens to a client that its application may want to know: in the log, and for a function of its own."""
+"""Events of a client for its application: in the log, and for a function of the application."""
 
 import logging
 from collections.abc import Callable
@@ -22,11 +22,11 @@ _LEVELS: dict[Kind, int] = {
 
 @dataclass(frozen=True, slots=True)
 class ClientEvent:
-    """Something that happened to a client; ``str(event)`` is its line in the log of ``waltz.client.events``.
+    """An event of a client; ``str(event)`` is its line in the log of ``waltz.client.events``.
 
     ``kind`` is one of
 
-    * ``"connected"``: the connection to the server at ``endpoint`` is there;
+    * ``"connected"``: the connection to the server at ``endpoint`` is established;
     * ``"lost"``: that connection broke, for the reason in ``error``, and is being made again;
     * ``"moved"``: the partition ``partition_id`` has another server, ``endpoint``;
     * ``"conflict"``: an append to ``partition_id`` was refused because a lock was changed, at the latest by
@@ -59,17 +59,17 @@ class ClientEvent:
 
 
 OnEvent: TypeAlias = Callable[[ClientEvent], None]
-"""What an application is told by. Called on the loop of the client, so it must not block; what it raises is logged."""
+"""The application's function for events. Called on the loop of the client, so it must not block; errors are logged."""
 
 
 class Events:
-    """Tells the log and, if there is one, the function of the application."""
+    """Reports events to the log and, if there is one, to the application's function."""
 
     def __init__(self, on_event: OnEvent | None = None) -> None:
         self._on_event = on_event
 
     def connected(self, endpoint: Endpoint) -> None:
-        """A connection is there."""
+        """A connection is established."""
         self._tell(ClientEvent("connected", f"connected to {endpoint}", endpoint=endpoint))
 
     def lost(self, endpoint: Endpoint, error: Exception) -> None:
@@ -83,7 +83,7 @@ class Events:
         self._tell(ClientEvent("moved", text, partition_id, after))
 
     def conflict(self, partition_id: int, transaction_id: int) -> None:
-        """An append was refused. There may be very many of them."""
+        """An append was refused. Such events may be very frequent."""
         if self._on_event is None and not logger.isEnabledFor(_LEVELS["conflict"]):
             return
         what = f"transaction {transaction_id}" if transaction_id >= 0 else "a transaction that is not known"
@@ -96,7 +96,7 @@ class Events:
         self._tell(ClientEvent("behind", text, partition_id, count=count))
 
     def caught_up(self, partition_id: int) -> None:
-        """It is not behind any more."""
+        """The partition has caught up."""
         text = f"partition {partition_id} has caught up with the log"
         self._tell(ClientEvent("behind", text, partition_id, count=0), logging.INFO)
 
@@ -110,9 +110,9 @@ class Events:
 
 
 class Lagging:
-    """Decides which partitions are behind: those whose lag is large at two looks, and at the second no smaller.
+    """Decides which partitions are behind: those with a large lag at two looks, no smaller at the second one.
 
-    One whose lag shrinks is catching up, as every reader is that has begun at the beginning of the log.
+    A partition whose lag shrinks is catching up, like every reader that has begun at the beginning of the log.
     """
 
     def __init__(self, events: Events, limit: int) -> None:
@@ -123,7 +123,7 @@ class Lagging:
         self._told: set[int] = set()
 
     def look(self, lags: dict[int, int]) -> None:
-        """``lags`` are the transactions, partition by partition, that are in the log and not read or applied."""
+        """``lags`` are the numbers of transactions, by partition, that are in the log and not read or applied."""
         large = {partition_id: lag for partition_id, lag in lags.items() if lag >= self._limit}
         slow = {partition_id for partition_id, lag in large.items() if lag >= self._large.get(partition_id, lag + 1)}
         for partition_id in sorted(slow - self._told):

@@ -1,4 +1,4 @@
-"""Optimistic locks of one partition, and the hash that stands for a lock on the wire."""
+"""Optimistic locks of one partition, and their hashes on the wire."""
 
 import struct
 from array import array
@@ -7,10 +7,10 @@ from functools import lru_cache
 from hashlib import blake2b
 
 HASH_BYTES = 4
-"""What travels of a lock."""
+"""Size of a lock on the wire."""
 
 NO_LOCKS = bytes(4)
-"""What travels of no locks."""
+"""The empty array of locks on the wire."""
 
 _MASK_32 = 0xFFFF_FFFF
 _CACHED_NAMES = 4096
@@ -21,17 +21,17 @@ _FEW_COUNTS = tuple(map(_pack_count, range(_FEW)))
 
 
 def lock_id(key: bytes) -> int:
-    """The id that stands for a key: its BLAKE2b with a digest of 8 bytes, as a signed big-endian number."""
+    """The id of a key: its BLAKE2b with a digest of 8 bytes, as a signed big-endian number."""
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big", signed=True)
 
 
 class PartitionLocalLock:
-    """A lock: a name (a kind of thing) and a signed 64-bit id (which one). Equal iff both are equal.
+    """A lock: a name (the kind of object) and a signed 64-bit id (the object). Equal iff both are equal.
 
-    A string as id stands for the :func:`lock_id` of its UTF-8, which is the same for ever, in every process.
+    A string as id is replaced by the :func:`lock_id` of its UTF-8, which is the same for ever, in every process.
 
-    Different locks may share a hash; that can only make an append fail without need. Raises ``TypeError`` for a name
-    that is no string and an id that is neither integer nor string, and ``ValueError`` for an id beyond 64 bits.
+    Different locks may share a hash; that can only make an append fail needlessly. Raises ``TypeError`` for a name that
+    is no string and an id that is neither integer nor string, and ``ValueError`` for an id beyond 64 bits.
 
     Examples:
         ```python
@@ -42,7 +42,7 @@ class PartitionLocalLock:
         ```
     """
 
-    # An application makes a lock for nearly every append. Properties cost whoever reads them; setting the fields of a
+    # An application makes a lock for nearly every append. Properties cost only their readers; setting the fields of a
     # frozen dataclass would cost every lock a quarter more.
     __slots__ = ("_id", "_name", "_packed_hash")
     __match_args__ = ("name", "id")
@@ -62,17 +62,17 @@ class PartitionLocalLock:
 
     @property
     def name(self) -> str:
-        """The kind of thing."""
+        """The kind of object."""
         return self._name
 
     @property
     def id(self) -> int:
-        """Which one."""
+        """The id of the object."""
         return self._id
 
     @property
     def hash(self) -> int:
-        """The signed 32-bit hash that travels."""
+        """The signed 32-bit hash on the wire."""
         return int.from_bytes(self._packed_hash, "big", signed=True)
 
     def __eq__(self, other: object) -> bool:
@@ -88,7 +88,7 @@ class PartitionLocalLock:
 
 
 def lock_array(locks: Iterable[PartitionLocalLock]) -> bytes:
-    """What travels of ``locks``: how many there are, and their hashes; raises ``TypeError`` for what is no lock."""
+    """``locks`` on the wire: their number, and their hashes; raises ``TypeError`` for other objects."""
     pieces = [NO_LOCKS]
     try:
         for lock in locks:

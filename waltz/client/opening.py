@@ -1,4 +1,4 @@
-"""A call that gives something which is to be closed, for ``await`` as well as for ``async with``."""
+"""A call that opens a closable object, for ``await`` as well as for ``async with``."""
 
 from collections.abc import Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
@@ -9,7 +9,7 @@ T = TypeVar("T", bound=AbstractAsyncContextManager[Any, Any])
 
 
 class Opening(Coroutine[Any, Any, T]):
-    """A coroutine, to be awaited once; in ``async with`` what it gives is closed at the end."""
+    """A coroutine, to be awaited once; ``async with`` closes its result at the end."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._work = work

@@ -1,4 +1,4 @@
-"""Questions about a partition that every face answers alike: its mark and its write session."""
+"""Calls about a partition that all faces share: its mark and its write session."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ class PartitionCalls(ABC):
         """The engine; raises unless the client is open and this is its own event loop."""
 
     async def _joined_engine(self, partition_id: int) -> Engine:
-        """The engine, when it takes part in a partition that the client joins at its first use."""
+        """The engine after the client has joined the partition."""
         return self._own_engine()
 
     async def high_water_mark(
@@ -24,14 +24,14 @@ class PartitionCalls(ABC):
     ) -> int:
         """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
 
-        Right after the partition has moved it may be that of the server before, until the client hears of the new one:
-        then it is behind. With ``confirmed`` it is not: whatever was committed before the call is included, for a
-        quorum of the storages has confirmed the answer.
+        Right after the partition has moved, the former server may answer, until the client knows the new one: its mark
+        may be old. A ``confirmed`` mark covers every transaction committed before the call, since a quorum of the
+        storages has confirmed it.
 
         Args:
             partition_id: The partition.
-            confirmed: Ask for the confirmation of a quorum.
-            timeout_s: How long to wait, in seconds.
+            confirmed: Whether a quorum has to confirm the mark.
+            timeout_s: Limit of the call in seconds.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
@@ -42,9 +42,9 @@ class PartitionCalls(ABC):
         return await self._own_engine().high_water_mark(partition_id, timeout_s, confirmed=confirmed)
 
     async def renew_session(self, partition_id: int) -> int:
-        """Go on in the present write session of a partition, whoever has begun it; returns its number.
+        """Continue in the present write session of a partition, whichever client has begun it; returns its number.
 
-        Appends of unknown outcome may still be added, by whoever shares the session.
+        Appends of unknown outcome may still be added by any client of the session.
 
         Raises:
             SessionFencedError: Another client holds an exclusive session.
@@ -57,7 +57,7 @@ class PartitionCalls(ABC):
     async def exclusive(self, partition_id: int) -> AsyncIterator[ExclusiveSession]:
         """Be the only writer of a partition: ``async with client.exclusive(partition_id) as session:``.
 
-        A new session begins, in which only this client may append; leaving the block ends it. When somebody else takes
+        A new session begins, in which only this client may append; leaving the block ends it. When another client takes
         the partition over meanwhile, appends end with ``SessionFencedError``. Raises as :meth:`last_transaction_id`.
         """
         engine = await self._joined_engine(partition_id)

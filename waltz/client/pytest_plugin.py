@@ -18,14 +18,14 @@ _PARTITIONS = 4
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line("markers", "waltz_mock(partitions=4): shape of the cluster that the fixture stands for")
 
 
 @pytest.fixture
 def waltz_mock(request: pytest.FixtureRequest) -> "MockDriver":
     """A mock driver of its own for each test."""
-    from waltz.client.mock.driver import MockDriver  # when it is used: every pytest run loads its plugins
+    from waltz.client.mock.driver import MockDriver  # imported at its use: every pytest run loads its plugins
 
     marker = request.node.get_closest_marker("waltz_mock")
     arguments = {} if marker is None else marker.kwargs

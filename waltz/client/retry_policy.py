@@ -1,4 +1,4 @@
-"""How often, and how soon, a transaction that failed is attempted again."""
+"""Number and delays of the retries of a failed transaction."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 class RetryPolicy:
     """A :attr:`~waltz.client.context.TransactionContext.retry_policy` may differ from context to context.
 
-    An attempt fails when one of its locks had changed or when it got lost on its way. The first failures are followed
-    by another attempt at once: it is built on the transaction that caused the failure. Who keeps failing waits a little
-    longer each time (with jitter), so that it does not fight others for ever.
+    An attempt fails when one of its locks had changed or when it got lost on its way. After the first failures another
+    attempt follows at once, built on the transaction that caused the failure. After further failures the delay grows
+    (with jitter), so that clients do not compete for ever.
 
     Examples:
         ```python
@@ -29,11 +29,11 @@ class RetryPolicy:
     """
 
     max_attempts: int | None = None
-    """After so many attempts ``on_completion(False)`` is called instead of another one; ``None`` for no limit."""
+    """After this number of attempts ``on_completion(False)`` is called instead of another one; ``None``: no limit."""
     time_limit_s: float | None = None
-    """No attempt begins so long after the first failure; ``on_completion(False)`` is called. ``None`` for no limit."""
+    """No attempt begins later after the first failure: ``on_completion(False)`` follows. ``None``: no limit."""
     free_failures: int = 2
-    """So many failures are followed by another attempt without a delay."""
+    """Number of failures that are followed by another attempt without a delay."""
     initial_delay_s: float = 0.001
     maximum_delay_s: float = 0.1
 
@@ -44,13 +44,13 @@ class RetryPolicy:
             raise ValueError(f"delays must be 0 <= {self.initial_delay_s:g} <= {self.maximum_delay_s:g}")
 
     def allows_another(self, failures: int, since_first_failure_s: float) -> bool:
-        """Whether to attempt again after so many failures, ``since_first_failure_s`` seconds after the first one."""
+        """Whether another attempt follows after ``failures``, ``since_first_failure_s`` seconds after the first one."""
         if self.max_attempts is not None and failures >= self.max_attempts:
             return False
         return self.time_limit_s is None or since_first_failure_s < self.time_limit_s
 
     def delay_s(self, failures: int, jitter: float) -> float:
-        """How long to wait before the next attempt; ``jitter`` is between 0 and 1."""
+        """The delay before the next attempt; ``jitter`` is between 0 and 1."""
         repeated = failures - self.free_failures
         if repeated <= 0:
             return 0.0

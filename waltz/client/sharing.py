@@ -1,8 +1,8 @@
-"""How the instances of an application share the partitions: each is taken by one of them at a time.
+"""Shares partitions among the instances of an application: one instance has a partition at a time.
 
-Every instance has an ephemeral node, and so has every partition that is taken. Who has more than a fair part gives some
-back; who has less takes what is free. Nothing moves that need not, and nobody decides for the others. When an instance
-is gone, so are its nodes as soon as its session ends.
+Every instance has an ephemeral node, and so has every taken partition. An instance with more than a fair share gives
+partitions back; an instance with less takes free ones. Partitions move only when they must, and each instance decides
+for itself. The nodes of a dead instance go when its session ends.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ RETRY_S = 1.0
 
 
 class _NotBegunError(Exception):
-    """A partition cannot be begun at present."""
+    """Reading of a partition cannot begin at present."""
 
 
 def fair_part(partition_count: int, members: Collection[str], name: str) -> int:
-    """How many partitions a member may have."""
+    """The number of partitions that a member may have."""
     each, left = divmod(partition_count, len(members))
     return each + (sorted(members).index(name) < left)
 
 
 class Membership:
-    """Of one instance in its group; runs from :meth:`start` to :meth:`leave`.
+    """The membership of one instance in its group, from :meth:`start` to :meth:`leave`.
 
-    ``take`` is awaited when a partition has become this instance's, ``give_back`` before it becomes somebody else's,
-    and ``lost`` is called when it may be somebody else's already, because the session has ended.
+    ``take`` is awaited when a partition has become this instance's, ``give_back`` before it becomes another's, and
+    ``lost`` is called when it may be another's already, because the session has ended.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Membership:
         lost: Callable[[int], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """``failed`` is told of what ends it. Raises ``ValueError`` when the group's name cannot be that of a node."""
+        """``failed`` gets a fatal error. Raises ``ValueError`` when the group's name cannot be the name of a node."""
         check_group(group)
         paths = ClusterPaths.of(root)
         self.owned: set[int] = set()
@@ -79,12 +79,12 @@ class Membership:
         self._stop_listening: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Take part."""
+        """Join the group."""
         self._stop_listening = self._zookeeper.add_listener(self._state_changed)
         self._task = asyncio.create_task(self._run(), name="shares of partitions")
 
     async def leave(self) -> None:
-        """Give everything back, so that others have it at once. What cannot be given back ends with the session."""
+        """Give all partitions back, so that others can take them at once; the session's end frees the rest."""
         if self._task is None:
             return
         self._task.cancel()
@@ -102,14 +102,14 @@ class Membership:
                 self._stop_listening()
 
     def check(self) -> None:
-        """Find out whether the session has ended by the clock; ``lost`` is called if so.
+        """Check by the clock whether the session has ended; ``lost`` is called if so.
 
-        To be called before anything is handed out: a process that stood still has not been told yet.
+        To be called before records are handed out: a process that stood still has not been told yet.
         """
         _ = self._zookeeper.state
 
     def give_up(self, partition_id: int) -> None:
-        """It turned out that a partition had become somebody else's: contend for it anew."""
+        """A partition turned out to be another instance's: contend for it anew."""
         self.owned.discard(partition_id)
         self._doubtful.add(partition_id)
         self._changed.set()
@@ -117,7 +117,7 @@ class Membership:
     def _state_changed(self, state: State) -> None:
         if state is State.LOST:
             owned, self.owned = self.owned, set()
-            self._doubtful |= owned  # should the session have lived, their nodes are there still
+            self._doubtful |= owned  # if the session is alive after all, the nodes still exist
             for partition_id in owned:
                 self._lost(partition_id)
             if owned:
@@ -158,14 +158,14 @@ class Membership:
             if len(self.owned) >= allowed:
                 break
             session_id = zookeeper.session_id
-            self._doubtful.add(partition_id)  # a creation goes on when its answer is lost, or nobody waits for it
+            self._doubtful.add(partition_id)  # a creation continues when its answer is lost, or its caller is gone
             try:
                 await zookeeper.create(self._owner(partition_id), None, ephemeral=True)
             except NodeExistsError:
                 self._doubtful.discard(partition_id)
                 continue
             if session_id is None or zookeeper.session_id != session_id:
-                self._changed.set()  # the node is gone with its session, or will be asked for again
+                self._changed.set()  # the node is gone with its session, or the partition will be taken again
                 return
             self._doubtful.discard(partition_id)
             await self._begin(partition_id)
@@ -183,10 +183,10 @@ class Membership:
             raise
         self._has_begun = True
         if partition_id not in self.owned:
-            self._lost(partition_id)  # its session ended meanwhile
+            self._lost(partition_id)  # the session ended meanwhile
 
     def _may_pass(self, error: BaseException) -> bool:
-        """Somebody else was first, or, after a good start, what the database raises: it may be away for a while."""
+        """Whether an error may pass: another instance was first or, after a good start, the database is away."""
         if isinstance(error, WaltzError):
             return isinstance(error, PositionConflictError)
         return self._has_begun and isinstance(error, Exception)
@@ -199,8 +199,8 @@ class Membership:
             await self._settle(partition_id)
 
     async def _settle(self, partition_id: int) -> None:
-        """Leave no node of this session behind where nothing is owned."""
-        await self._zookeeper.sync(self._owners)  # a creation whose answer got lost is over
+        """Delete nodes of this session for partitions that it does not own."""
+        await self._zookeeper.sync(self._owners)  # a creation whose answer was lost has ended by then
         stat = await self._zookeeper.exists(self._owner(partition_id))
         if stat is not None and stat.owner == self._zookeeper.session_id:
             await self._delete(self._owner(partition_id))
@@ -225,6 +225,6 @@ class Membership:
 
 
 def check_group(group: str) -> None:
-    """Raises ``ValueError`` when this cannot be the name of a node."""
+    """Raise ``ValueError`` when the group cannot be the name of a node."""
     if not group or group in (".", "..") or "/" in group or not group.isprintable():
         raise ValueError(f"the name of a group is printable, without slashes, and not empty: {group!r}")

@@ -8,23 +8,23 @@ from waltz.common.serializers import Deserializer
 T = TypeVar("T")
 
 DATA_TIMEOUT_S = 60.0
-"""How long the data of a transaction is tried for by default."""
+"""Default time limit of a read of a transaction's data."""
 
 
 class DataSource(Protocol):
-    """Where the data of committed transactions comes from."""
+    """The source of the data of committed transactions."""
 
     async def read(self, transaction_id: int, timeout_s: float) -> bytes:
-        """The data; raises ``WaltzError`` when it cannot be had in time."""
+        """The data; raises ``WaltzError`` when it cannot be read in time."""
         ...
 
     async def read_batch(self, first: "Transaction", max_count: int, timeout_s: float) -> "list[Transaction]":
-        """``first`` and those that wait behind it, with their data; raises ``WaltzError`` as :meth:`read`."""
+        """``first`` and the waiting transactions after it, with their data; raises ``WaltzError`` like :meth:`read`."""
         ...
 
 
 class Transaction:
-    """A committed transaction. Its data is fetched when it is asked for.
+    """A committed transaction. Its data is fetched at each request.
 
     The data of a transaction that this client appended itself is known without asking a server.
 
@@ -41,7 +41,7 @@ class Transaction:
     def __init__(
         self, req_id: bytes, transaction_id: int, header: int, data: bytes | None, source: DataSource | None
     ) -> None:
-        """``source`` may be left out where the data is given."""
+        """``source`` may be left out if the data is given."""
         self.req_id = req_id
         """The 16 bytes of the request id of the append."""
         self.transaction_id = transaction_id
@@ -58,17 +58,17 @@ class Transaction:
         return ReqId(self.req_id).partition_id
 
     async def data(self, serializer: Deserializer[T], *, timeout_s: float = DATA_TIMEOUT_S) -> T:
-        """The data as an object; raises as :meth:`data_bytes` does, and what ``serializer`` raises."""
+        """The data as an object; raises like :meth:`data_bytes`, and the errors of ``serializer``."""
         return serializer.deserialize(await self.data_bytes(timeout_s=timeout_s))
 
     async def data_bytes(self, *, timeout_s: float = DATA_TIMEOUT_S) -> bytes:
         """The data. Nothing is kept: each call fetches again (except for transactions of this client).
 
-        Errors of the server are tried again, with growing delays.
+        After errors of the server the request is repeated, with growing delays.
 
         Raises:
             DeadlineExceededError: ``timeout_s`` has passed.
-            DataChecksumError: Servers give data that is damaged.
+            DataChecksumError: Servers send damaged data.
             ClientClosedError: The client is closed.
         """
         if self._data is not None:
@@ -77,11 +77,11 @@ class Transaction:
         return await self._source.read(self.transaction_id, timeout_s)
 
     async def batch(self, max_count: int, *, timeout_s: float = DATA_TIMEOUT_S) -> "list[Transaction]":
-        """This transaction and those behind it that wait to be applied, with their data: at most ``max_count``.
+        """This transaction and those after it that wait to be applied, with their data: at most ``max_count``.
 
-        For applications that apply many at a time while ``apply_transaction`` is called for the first of them; it is
-        called for each of the others all the same. There may be fewer than wait, and none that this client appended
-        itself and has not heard of: those are applied one by one. Raises as :meth:`data_bytes`.
+        For applications that apply many transactions in the call of ``apply_transaction`` for the first of them; the
+        callback is still called for each of the others. There may be fewer than wait, without own transactions whose
+        commit this client has not seen yet: those are applied one by one. Raises as :meth:`data_bytes`.
         """
         if max_count <= 1 or self._source is None:
             return [await self._with_data(timeout_s)]

@@ -1,4 +1,4 @@
-"""Values and texts from configurations, as errors show them: never long, always in one line. Pure."""
+"""Values and texts from configurations for error texts: short, and in one line. Pure."""
 
 import reprlib
 
@@ -13,13 +13,13 @@ def shown(value: object) -> str:
     """A value for an error text, cut to a bounded length."""
     try:
         text = _BRIEF.repr(value)
-    except ValueError:  # Python does not write numbers with thousands of digits
+    except ValueError:  # Python refuses to print numbers with thousands of digits
         text = f"a very large {type(value).__name__}"
     return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}..."
 
 
 def shown_key(key: str) -> str:
-    """A key as it was written, unless it is very long or not printable."""
+    """A key as it was written; a very long or unprintable key is abridged."""
     return key if key.isprintable() and len(key) <= 2 * SHOWN_LENGTH else shown(key).strip("'")
 
 

@@ -1,4 +1,4 @@
-"""What the daemons share: command line, logging, event loop, one-line errors; signals, and an end that comes."""
+"""The common part of the daemons: command line, logging, event loop, one-line errors, signals, and a bounded stop."""
 
 import argparse
 import asyncio
@@ -28,10 +28,10 @@ Config = TypeVar("Config", bound=BaseModel)
 Result = TypeVar("Result")
 
 CLOSE_STEP_TIMEOUT_S = 10.0
-"""How long each step of closing may take before the next begins regardless."""
+"""Time limit of each step of the stop; then the next step begins."""
 
 GC_THRESHOLD = 10_000
-"""Objects made and not freed between two looks at the youngest generation."""
+"""Number of live new objects between two collections of the youngest generation."""
 
 
 def run_daemon(
@@ -40,11 +40,11 @@ def run_daemon(
     run: Callable[[Config], Awaitable[None]],
     looks: Sequence[Look],
 ) -> int:
-    """Run a daemon whose only argument is its configuration file, or check that file; the exit code.
+    """Run a daemon whose only argument is its configuration file, or check that file; returns the exit code.
 
-    ``looks`` tell what is wrong with what a configuration names. 0: ended on request, or nothing is
-    wrong. 1: one line on standard error says what is wrong and what to do. 2: wrong usage. 130: ended by Ctrl-C before
-    it was up.
+    ``looks`` find faults of things that a configuration names. Exit codes: 0 ended on request, or a check without
+    fault; 1 failed (one line on standard error says why and what to do); 2 wrong usage; 130 ended by Ctrl-C during the
+    start.
     """
     parser = argparse.ArgumentParser(prog=program)
     parser.add_argument("--version", action="version", version=f"{program} {installed_version() or 'not installed'}")
@@ -66,7 +66,7 @@ def run_daemon(
     async def main() -> None:
         reading = examine_sources(options.config, model, options.settings, os.environ)
         config = settle(reading, strict=options.strict)
-        for problem in found_by(looks, config, reading.source):  # before anything is waited for
+        for problem in found_by(looks, config, reading.source):  # before the first wait
             raise ConfigError(problem)
         try:
             await run(config)
@@ -90,10 +90,10 @@ def run_daemon(
 
 
 def calm_garbage_collection() -> None:
-    """To be called when the process is up.
+    """Make garbage collection rare; to be called at the end of the start.
 
-    Appends live for milliseconds and make no cycles: look for those less often than by default, and not among what
-    stays for as long as the process does.
+    Appends live for milliseconds and make no cycles: cycles are searched for less often than by default, and not among
+    the objects of the start, which live as long as the process.
     """
     gc.collect()
     gc.freeze()
@@ -116,10 +116,10 @@ def stop_signals() -> Iterator[asyncio.Event]:
 
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[object, object, Result]) -> Result | None:
-    """The result of ``work``, ``None`` when ``stop`` was set first: then it was cancelled, and has ended.
+    """The result of ``work``, or ``None`` when ``stop`` was set first and the cancelled ``work`` has ended.
 
-    When it came to its result in spite of that, this is the result. Raises what ``work`` raises, unless it was
-    cancelled.
+    If ``work`` returns a result in spite of the cancellation, that is the result. Raises the errors of ``work``, unless
+    it was cancelled.
     """
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
@@ -137,7 +137,7 @@ async def unless_stopped(stop: asyncio.Event, work: Coroutine[object, object, Re
 
 
 async def close_step(name: str, work: Awaitable[None]) -> None:
-    """Do one step of closing, for :data:`CLOSE_STEP_TIMEOUT_S` at most; whatever goes wrong with it is logged."""
+    """Run one step of the stop within :data:`CLOSE_STEP_TIMEOUT_S`; errors are logged."""
     try:
         async with asyncio.timeout(CLOSE_STEP_TIMEOUT_S):
             await work

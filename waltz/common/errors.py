@@ -5,7 +5,7 @@ Anything that is not a :class:`WaltzError` (or an ``OSError`` from the operating
 
 
 class WaltzError(Exception):
-    """Base of all errors of this package. The text is one line: what is wrong and, if there is a remedy, what to do.
+    """Base of all errors of this package. The text is one line with the fault and, if there is one, the remedy.
 
     Examples:
         ```python
@@ -31,9 +31,9 @@ class ConfigError(WaltzError):
 
 
 class ProtocolError(WaltzError):
-    """A peer sent bytes that its protocol does not allow, or a message cannot be said in the negotiated version.
+    """A peer sent bytes that its protocol does not allow, or the negotiated version has no such message.
 
-    The connection it came from is closed; nothing was done on behalf of the offending bytes.
+    The peer's connection is closed; the offending bytes had no effect.
 
     Examples:
         ```python
@@ -63,7 +63,7 @@ class ConnectFailedError(WaltzError):
 class TlsRefusedError(ConnectFailedError):
     """TLS has refused the connection: a certificate is missing or not trusted, or the peer does not use TLS.
 
-    Other attempts end alike until somebody changes a certificate, a trust store or a configuration.
+    Other attempts fail, too, until a certificate, a trust store or a configuration is changed.
     """
 
 

@@ -12,7 +12,7 @@ LONG_MIN = -(1 << 63)
 """The smallest 64-bit integer; "unresolved" in replica states, "not known yet" in high-water marks."""
 
 SEQ_NUM_MASK = (1 << 31) - 1
-"""Sequence numbers of requests begin again at 0 behind this one."""
+"""Greatest sequence number of requests; the next one is 0."""
 
 GENERATION_PART = slice(4, 8)
 """The generation in the bytes of a request id."""
@@ -21,11 +21,11 @@ PARTITION_PART = slice(8, 12)
 """The partition in the bytes of a request id."""
 
 RUN_PART = slice(GENERATION_PART.start, PARTITION_PART.stop)
-"""Generation and partition: what requests that are handled together have in common."""
+"""Generation and partition: the common part of requests that are handled together."""
 
 
 class ReqId(bytes):
-    """A request id: the very 16 bytes that travel (client id, generation, partition id, sequence number).
+    """A request id: the 16 bytes of the wire format (client id, generation, partition id, sequence number).
 
     Equality and hash are those of the bytes, so the raw slice of a message can stand for it on hot paths.
 
@@ -58,7 +58,7 @@ class ReqId(bytes):
 
     @property
     def partition_id(self) -> int:
-        """The partition that the request is for."""
+        """The partition of the request."""
         return int.from_bytes(self[PARTITION_PART], "big", signed=True)
 
     @property

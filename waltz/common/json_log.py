@@ -1,9 +1,9 @@
 """The log of a daemon as JSON: one object a line, for machines that collect logs.
 
-Each has ``time`` (RFC 3339, UTC), ``level``, ``logger`` and ``message``; ``exception`` where there is one; and what the
-message names: beside ``partition 7`` in a message stands the field ``partition``. Fields are found by the
-words before the arguments in the text of the log call, so that text and fields never say different things; a call whose
-text is already put together gives them as ``extra``.
+Each line has ``time`` (RFC 3339, UTC), ``level``, ``logger`` and ``message``, perhaps ``exception``, and fields for the
+things that the message names: a message with ``partition 7`` has the field ``partition``. Fields are found by the words
+before the arguments in the text of the log call, so that text and fields always agree; a call whose text is already
+formatted gives its fields as ``extra``.
 """
 
 import json
@@ -30,7 +30,7 @@ _FIELDS = (
 """Fields, and the words that stand before their values."""
 
 FIELDS = tuple(name for name, _ in _FIELDS)
-"""All that a line may have beside what every line has."""
+"""The fields that a line may have in addition to those of every line."""
 
 _ARGUMENT = re.compile(r"%(?:%|[#0\- +]*\d*(?:\.\d+)?[a-zA-Z])")
 _BEFORE = tuple((name, re.compile(f"{words} $")) for name, words in _FIELDS)
@@ -39,7 +39,7 @@ _Value = bool | int | float | str
 
 
 class JsonFormatter(logging.Formatter):
-    """One line for each record, whatever is in it. Never fails."""
+    """Formats any record as one line, and never fails."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
@@ -60,7 +60,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """A call whose arguments do not fit its text is worth a line all the same."""
+    """The message of a record; of a call whose arguments do not fit, its parts."""
     try:
         return record.getMessage()
     except Exception:
@@ -86,9 +86,9 @@ def _plain(value: object) -> _Value:
 
 
 def log_to_stderr(level: str, log_format: str) -> None:
-    """Have all that this process logs written to standard error, as ``text`` or as ``json``.
+    """Write all logs of this process to standard error, as ``text`` or as ``json``.
 
-    As JSON also what would be printed there otherwise: warnings, and exceptions that nobody has caught.
+    With JSON also warnings and uncaught exceptions, which Python would print there as text.
     """
     if log_format == "text":
         text = "%(asctime)s %(levelname)s %(name)s: %(message)s"

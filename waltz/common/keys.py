@@ -1,6 +1,6 @@
-"""Values as compact JSON, and which partition a key belongs to. Pure.
+"""Values as compact JSON, and the partition of a key. Pure.
 
-Everything that chooses partitions by keys has to agree for ever: the rule is that of the Spark sink's ``hashColumns``.
+All code that chooses partitions by keys has to agree for ever: the rule is that of the Spark sink's ``hashColumns``.
 """
 
 import base64
@@ -13,15 +13,15 @@ from waltz.common.checksum import crc32
 
 
 def to_json(value: object) -> str:
-    """Compact JSON: members that are null are left out, what JSON has no numbers for is text, bytes are base64.
+    """Compact JSON: null members are left out, numbers that JSON lacks are text, bytes are base64.
 
-    Raises ``TypeError`` for what has no JSON.
+    Raises ``TypeError`` for other types.
     """
     return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def partition_for(key: object, partition_count: int) -> int:
-    """The partition that a key belongs to: the CRC-32 of the JSON array of its parts, modulo ``partition_count``.
+    """The partition of a key: the CRC-32 of the JSON array of its parts, modulo ``partition_count``.
 
     The Spark sink gives a row with these values in its ``hashColumns`` to the same partition.
 
@@ -54,9 +54,9 @@ def partition_for(key: object, partition_count: int) -> int:
 
 
 def place_of(key: bytes, count: int) -> int:
-    """Which of ``count`` partitions holds a key: its CRC-32 (that of zlib) modulo their number.
+    """The index of a key's partition among ``count``: its CRC-32 (zlib's) modulo their number.
 
-    The Spark sink places the payloads of transactions alike.
+    The Spark sink places the payloads of transactions in the same way.
     """
     return crc32(key) % count
 

@@ -1,4 +1,4 @@
-"""The event loop that this package runs on, where the choice is its own: uvloop's, or asyncio's where there is none."""
+"""The event loop of this package's own processes: uvloop's, or asyncio's without uvloop."""
 
 import asyncio
 import importlib
@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A new loop: uvloop's if it is installed, which it is not on Windows and PyPy."""
+    """A new loop: uvloop's if it is installed (it is not on Windows and PyPy)."""
     try:
         loop = importlib.import_module("uvloop").new_event_loop()
     except ImportError:
@@ -19,6 +19,6 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(main: Coroutine[object, object, Result]) -> Result:
-    """What ``asyncio.run`` does, on such a loop."""
+    """Like ``asyncio.run``, on such a loop."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)

@@ -1,4 +1,4 @@
-"""A state machine as a table: which events may happen in which state, and what each of them leads to. Pure.
+"""A state machine as a table of states, possible events and their consequences. Pure.
 
 The table is complete: each pair of a state and an event is a step, is ignored on purpose, or is impossible. An
 impossible event is a defect of the caller and raises an error. The table holds no state; its user does.

@@ -1,4 +1,4 @@
-"""Ids of partitions: the check that the cluster has one, and lists of ids as text."""
+"""Ids of partitions: the check of an id, and lists of ids as text."""
 
 from collections.abc import Callable, Collection, Iterable
 
@@ -6,7 +6,7 @@ from waltz.common.errors import WaltzError
 
 
 def check_partition(partition_id: int, count: int, error: Callable[[str], Exception] = WaltzError) -> None:
-    """Raise ``error`` unless the cluster, which has ``count`` partitions, has this one."""
+    """Raise ``error`` unless a cluster of ``count`` partitions has this one."""
     if not 0 <= partition_id < count:
         raise error(f"there is no partition {partition_id}; the cluster has {count} (0 to {count - 1})")
 

@@ -1,21 +1,21 @@
-"""Long texts that are put together piece by piece, with turns for others in between (rule L4)."""
+"""Long texts that are made in pieces, with turns of other work in between (rule L4)."""
 
 import asyncio
 import time
 from collections.abc import Iterator
 
 MAX_TURN_S = 0.002
-"""How long a text that is made piece by piece keeps the loop from other work."""
+"""Longest turn of the loop for a text that is made in pieces."""
 
 
 class Pieces:
-    """Joins the pieces of one text at a time, so that many that are asked for do not add up to a long turn."""
+    """Joins the pieces of one text at a time, so that many requests do not add up to a long turn."""
 
     def __init__(self) -> None:
         self._joining = asyncio.Lock()
 
     async def join(self, pieces: Iterator[str]) -> str:
-        """All pieces; raises what their making does."""
+        """All pieces joined; raises the errors of the iterator."""
         found = []
         async with self._joining:
             turn_over_s = time.monotonic() + MAX_TURN_S

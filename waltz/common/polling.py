@@ -1,4 +1,4 @@
-"""Looking again and again at what others change, until it is as wanted or too late."""
+"""Polls a state that other processes change, until it is as wanted or the deadline passes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,13 +17,13 @@ async def poll_until(
     """Look at least once, and again until a result satisfies or the next look would begin at or after the deadline.
 
     Args:
-        look: Reads the present state; what it raises ends the polling.
+        look: Reads the present state; its errors end the polling.
         satisfied: Whether no further look is needed.
-        deadline_s: In the time of the running loop. A look that has begun is not cut off.
+        deadline_s: A time of the running loop. A look that has begun is not cut off.
         next_delay_s: The pause before the next look, in seconds.
 
     Returns:
-        The last result, which the caller has to judge when the deadline ended the polling.
+        The last result, which does not satisfy if the deadline ended the polling.
     """
     loop = asyncio.get_running_loop()
     while not satisfied(result := await look()):

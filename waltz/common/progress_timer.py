@@ -1,19 +1,19 @@
-"""The timer of a watch over somebody's progress, which finds out when this process itself stood still.
+"""The timer of a watch over a peer's progress, which notices when this process itself stood still.
 
-A process that was stopped, swapped out or busy for long has not listened either: what its peers sent meanwhile is still
-unread when the timer comes. A timer that comes late shows that, and the watch then judges nobody by the clock.
-``waltz.common.net.guard`` has no need of it: it counts ticks instead of seconds.
+A process that was stopped, swapped out or busy for long has not read its peers' messages meanwhile. A late timer shows
+that, and the watch then does not judge by the clock. ``waltz.common.net.guard`` does not need it: it counts ticks
+instead of seconds.
 """
 
 import asyncio
 from collections.abc import Callable
 
 TOLERANCE_S = 1.0
-"""A timer that comes later than this says something about this process, and nothing about its peers."""
+"""A timer that is later than this is evidence about this process, not about its peers."""
 
 
 class ProgressTimer:
-    """Calls ``look`` once for each :meth:`start`, with the seconds that the process stood still: usually 0."""
+    """Calls ``look`` once for each :meth:`start`, with the time in seconds that the process stood still: usually 0."""
 
     __slots__ = ("_due_s", "_handle", "_look", "_loop", "_tolerance_s", "running")
 
@@ -28,7 +28,7 @@ class ProgressTimer:
         """Whether a call of ``look`` is to come."""
 
     def start(self, delay_s: float) -> None:
-        """Call ``look`` after ``delay_s``, or before if an earlier call is to come."""
+        """Call ``look`` after ``delay_s``, or before if an earlier call is due."""
         due_s = self._loop.time() + delay_s
         if self._handle is not None:
             if self._due_s <= due_s:
@@ -39,7 +39,7 @@ class ProgressTimer:
         self._handle = self._loop.call_at(due_s, self._fire)
 
     def stop(self) -> None:
-        """Call ``look`` no more."""
+        """Cancel a call of ``look``."""
         self.running = False
         if self._handle is not None:
             self._handle.cancel()

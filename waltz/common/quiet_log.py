@@ -1,4 +1,4 @@
-"""Log messages kept from filling the disk: those that a hostile peer can provoke, and those of a long outage."""
+"""Limits log messages that could fill the disk: those that a hostile peer can provoke, and those of a long outage."""
 
 import asyncio
 import logging
@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 BURST = 20
 WINDOW_S = 60.0
-"""At most :data:`BURST` messages in such a time; the first one after it tells how many were left out."""
+"""At most :data:`BURST` messages in this time; the first one after it gives the number of dropped ones."""
 
 FIRST_REPEAT_S = 10.0
 LAST_REPEAT_S = 600.0
-"""A lasting trouble is logged again after the first interval, then after twice that time, up to the last interval."""
+"""A lasting trouble is logged again after growing intervals, each twice the former, up to this one."""
 
 MAX_KINDS = 10
-"""The most different troubles of one outage that are told at once."""
+"""Maximum number of different troubles of one outage that are logged at once."""
 
 
 class QuietLog:
-    """Logs, but not endlessly much."""
+    """A logger with a limited rate."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -30,7 +30,7 @@ class QuietLog:
         self._log(logging.WARNING, text, arguments)
 
     def info(self, text: str, *arguments: object) -> None:
-        """Log something that is worth knowing, or only count it. To be called on the loop."""
+        """Log an information, or only count it. To be called on the loop."""
         self._log(logging.INFO, text, arguments)
 
     def _log(self, level: int, text: str, arguments: tuple[object, ...]) -> None:
@@ -45,7 +45,7 @@ class QuietLog:
 
 
 class OutageLog:
-    """Warns of what goes wrong at every attempt while something is away: at once, and then ever more rarely.
+    """Logs the failures of repeated attempts during an outage: at once, and then at growing intervals.
 
     ``clock`` gives monotonic seconds. Not tied to a loop; to be called by one thread at a time.
     """
@@ -59,7 +59,7 @@ class OutageLog:
         self._repeat_at_s = 0.0
 
     def failed(self, trouble: str) -> None:
-        """An attempt has failed, for the reason that is in the text."""
+        """An attempt has failed; the text has the reason."""
         self._attempts += 1
         if trouble not in self._told and len(self._told) < MAX_KINDS:
             self._logger.warning("%s; trying again", trouble)

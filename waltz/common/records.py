@@ -1,4 +1,4 @@
-"""Records: what the log consists of, and their encoding in lists on the wire."""
+"""Records, the entries of the log, and their encoding in lists on the wire."""
 
 import struct
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ RECORD_ID_BYTES = struct.calcsize(">q16s")
 RECORD_OVERHEAD_BYTES = _SIZED_HEADER.size + _CHECKSUM.size
 """Bytes of a record on the wire beside its data."""
 
-_new_tuple = tuple.__new__  # what a named tuple's own constructors call, at half of their price
+_new_tuple = tuple.__new__  # the call behind a named tuple's constructors, at half their price
 
 
 class RecordHeader(NamedTuple):
@@ -52,18 +52,18 @@ class Record(NamedTuple):
 
     @property
     def partition_id(self) -> int:
-        """The partition that it was appended to, as its request id says."""
+        """The partition that it was appended to, by its request id."""
         return ReqId(self.req_id).partition_id
 
     def __repr__(self) -> str:
-        """With the partition, unless the request id is none."""
+        """With the partition, if the request id is a valid one."""
         partition = f"partition_id={self.partition_id}, " if len(self.req_id) == ReqId.SIZE_BYTES else ""
         fields = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
         return f"Record({partition}{fields})"
 
 
 def encode_record(record: Record) -> bytes:
-    """One record as it stands in a list: header, data behind its size, checksum of the data.
+    """One record in the form of a list: header, size of the data, data, checksum of the data.
 
     Raises :class:`ProtocolError` when a value does not fit into its field.
     """
@@ -78,12 +78,12 @@ def encode_record(record: Record) -> bytes:
 
 
 def encode_records(records: Iterable[Record]) -> bytes:
-    """The records one after the other, without the count that goes before them in a list."""
+    """The records one after the other, without the count that precedes them in a list."""
     return b"".join([encode_record(record) for record in records])
 
 
 def decode_record(buffer: bytes, offset: int, end: int) -> tuple[Record, int]:
-    """The record at ``offset`` and the position behind it.
+    """The record at ``offset`` and the position after it.
 
     Raises :class:`ProtocolError` on null data and when the record does not end by ``end``.
     """
@@ -101,7 +101,7 @@ def decode_record(buffer: bytes, offset: int, end: int) -> tuple[Record, int]:
 
 
 def decode_records(buffer: bytes, offset: int, end: int) -> tuple[list[Record], int]:
-    """The list at ``offset`` (count, then records) and the position behind it.
+    """The list at ``offset`` (count, then records) and the position after it.
 
     The checksums are not verified. Raises :class:`ProtocolError` on a negative count, null data, and a list that does
     not end by ``end``.

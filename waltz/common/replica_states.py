@@ -1,4 +1,4 @@
-"""The state of a replica, and what an operator does about it: the words of every tool, page and health answer. Pure."""
+"""The states of a replica with their remedies: the words of every tool, page and health answer. Pure."""
 
 import enum
 from typing import NamedTuple
@@ -7,29 +7,29 @@ RUNBOOK = "docs/runbook.md"
 
 
 class ReplicaStatus(enum.Enum):
-    """What a replica is worth to its partition at present."""
+    """The present state of a replica in its partition."""
 
     CURRENT = "current"
     """A member of the session that follows the log: its vote counts."""
     LAGGING = "lagging"
-    """A member that lacks what has been committed for a while, and copies it from the others."""
+    """A member that lacks committed transactions for longer than a moment, and copies them from the others."""
     COPYING = "copying"
     """Connected, and on its way into the session: it is inspected, brought up to date and recorded in the metadata."""
     BEHIND = "behind"
-    """No member of the session, though its storage answers: copying, barred or refused. Only the owner knows which."""
+    """No member of the session, though its storage answers: copying, barred or refused, which only the owner knows."""
     BARRED = "barred"
     """Left out of this session, because the storage may still act on a request whose answer never came, or has lost
-    what it had acknowledged; the next session lets it in."""
+    acknowledged records; the next session lets it in."""
     AWAY = "away"
     """Its storage does not answer, its owner does not reach it, or no session runs."""
     REFUSED = "refused"
-    """The storage cannot be taken in as it is: an operator has to look at it."""
+    """The storage cannot be taken in: an operator has to act."""
     OFFLINE = "offline"
-    """The storage answers, and does not serve the replica: switched off, out of service, or not there."""
+    """The storage answers, and does not serve the replica: switched off, out of service, or missing."""
 
 
 class Remedy(NamedTuple):
-    """What to do, and where it is explained."""
+    """A remedy, and its section in the runbook."""
 
     do: str
     section: str

@@ -1,4 +1,4 @@
-"""How applications turn their objects into transaction data and back."""
+"""Conversion of applications' objects into transaction data and back."""
 
 import json
 from typing import Generic, Protocol, TypeVar
@@ -32,7 +32,7 @@ class Deserializer(Protocol[Made]):
     """
 
     def deserialize(self, data: bytes) -> Made:
-        """The object that ``data`` was made of."""
+        """The object of ``data``."""
         ...
 
 
@@ -61,12 +61,12 @@ class Serializer(Protocol[T]):
         ...
 
     def deserialize(self, data: bytes) -> T:
-        """The object whose :meth:`serialize` gave ``data``."""
+        """The object that :meth:`serialize` turned into ``data``."""
         ...
 
 
 class BytesSerializer:
-    """For applications whose data are bytes already.
+    """For applications whose values are bytes.
 
     Examples:
         ```python
@@ -84,7 +84,7 @@ class BytesSerializer:
 
 
 class StringSerializer:
-    """Strings as UTF-8; raises ``UnicodeError`` for what is none.
+    """Strings as UTF-8; raises ``UnicodeError`` for other bytes.
 
     Examples:
         ```python
@@ -105,7 +105,7 @@ class StringSerializer:
 class JsonSerializer:
     """Values of JSON, compact and in UTF-8; members keep their order.
 
-    Raises ``TypeError`` and ``ValueError`` for what JSON does not know, not-a-number and the infinities included.
+    Raises ``TypeError`` and ``ValueError`` for values that JSON lacks, also for not-a-number and the infinities.
 
     Examples:
         ```python
@@ -125,7 +125,7 @@ class JsonSerializer:
 
 
 class ModelSerializer(Generic[Model]):
-    """Models of pydantic as JSON. Reading raises pydantic's ``ValidationError`` for what the model does not accept.
+    """Models of pydantic as JSON. Reading raises pydantic's ``ValidationError`` for data that the model refuses.
 
     Examples:
         ```python

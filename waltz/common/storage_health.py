@@ -1,6 +1,6 @@
-"""What is wrong with a storage node, in words, and the command that mends it. Pure.
+"""The troubles of a storage node in words, each with the command that mends it. Pure.
 
-The node tells its health at ``/health`` and among its metrics; tools and the console read it there.
+The node reports its health at ``/health`` and among its metrics; tools and the console read it there.
 """
 
 import errno
@@ -15,7 +15,7 @@ _NO_SPACE = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
 JOURNAL_PROBLEM = "the journal is "
-"""Every problem of the disk that is one of the journal begins so."""
+"""Beginning of the disk's problems that concern the journal."""
 
 
 class StorageHealth(NamedTuple):
@@ -24,14 +24,14 @@ class StorageHealth(NamedTuple):
     out_of_service: Mapping[int, str] = {}
     """The assigned partitions that are not served, and why."""
     damaged: Mapping[int, str] = {}
-    """The partitions in service of which records are damaged, and which records."""
+    """The partitions in service with damaged records, and these records."""
     stalled: Mapping[int, str] = {}
-    """The partitions that wait for the disk, and for how long."""
+    """The partitions that wait for the disk, and the time of their wait."""
     disk: str | None = None
     """Problem of the whole disk."""
 
     def problems(self) -> dict[str, dict[str, str] | str]:
-        """The health as JSON, for ``/health`` and metrics; empty for a node that is well."""
+        """The health as JSON, for ``/health`` and metrics; empty for a healthy node."""
         found: dict[str, dict[str, str] | str] = {}
         for name, texts in (
             ("outOfService", self.out_of_service),
@@ -46,7 +46,7 @@ class StorageHealth(NamedTuple):
 
     @classmethod
     def parse(cls, document: object) -> "StorageHealth":
-        """The health that :meth:`problems` made. Raises ``ValueError`` for anything else."""
+        """The health of a JSON made by :meth:`problems`. Raises ``ValueError`` for anything else."""
         try:
             assert isinstance(document, Mapping)
             disk = document.get("disk")
@@ -60,7 +60,7 @@ class StorageHealth(NamedTuple):
 
 
 class Ailment(NamedTuple):
-    """One thing that is wrong with a storage node."""
+    """One trouble of a storage node."""
 
     text: str
     partition_ids: Sequence[int]
@@ -69,7 +69,7 @@ class Ailment(NamedTuple):
 
 
 def out_of_service_remedy(reason: str) -> Remedy:
-    """What opens partitions that are out of service for this reason."""
+    """The remedy for partitions that are out of service for this reason."""
     if any(text in reason for text in _NO_SPACE):
         return Remedy("make room on the disk; then waltz storage sync-partitions", "disk-full")
     return Remedy("look at the disk and at the node's log; then waltz storage sync-partitions", "out-of-service")
@@ -82,7 +82,7 @@ def _disk_remedy(problem: str) -> Remedy:
 
 
 def find_ailments(health: StorageHealth, admin: str) -> list[Ailment]:
-    """What is wrong, the worst first; ``admin`` is the admin port of the node as commands take it (``host:port``)."""
+    """The troubles, the worst first; ``admin`` is the node's admin port as commands take it (``host:port``)."""
     found = []
     for partition_ids, reason in _by_reason(health.out_of_service):
         text = f"{named_partitions(partition_ids)} out of service: {reason}"
@@ -101,7 +101,7 @@ def find_ailments(health: StorageHealth, admin: str) -> list[Ailment]:
 
 
 def _by_reason(texts: Mapping[int, str]) -> list[tuple[list[int], str]]:
-    """Partitions that suffer from the same, together."""
+    """The partitions grouped by reason."""
     found: dict[str, list[int]] = {}
     for partition_id, text in texts.items():
         found.setdefault(text, []).append(partition_id)

@@ -1,7 +1,7 @@
-"""Long-lived tasks and who learns of their end (rule L6).
+"""Long-lived tasks, and the consequences of their end (rule L6).
 
-A task that dies of something unforeseen is a defect. It must not leave behind something that seems to work: whoever
-owns the task is told and fails what depends on it, or the work begins again. Either way the log says so.
+A task that dies of an unforeseen error is a defect. Nothing that depends on it may seem to work: either its owner is
+told and fails everything that depends on it, or the work begins again. Either way it is logged.
 """
 
 import asyncio
@@ -11,15 +11,16 @@ from collections.abc import Callable, Coroutine
 logger = logging.getLogger(__name__)
 
 RESTART_PAUSE_S = 1.0
-"""Before work that has died begins again, so that a defect that lasts costs neither processor nor log."""
+"""Pause before work that has died begins again, so that a lasting defect costs neither processor nor log."""
 
 
 def owned(
     work: Coroutine[None, None, None], what: str, on_defect: Callable[[Exception], None] | None = None
 ) -> asyncio.Task[None]:
-    """Start ``work``, named ``what``. An exception that it lets out is logged and handed to ``on_defect``.
+    """Start ``work``, named ``what``. Its exception is logged and handed to ``on_defect``.
 
-    ``on_defect`` is not called when the task is cancelled, or returns. Who awaits the task gets the exception as well.
+    ``on_defect`` is not called when the task is cancelled or returns. A caller that awaits the task gets the exception,
+    too.
     """
 
     def ended(task: asyncio.Task[None]) -> None:
@@ -36,7 +37,7 @@ def owned(
 
 
 async def restarting(work: Callable[[], Coroutine[None, None, None]], what: str) -> None:
-    """Do ``work``, and again from its beginning whenever it lets out an exception; return when it returns."""
+    """Run ``work``, and restart it after every exception; returns when ``work`` returns."""
     while True:
         try:
             return await work()

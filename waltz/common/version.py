@@ -4,12 +4,12 @@ import functools
 import importlib.metadata
 
 DISTRIBUTION = "waltz-log"
-"""What the package is called where packages are installed from; its modules are ``waltz``."""
+"""Name of the package in package indexes; its modules are ``waltz``."""
 
 
 @functools.cache
 def installed_version() -> str | None:
-    """The version, ``None`` where the modules are used without being installed."""
+    """The version, ``None`` if the modules are used without an installation."""
     try:
         return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -17,5 +17,5 @@ def installed_version() -> str | None:
 
 
 def with_extra(extra: str) -> str:
-    """What to do about a package that is missing because it belongs to an extra, for an error text."""
+    """The remedy for a missing package of an extra, for an error text."""
     return f"install {DISTRIBUTION} with its extra '{extra}': pip install '.[{extra}]' in a clone"

@@ -1,7 +1,7 @@
-"""What the console's page gets to know, as JSON. Pure.
+"""The data of the console's page, as JSON. Pure.
 
-It is made for that page only, in few bytes, and changes with it: whoever wants to know the state of a cluster in a
-program uses ``waltz status --json``.
+The format is made for that page only, is short, and changes with it: programs that need the state of a cluster use
+``waltz status --json``.
 """
 
 import json
@@ -45,7 +45,7 @@ class PartitionFacts(NamedTuple):
 
 
 Facts = Callable[[int], PartitionFacts | None]
-"""Facts about a partition; None if this server does not own it."""
+"""Facts about the partition from its owner; None if this server does not own it."""
 
 
 def cluster_parts(state: ClusterState, facts: Facts) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _row(
 
 
 def _replicas(partition: SurveyedPartition, facts: PartitionFacts | None) -> list[SurveyedReplica]:
-    """The replicas as the survey found them, or as the owner sees them where that is this server."""
+    """The replicas as the survey found them or, if this server owns the partition, as the owner sees them."""
     told = {} if facts is None else {replica.storage: replica for replica in facts.replicas}
     return [
         with_owner_view(each, told[each.storage].status, told[each.storage].lag) if each.storage in told else each
@@ -140,7 +140,7 @@ def reasons(partition: SurveyedPartition) -> list[Json]:
 
 
 def rounded(value: float) -> float:
-    """A number with as many digits as a picture of it can show."""
+    """The number, rounded to the digits that a plot can show."""
     return float(f"{value:.4g}")
 
 

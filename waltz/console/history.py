@@ -1,4 +1,4 @@
-"""The last values of named series, one for each step of time, in memory that does not grow. Pure.
+"""The last values of named series, one for each step of time, in bounded memory. Pure.
 
 A series takes ``STEPS`` numbers of four bytes: 1,440 bytes, and about 150 for its name and places. A partition has
 three and one for each of its replicas: below 10 kB with three replicas, so that 1,000 partitions take below 10 MB.
@@ -12,7 +12,7 @@ STEP_S = 10.0
 STEPS = 360
 """One hour."""
 MAX_SERIES = 16
-"""Further ones are not kept, such as those of a partition whose replicas move all the time."""
+"""Limit of series; further ones, such as those of a partition whose replicas move all the time, are not kept."""
 
 _GAP = math.nan
 
@@ -47,12 +47,12 @@ class History:
         self.last_step = step
 
     def _forget(self, step: int) -> None:
-        """Drop the series that have had no value for as long as is kept."""
+        """Drop the series whose values are all older than the history."""
         for name in [name for name, written in self._written.items() if step - written >= self.steps]:
             del self._values[name], self._written[name]
 
     def series(self, step: int) -> dict[str, list[float | None]]:
-        """Every series up to ``step``, which is not before the last one recorded; the oldest value comes first."""
+        """Every series up to ``step``, which is not before the last recorded step; the oldest value comes first."""
         first = step - self.steps + 1
         known = range(max(first, 0), min(self.last_step, step) + 1)
         found = {}

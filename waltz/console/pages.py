@@ -1,4 +1,4 @@
-"""The console's paths: what the browser loads, and what the page then asks for. For GET only."""
+"""The console's paths: the browser's files, and the data that the page asks for. GET only."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +102,7 @@ def _text(body: str) -> Response:
 
 
 def _number(request: Request, name: str, default: int | None = None) -> int:
-    """A number of the query that is not negative. Raises ``HttpError`` for something else, or nothing."""
+    """A number in the query that is at least 0. Raises ``HttpError`` if it is missing or something else."""
     values = request.query.get(name, [])
     if not values and default is not None:
         return default

@@ -1,8 +1,8 @@
-"""Asks the whole cluster how it is, while somebody looks.
+"""Surveys the whole cluster while somebody watches.
 
-Whoever asks gets at once what the last survey found, with its age, and so makes the next one begin when that is due:
-one at a time, however many look; none when nobody does. The pause after a survey is longer where it takes long, but
-never so long that the page would call the last one old. When one fails, what was found before stays.
+A request gets the last survey at once, with its age, and starts the next survey when that is due: one at a time for any
+number of watchers, none without a watcher. The pause after a survey is longer if surveys take long, but never so long
+that the page would call the last survey old. When a survey fails, the last good one stays.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ MOST_PAUSE_S = 8.0
 LIMIT_S = 30.0
 """Time limit of a survey."""
 RATE_MAX_S = 60.0
-"""When the last survey was longer ago rates are unknown: they would be those of a time that is over."""
+"""Rates are unknown when the last survey is older: they would describe a time that is over."""
 
 Look = Callable[[ClusterState | None], Awaitable[ClusterState]]
-"""Finds out the state of the cluster; rates are those since the state that it is given. Raises ``WaltzError``."""
+"""Reads the state of the cluster; rates are those since the given state. Raises ``WaltzError``."""
 
 
 class Seen(NamedTuple):
@@ -41,11 +41,11 @@ class Seen(NamedTuple):
     age_s: float | None
     surveying: bool
     error: str | None
-    """Why the last survey found nothing."""
+    """Why the last survey failed."""
 
 
 class Surveyor:
-    """The last survey, and the one that is under way."""
+    """Keeps the last survey, and runs the next one."""
 
     def __init__(self, look: Look, facts: Facts) -> None:
         self._look = look
@@ -53,7 +53,9 @@ class Surveyor:
         self._state: ClusterState | None = None
         self._text = ""
         self._number = 0
-        self._next_number = int(time.time())  # a page must not take what a restarted server finds for what it has
+        self._next_number = int(
+            time.time()
+        )  # a page must not take a restarted server's survey for one that it already has
         self._error: str | None = None
         self._task: asyncio.Task[None] | None = None
         self._next_s = 0.0

@@ -1,5 +1,5 @@
 """The bank: a small application that shows the use of the log, from submitted transfers to a Spark DataFrame.
 
-``teller`` is the application (with ``transfers`` and its database, the ``ledger``) and worth reading first; ``bank``
-runs two of them. ``pipeline`` and ``analysis`` are the Spark side of it, ``progress`` its reports.
+Read ``teller`` first, the application (with ``transfers`` and its database, the ``ledger``); ``bank`` runs two tellers.
+``pipeline`` and ``analysis`` are the Spark side, ``progress`` makes the reports.
 """

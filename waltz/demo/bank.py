@@ -210,7 +210,7 @@ def _until_finished(
 
 
 def _settle(tellers: list[Child], messages: "queue.Queue[tuple[int, Message]]") -> list[Settled]:
-    """Let every teller apply the whole log, and return what each then has."""
+    """Let every teller apply the whole log, and return the result of each."""
     for child in tellers:
         pipe = child.pipes[0]
         pipe.write(b"settle\n")
@@ -244,7 +244,7 @@ def _number(message: Message, name: str) -> int:
 
 
 def _tell(line: str) -> None:
-    """Say what the demo is about to do."""
+    """Print the next step of the demo."""
     print(line, flush=True)
 
 
@@ -298,7 +298,7 @@ def _report(options: DemoOptions, outcome: TellersOutcome, found: LogFindings) -
 
 
 def _where(options: DemoOptions, outcome: pipeline.PipelineOutcome) -> str:
-    """Where the results of the pipeline are."""
+    """Print the place of the pipeline's results."""
     if outcome.plot is None:
         return f"no plot of the streams: matplotlib is not installed; {with_extra('demo')}"
     if options.directory is None:

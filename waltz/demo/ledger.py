@@ -77,6 +77,6 @@ class Ledger:
 
 
 def digest(balances: dict[str, int]) -> str:
-    """A fingerprint of balances: equal for equal balances, whatever order they come in."""
+    """A fingerprint of balances, independent of their order."""
     text = "\n".join(f"{cents} {account}" for account, cents in sorted(balances.items()))
     return hashlib.sha256(text.encode()).hexdigest()

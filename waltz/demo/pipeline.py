@@ -1,7 +1,7 @@
 """The pipeline: Structured Streaming follows the log and keeps running balances and hourly summaries in Parquet.
 
-Half-way both queries are stopped at the worst moment, when a micro-batch is written and not yet noted as done, and
-started again from their checkpoints. In the end the Parquet files must say what a batch over the whole log says.
+Half-way both queries are stopped at the worst moment, after the write of a micro-batch and before its commit, and
+restarted from their checkpoints. At the end the Parquet files must equal the result of a batch over the whole log.
 
 Every micro-batch writes the rows that it changed into a directory of its own, which a repeated micro-batch replaces:
 that makes the tables exact although ``foreachBatch`` itself promises no more than "at least once".
@@ -31,7 +31,7 @@ PLOT = "pipeline.png"
 
 
 class ResultTable(NamedTuple):
-    """A result that is kept up to date: how it follows from the transfers, and the column that identifies a row."""
+    """A result that is kept up to date: its query over the transfers, and the column that identifies a row."""
 
     name: str
     key: str
@@ -42,7 +42,7 @@ class PipelineOutcome(NamedTuple):
     """Result of the pipeline."""
 
     exact: bool
-    """Both tables are what the batch says."""
+    """Whether both tables equal the result of the batch."""
     plot: Path | None
     """``None`` without matplotlib."""
 

@@ -34,16 +34,16 @@ from waltz.local.zookeeper import zookeeper_command, zookeeper_ready
 from waltz.operations.storages import sync_partitions
 
 START_TIMEOUT_S = 60.0
-"""How long nothing may come nearer to its start: many partitions take as long as they take."""
+"""Time limit without progress of the start; with progress, the start of many partitions may take longer."""
 STOP_TIMEOUT_S = 15.0
 POLL_INTERVAL_S = 0.05
 CLUSTER_NAME = "local"
 
 
 class LocalCluster:
-    """A cluster in ``directory``: the one that is described there already, or else a new one as the arguments say.
+    """A cluster in ``directory``: the cluster that already exists there or, if there is none, a new one.
 
-    What is not given is as in the cluster that is there; a new one has 3 storages, 2 servers, one partition and TLS.
+    Missing arguments are those of the existing cluster; a new cluster has 3 storages, 2 servers, one partition and TLS.
     Every storage holds all partitions. ``plaintext`` means no TLS on any connection, for benchmarks.
     ``server_overrides`` are configuration keys for every server, by the original's names, ``storage_overrides`` the
     same for every storage node. ``log_format`` is what the nodes write, ``text`` or ``json``.
@@ -138,7 +138,7 @@ class LocalCluster:
         Other threads may end and start nodes meanwhile.
         """
         for name, child in self._running.copy().items():
-            if not child.running and self._running.get(name) is child:  # else another thread was asked to end it
+            if not child.running and self._running.get(name) is child:  # otherwise another thread has ended it
                 child.check()
 
     def kill(self, node: Node | str) -> None:
@@ -267,7 +267,7 @@ class LocalCluster:
             await zookeeper.close()
 
     async def _until_none(self, count_missing: Callable[[], Awaitable[int]], otherwise: str) -> None:
-        """Return when nothing is missing. Raises ``WaltzError`` when it has not become less for too long."""
+        """Return when nothing is missing. Raises ``WaltzError`` when there has been no progress for too long."""
         fewest, moved_at_s = -1, 0.0
         while missing := await count_missing():
             self.check()

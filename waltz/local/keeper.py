@@ -1,4 +1,4 @@
-"""A local cluster in the background: started and stopped from the command line, kept by a process of its own."""
+"""A local cluster in the background: started and stopped by commands, kept by a process of its own."""
 
 import contextlib
 import fcntl
@@ -19,12 +19,12 @@ from waltz.local.layout import Layout
 from waltz.local.ports import HOST
 
 LOCK_FILE = "keeper.lock"
-"""Whoever keeps the cluster has it locked; it is empty."""
+"""An empty file, locked by the process that keeps the cluster."""
 STATE_FILE = "keeper.json"
-"""What the keeper has written down: a :class:`Kept`. It may be of an earlier keeper, which was killed."""
+"""The keeper's record, a :class:`Kept`. It may be that of an earlier keeper, which was killed."""
 LOG_FILE = "keeper.log"
 REQUESTS = "keeper.requests"
-"""Directory in which an empty file asks the keeper to bring back the node of that name."""
+"""Directory in which an empty file asks the keeper to restart the node of that name."""
 STOP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.1
 _STATE, _START_TIME = 3, 22  # fields of /proc/PID/stat, as proc(5) counts them
@@ -34,18 +34,18 @@ class Kept(NamedTuple):
     """The record of a running cluster, as its keeper has written it."""
 
     keeper: int
-    """Process id of the keeper; 0 as long as it has written down nothing."""
+    """Process id of the keeper; 0 before the keeper has written its record."""
     keeper_start: str
-    """When that process was started, in the kernel's words: another one with the same id was at another time."""
+    """Start time of that process as the kernel reports it, which tells it from another process with the same id."""
     ready: bool
     nodes: dict[str, int]
-    """Process ids of the nodes that run."""
+    """Process ids of the running nodes."""
 
 
 def keep(cluster: LocalCluster) -> None:
     """Run a cluster until SIGTERM or SIGINT; returns when it has ended. To be called in the main thread.
 
-    Raises ``WaltzError`` when it runs already, and when a node does not start or ends by itself.
+    Raises ``WaltzError`` when the cluster runs already, and when a node does not start or ends by itself.
     """
     directory = cluster.layout.directory
     directory.mkdir(parents=True, exist_ok=True)
@@ -58,8 +58,8 @@ def keep(cluster: LocalCluster) -> None:
         new.replace(directory / STATE_FILE)
 
     with _lock(directory):
-        # Not a handler of our own that raises: on a loop that would be wherever the loop is, also where what is raised
-        # is ignored. Python's own for SIGINT is the one in whose place asyncio puts the cancelling of what runs.
+        # A handler of our own would raise at any place of a running loop, even where errors are ignored. asyncio
+        # replaces Python's own handler of SIGINT by the cancellation of the running task.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, _interrupt)
         try:
@@ -70,7 +70,7 @@ def keep(cluster: LocalCluster) -> None:
                 while True:
                     if cluster.processes() != nodes:
                         for name in nodes.keys() - cluster.processes().keys():
-                            # The others go on: to lose one is what the cluster is made for.
+                            # The others go on: the cluster is made to survive the loss of one.
                             print(f"{name} has ended; see {cluster.layout.log_path(name)}", flush=True)
                         nodes = cluster.processes()
                         write(ready=True, nodes=nodes)
@@ -85,7 +85,7 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _no_requests(directory: Path) -> Path:
-    """The directory of requests, without those that an earlier keeper was too late for."""
+    """The directory of requests, emptied of those made to an earlier keeper."""
     requests = directory / REQUESTS
     requests.mkdir(exist_ok=True)
     for request in requests.iterdir():
@@ -122,7 +122,7 @@ def _running_already(directory: Path) -> WaltzError:
 
 
 def running(directory: Path) -> Kept | None:
-    """The cluster that runs in ``directory``, or ``None``. A node that has ended is left out at once."""
+    """The running cluster in ``directory``, or ``None``. A node that has ended is left out."""
     try:
         descriptor = os.open(directory / LOCK_FILE, os.O_RDONLY)
     except FileNotFoundError:
@@ -151,22 +151,22 @@ _NOTHING_YET = Kept(0, "", ready=False, nodes={})
 
 
 def _start_of(process_id: int) -> str:
-    """When the process was started; empty if it does not run.
+    """Start time of the process; empty if it does not run.
 
-    One that has ended stays in the process table until its keeper has looked at it.
+    A process that has ended stays in the process table until its keeper has waited for it.
     """
     try:
         stat = Path(f"/proc/{process_id}/stat").read_text()
     except OSError:
         return ""
-    fields = stat.rpartition(")")[2].split()  # the first two are its id and its name, which may hold spaces
+    fields = stat.rpartition(")")[2].split()  # the first two fields are its id and its name, which may hold spaces
     return "" if fields[_STATE - 3] == "Z" else fields[_START_TIME - 3]
 
 
 def bring_back(directory: Path, name: str) -> bool:
-    """Have a node that has ended started again and wait until it listens; ``False`` if it ran already.
+    """Have a node that has ended restarted, and wait until it listens; ``False`` if it runs already.
 
-    Raises ``WaltzError`` when nothing runs in ``directory``, when there is no such node, and when it does not come up.
+    Raises ``WaltzError`` when no cluster runs in ``directory``, there is no such node, or the node does not come up.
     """
     kept, layout = running(directory), Layout.read(directory)
     if kept is None or layout is None or not kept.ready:
@@ -199,8 +199,8 @@ def _listening(ports: list[int]) -> bool:
 def start(directory: Path, run_command: list[str]) -> Kept:
     """Start ``run_command`` (which calls :func:`keep`) in the background and return when the cluster is ready.
 
-    That gives up by itself when nothing moves any more (:class:`~waltz.local.cluster.LocalCluster`). Raises
-    ``WaltzError`` when it runs already, and when it does not come up; the text ends with the log then.
+    The start gives up by itself when it makes no progress (:class:`~waltz.local.cluster.LocalCluster`). Raises
+    ``WaltzError`` when the cluster runs already, and when it does not come up; the text then ends with the log.
     """
     if running(directory) is not None:
         raise _running_already(directory)
@@ -224,7 +224,7 @@ def start(directory: Path, run_command: list[str]) -> Kept:
 
 
 def stop(directory: Path) -> bool:
-    """Stop what runs in ``directory`` and wait for its end; ``False`` if nothing did. Raises :class:`WaltzError`."""
+    """Stop the cluster in ``directory`` and wait for its end; ``False`` if none runs. Raises :class:`WaltzError`."""
     deadline = time.monotonic() + STOP_TIMEOUT_S
     told = 0
     while (kept := running(directory)) is not None:

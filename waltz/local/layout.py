@@ -1,4 +1,4 @@
-"""Where the nodes of a local cluster listen and keep their data, and their configuration files."""
+"""The ports, data directories and configuration files of a local cluster's nodes."""
 
 import json
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ STATE_FILE = "cluster.json"
 ROOT = "/waltz"
 SESSION_TIMEOUT_MS = 4_000
 NODE_HOST = "localhost"
-"""The name under which nodes know each other: loopback."""
+"""Host name of all nodes: the loopback interface."""
 
 Overrides = Mapping[str, object]
-"""Configuration keys of the original's names, added to a node's file or replacing what is there."""
+"""Configuration keys, by the original's names, that are added to a node's file or replace its values."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Layout:
-    """A cluster's nodes, written into its directory so that it can be started again and found by other processes."""
+    """The nodes of a cluster, written into its directory so that it can be restarted and found by other processes."""
 
     directory: Path
     partitions: int
@@ -115,7 +115,7 @@ class Layout:
         return next(node for node in (*self.storages, *self.servers) if node.name == name)
 
     def ports(self, name: str) -> list[int]:
-        """Where the node of that name listens once it is up."""
+        """Ports of the node of that name."""
         if name == "zookeeper":
             return [self.zookeeper_port]
         node = self.node(name)
@@ -141,16 +141,16 @@ class Layout:
         return self.directory / f"{name}.yml"
 
     def log_path(self, name: str) -> Path:
-        """What the node of that name says."""
+        """The log file of the node of that name."""
         return self.directory / f"{name}.log"
 
     def data_directory(self, node: Node) -> Path:
-        """Where a storage node keeps its partitions."""
+        """The directory of a storage node's partitions."""
         return self.directory / node.name
 
     @property
     def zookeeper_directory(self) -> Path:
-        """Where ZooKeeper keeps its data."""
+        """The directory of ZooKeeper's data."""
         return self.directory / "zookeeper"
 
     def _common(self) -> dict[str, object]:

@@ -8,14 +8,14 @@ from waltz.common.errors import ConfigError
 
 HOST = "127.0.0.1"
 _RANGE = range(15_000, 32_000)
-"""Below the range from which the kernel takes ports for outgoing connections, so that none of those takes one first."""
+"""Below the range from which the kernel takes ports for outgoing connections, so that no such connection takes one."""
 
 PORTS_VARIABLE = "WALTZ_LOCAL_PORTS"
 """Another range, such as ``20000-20999``, for machines on which several users start clusters at the same time."""
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different ports on the loopback interface that nobody listens on at the moment.
+    """``count`` different ports on the loopback interface without a listener at the moment.
 
     Raises:
         ConfigError: The variable ``WALTZ_LOCAL_PORTS`` is no range.

@@ -22,8 +22,8 @@ LOG_TAIL_LINES = 15
 
 _WHEN_TOLD = ("/bin/sh", "-c", 'read -r go && exec "$@" </dev/null', "sh")
 _WHEN_TOLD_PIPED = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
-"""A child begins when it reads a line, which is written when the reaper knows it. An owner that dies or is interrupted
-before that leaves nothing behind: the pipe closes, and the shell ends."""
+"""A child begins when it reads a line, which is written as soon as the reaper knows the child. If the owner dies or is
+interrupted before that, the pipe closes and the shell ends."""
 
 
 class Child:
@@ -49,7 +49,7 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether it still runs."""
         return self._process.poll() is None
 
     def close_pipes(self) -> None:
@@ -86,12 +86,12 @@ class Child:
 
 
 def _without_settings(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what would count instead of the files of a local cluster, such as another ZooKeeper."""
+    """The environment without variables that would override the files of a local cluster, such as another ZooKeeper."""
     return {name: value for name, value in variables.items() if name not in ALL_VARIABLES}
 
 
 class Children:
-    """The children of one owner. Their configuration is that of their files."""
+    """The children of one owner, configured by their files only."""
 
     def __init__(self) -> None:
         self._children: list[Child] = []
@@ -100,7 +100,7 @@ class Children:
         )
 
     def start(self, name: str, command: Sequence[str], log: Path, *, piped: bool = False) -> Child:
-        """Start a child; what it prints is appended to ``log``, or only its standard error if it is to be ``piped``."""
+        """Start a child; its output is appended to ``log`` or, if it is ``piped``, only its standard error."""
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [*(_WHEN_TOLD_PIPED if piped else _WHEN_TOLD), *command],
@@ -114,7 +114,7 @@ class Children:
         self._children.append(child)
         self._tell("add", process.pid)
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # ended already: whoever waits for it will see
+        with contextlib.suppress(BrokenPipeError):  # ended already: the next wait reports it
             process.stdin.write(b"go\n")
             process.stdin.flush()
             if not piped:
@@ -156,7 +156,7 @@ class Children:
         self._reaper.stdin.flush()
 
     def close(self) -> None:
-        """Kill what still runs and end the reaper."""
+        """Kill running children and end the reaper."""
         for child in list(self._children):
             self.kill(child)
         assert self._reaper.stdin is not None

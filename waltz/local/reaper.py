@@ -2,8 +2,8 @@
 
 Used as a script, ``python -I -S reaper.py``, by :mod:`waltz.local.processes`, with standard input a pipe from the
 owner, which writes a line ``add ID`` or ``forget ID`` for each of its children's process groups. When the owner is
-gone, however it ended, the reaper kills the groups that are left. It is a process of its own because the kernel's "die
-with the parent" means the *thread* that forked, and needs nothing but the standard library, so that it starts quickly.
+gone, however it ended, the reaper kills the remaining groups. It is a process of its own because the kernel's "die with
+the parent" means the *thread* that forked, and needs only the standard library, so that it starts quickly.
 """
 
 import os
@@ -12,7 +12,7 @@ import signal
 import sys
 
 _POLL_INTERVAL_S = 1.0
-"""How often the parent is looked at, in case another process inherited the pipe and keeps it open."""
+"""Interval of checks of the parent, in case another process inherited the pipe and keeps it open."""
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ from waltz.local.java import find_java
 from waltz.local.processes import Child, Children
 
 JARS_VARIABLE = "WALTZ_ZOOKEEPER_JARS"
-"""The environment variable that names the directory of ZooKeeper's jars; it goes before PySpark's."""
+"""Environment variable with the directory of ZooKeeper's jars; it takes precedence over PySpark's."""
 
 _HOST = "127.0.0.1"
 _START_ATTEMPTS = 5
@@ -36,7 +36,7 @@ _JARS = (
     "zookeeper-jute-*.jar",
     "slf4j-api-*.jar",
     "metrics-core-*.jar",  # without it: no start
-    "snappy-java-*.jar",  # without it: it answers "imok", and then no session is ever made
+    "snappy-java-*.jar",  # without it: it answers "imok", but never makes a session
     "log4j-slf4j2-impl-*.jar",
     "log4j-api-2*.jar",
     "log4j-core-*.jar",
@@ -50,8 +50,8 @@ class LocalZooKeeperError(WaltzError):
 class LocalZooKeeper:
     """One stand-alone ZooKeeper server; a context manager, plain or async.
 
-    ``data_directory`` is kept over restarts and left in place; by default it is a temporary one, removed by
-    :meth:`stop`. Client port 0 takes a free one. Sessions can be as short as two ticks.
+    ``data_directory`` is kept over restarts and left in place; the default is a temporary directory, removed by
+    :meth:`stop`. Client port 0 takes a free port. Sessions can be as short as two ticks.
     """
 
     def __init__(self, data_directory: Path | None = None, *, port: int = 0, tick_time_ms: int = 500) -> None:
@@ -83,8 +83,8 @@ class LocalZooKeeper:
     def start(self) -> None:
         """Start it and return when it answers. Blocks for about a second.
 
-        Raises ``NoJavaError`` when there is no usable Java, and ``LocalZooKeeperError`` when there are no jars, when
-        the given port is taken, and when the process ended.
+        Raises ``NoJavaError`` when there is no usable Java, and ``LocalZooKeeperError`` when there are no jars, the
+        given port is taken, or the process ends.
         """
         if self._process is not None:
             raise LocalZooKeeperError("ZooKeeper is running already")
@@ -93,7 +93,7 @@ class LocalZooKeeper:
         self._directory.mkdir(parents=True, exist_ok=True)
         fixed_port = self._port or self._wanted_port
         for attempt in range(_START_ATTEMPTS):
-            # A free port may be taken by someone else before the server binds it: then another one is tried.
+            # Another process may take a free port before the server binds it: then another port is tried.
             self._port = fixed_port or _free_port()
             command = zookeeper_command(self._directory, self._port, tick_time_ms=self._tick_time_ms)
             try:
@@ -115,7 +115,7 @@ class LocalZooKeeper:
             self._directory = None
 
     def restart(self) -> None:
-        """Stop and start on the same port with the same data; sessions survive if they are longer than this takes."""
+        """Stop and start on the same port with the same data; sessions with a longer time-out survive."""
         self._end_process()
         self.start()
 
@@ -179,7 +179,7 @@ def zookeeper_command(directory: Path, port: int, *, tick_time_ms: int = 500) ->
         find_java().path,
         "-Xmx256m",
         "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",  # a short life: quick to start beats quick to run
+        "-XX:TieredStopAtLevel=1",  # a short life: a fast start is worth more than fast code
         "-Dlog4j2.level=WARN",
         "-cp",
         os.pathsep.join(map(str, zookeeper_jars())),
@@ -212,14 +212,14 @@ def zookeeper_ready(directory: Path, port: int) -> bool:
 
 
 def zookeeper_jars() -> list[Path]:
-    """The jars that ZooKeeper is started with, from ``WALTZ_ZOOKEEPER_JARS`` or PySpark.
+    """The jars of ZooKeeper, from ``WALTZ_ZOOKEEPER_JARS`` or PySpark.
 
     Raises ``LocalZooKeeperError`` when there are none.
     """
     given = os.environ.get(JARS_VARIABLE)
     if given is not None:
         return _jars_given(Path(given))
-    spec = importlib.util.find_spec("pyspark")  # looked up, not imported: that would take a second
+    spec = importlib.util.find_spec("pyspark")  # looked up, not imported: an import would take a second
     if spec is None or spec.origin is None:
         raise LocalZooKeeperError(
             f"no ZooKeeper to run: its jars come with PySpark, which is not installed: {with_extra('local')}; "
@@ -233,7 +233,7 @@ def zookeeper_jars() -> list[Path]:
 
 
 def _jars_given(directory: Path) -> list[Path]:
-    """What is needed out of a directory like PySpark's with hundreds of jars, everything out of any other."""
+    """The needed jars of a directory like PySpark's with hundreds of jars, or all jars of any other directory."""
     jars, missing = _jars_needed(directory)
     if missing:
         jars = sorted(directory.glob("*.jar"))
@@ -243,7 +243,7 @@ def _jars_given(directory: Path) -> list[Path]:
 
 
 def _jars_needed(directory: Path) -> tuple[list[Path], list[str]]:
-    """The jars in ``directory``, and the patterns for which there are none."""
+    """The needed jars in ``directory``, and the patterns without a jar."""
     found = {pattern: sorted(directory.glob(pattern)) for pattern in _JARS}
     return [jar for jars in found.values() for jar in jars], [pattern for pattern in _JARS if not found[pattern]]
 

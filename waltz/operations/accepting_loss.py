@@ -1,8 +1,8 @@
-"""Goes on with what is left of a partition that has lost a majority of its replicas for good.
+"""Continues a partition that has lost a majority of its replicas for good with the remaining replicas.
 
-The decision is taken under a fence: a store session number that no server has, which every storage that is left has
-seen. So no owner from before can write, and the metadata are written by compare-and-set, so that none can begin a
-session in between.
+The decision is taken under a fence: a store session number that no server has, and that every remaining storage has
+seen. So no former owner can write; and since the metadata are written by compare-and-set, no server can begin a session
+in between.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from waltz.storage.remote.client import StorageClient
 
 
 class ReplicaClient(Protocol):
-    """What is needed of a connection to the data port of a storage."""
+    """The requests that are needed of a connection to the data port of a storage."""
 
     async def last_session_info(self, session_id: int, partition_id: int, *, timeout_s: float) -> SessionInfo: ...
 
@@ -60,19 +60,19 @@ class LossAcceptance:
         self._path = ClusterPaths.of(cluster.root).partition(partition_id)
 
     async def find(self) -> Finding:
-        """What would be decided now; nothing is changed.
+        """The decision as it would be now; nothing is changed.
 
-        The storages are asked under the store session number that is in the metadata, so that a session that runs under
-        the one before it would end. Raises ``WaltzError``.
+        The storages are asked under the store session number in the metadata; a session that still runs under an older
+        number would end. Raises ``WaltzError``.
         """
         return await self._find((await self._read())[0])
 
     async def apply(self, agreed: Acceptance) -> None:
-        """Decide, as was agreed.
+        """Carry out the decision that the operator agreed to.
 
         Raises:
-            LossRefused: The replicas hold something else by now, or a server has begun a store session.
-            WaltzError: ZooKeeper or a storage failed. Metadata or assignments may be old ones still: look again.
+            LossRefused: The replicas have changed, or a server has begun a store session.
+            WaltzError: ZooKeeper or a storage failed. Metadata or assignments may not be written yet: look again.
         """
         metadata, version = await self._read()
         metadata = metadata._replace(session_id=metadata.session_id + 1)
@@ -82,13 +82,13 @@ class LossAcceptance:
             raise LossRefused(
                 "its replicas do not hold what they held before, or the metadata have changed: look again"
             )
-        version = await self._write(metadata, version)  # nobody has begun a session before all storages were fenced
+        version = await self._write(metadata, version)  # no session has begun before all storages were fenced
         for storage, mark in acceptance.truncations.items():
             async with self._connect(storage) as client:
                 await client.last_session_info(metadata.session_id, self._partition_id, timeout_s=TIMEOUT_S)
                 await client.truncate(metadata.session_id, self._partition_id, mark, timeout_s=TIMEOUT_S)
         await self._write(metadata._replace(replicas=dict(acceptance.states)), version)
-        # Servers that wait for the lost ones begin anew when the assignment changes.
+        # Servers that wait for the lost storages begin anew when the assignment changes.
         zookeeper, root, _ = self._cluster
         await store_admin.give_up_replicas(zookeeper, root, self._partition_id, self._lost)
         await self._forget_move()

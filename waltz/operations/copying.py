@@ -1,4 +1,4 @@
-"""Records of a partition from one storage node to another one, on which it is switched off, no faster than wanted."""
+"""Copies records of a partition to a storage node on which it is switched off, at a limited rate."""
 
 from collections.abc import AsyncIterator
 from typing import NamedTuple
@@ -10,14 +10,14 @@ from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
 
 FIRST_BATCH_RECORDS = 16
-"""Until the size of the records is known."""
+"""Records of a batch as long as the size of records is not known."""
 
 MAX_BATCH_RECORDS = 1000
-"""A node of the original puts as many into an answer as it is asked for, however large they are."""
+"""Limit of records in one request: a node of the original answers with the whole number, whatever their size."""
 
 
 class SourceError(WaltzError):
-    """The source does not deliver; another one may."""
+    """The source does not deliver; another source may."""
 
 
 class Copied(NamedTuple):
@@ -28,14 +28,14 @@ class Copied(NamedTuple):
 
 
 class Pace:
-    """A limit on bytes per second, without credit: unused bytes are lost."""
+    """A limit on bytes per second, without credit for unused bytes."""
 
     def __init__(self, bytes_per_s: float, now_s: float) -> None:
         self._bytes_per_s = bytes_per_s
         self._due_s = now_s
 
     def pause_s(self, size_bytes: int, now_s: float) -> float:
-        """The pause in seconds after ``size_bytes`` have been moved, before the next bytes are."""
+        """The pause in seconds between ``size_bytes`` and the next bytes."""
         self._due_s = max(self._due_s + size_bytes / self._bytes_per_s, now_s)
         return self._due_s - now_s
 
@@ -54,10 +54,10 @@ async def copy_records(
 ) -> AsyncIterator[Copied]:
     """Copy the transactions behind ``current`` up to ``target``, batch by batch.
 
-    ``info`` is what the destination has persisted. Its low-water mark follows the copy, so only what is certain at the
-    source may be copied. A batch has ``batch_records`` records, or as many as are expected to have ``batch_bytes``.
+    ``info`` is the destination's persisted state. Its low-water mark follows the copy, so ``target`` must be certain at
+    the source. A batch has ``batch_records`` records, or as many as are expected to have ``batch_bytes``.
 
-    Raises :class:`SourceError`, and ``WaltzError`` when the destination refuses; what was copied until then is there.
+    Raises :class:`SourceError`, and ``WaltzError`` when the destination refuses; copied batches stay.
     """
     records_bytes = records_count = 0
     while current < target:
@@ -72,7 +72,7 @@ async def copy_records(
             raise SourceError(f"the source does not hold transaction {current + 1}, although it was to have {target}")
         await destination.append(info.session_id, partition_id, records, offline=True, timeout_s=timeout_s)
         current += len(records)
-        if current >= info.low_water_mark:  # a mark never goes back, so it stays until the records reach it
+        if current >= info.low_water_mark:  # a mark never goes back: it stays until the records reach it
             await destination.set_low_water_mark(
                 info.session_id, partition_id, current, offline=True, timeout_s=timeout_s
             )

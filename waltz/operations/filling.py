@@ -17,25 +17,25 @@ from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
 
 BATCHES_PER_S = 4
-"""A batch is at most this part of what may move in a second."""
+"""A batch is at most this part of the bytes allowed in a second."""
 
 MAX_BATCH_BYTES = 1 << 20
 
 SHORT_ROUND_S = 1.0
-"""A round that took no longer leaves no more than came in that time: that is left to the servers."""
+"""A round that took no longer is the last one: the records that came meanwhile are left to the servers."""
 
 LOSING_ROUNDS = 3
 """Number of consecutive rounds without progress after which the copy is given up."""
 
 Progress = Callable[[str, int, str], contextlib.AbstractContextManager[Callable[[int], object]]]
-"""Shows progress, given a title, the total and its unit; the value of the context takes the amount that was done."""
+"""Shows progress, given a title, the total and its unit; the value of the context takes each further amount of work."""
 
 
 class FillOptions(NamedTuple):
     """How a replica is filled."""
 
     bytes_per_s: int
-    """The limit of the copying; headers of records count."""
+    """Limit of the copy's rate, with the records' headers."""
     mark_timeout_s: float
     """How long the owner of the partition may take to answer with the committed mark."""
     preferred_source: str
@@ -65,9 +65,9 @@ class ReplicaFilling:
         self._current = NO_TRANSACTION
 
     async def run(self) -> None:
-        """Fill it, as far as nothing but what comes meanwhile is missing, and switch it on.
+        """Fill it until only the newest transactions are missing, and switch it on.
 
-        What an earlier run has copied stays. Raises ``WaltzError``; what was copied until then is there.
+        The copy continues that of an earlier run. Raises ``WaltzError``; copied batches stay.
         """
         partition_id, data_port = self._partition_id, Endpoint.parse(self._storage)
         admin_port = await admin_endpoint(self._cluster, self._storage)
@@ -84,7 +84,7 @@ class ReplicaFilling:
             await admin.set_available([partition_id], True)
 
     async def _keep_certain(self, data: StorageClient, info: SessionInfo) -> None:
-        """Start from the low-water mark: records above it may be of an unfinished batch or an earlier assignment."""
+        """Start from the low-water mark: records above it may be from an unfinished batch or an earlier assignment."""
         session_id, partition_id = info.session_id, self._partition_id
         await data.last_session_info(session_id, partition_id, offline=True, timeout_s=TIMEOUT_S)
         self._current = await data.max_transaction_id(session_id, partition_id, offline=True, timeout_s=TIMEOUT_S)
@@ -94,7 +94,7 @@ class ReplicaFilling:
             )
 
     async def _follow(self, admin: StorageAdminClient, data: StorageClient, info: SessionInfo) -> None:
-        """Copy in rounds, each up to the mark that is committed when it begins, until a round was short."""
+        """Copy in rounds, each up to the committed mark at its begin, until a round was short."""
         loop = asyncio.get_running_loop()
         losing, missing_before = 0, None
         while True:
@@ -146,7 +146,7 @@ class ReplicaFilling:
         )
 
     async def _compare(self, admin: StorageAdminClient, source: StorageAdminClient) -> None:
-        """Raise ``WaltzError`` if the last transaction here is another one at the source."""
+        """Raise ``WaltzError`` if the destination's last transaction differs from the source's."""
         if self._current == NO_TRANSACTION:
             return
         try:

@@ -1,8 +1,8 @@
-"""What becomes of a partition that has lost a majority of its replicas for good, by an operator's word. Pure.
+"""Decides how a partition continues that, by an operator's word, has lost a majority of its replicas for good. Pure.
 
-A recovery waits for a majority of the replicas in the metadata, since the others could hold transactions that were
-committed. Where that majority is lost, only an operator can decide to go on with what the rest holds. The metadata then
-list the rest alone: those that hold most decide the end of the log, and the others are brought up to it.
+A recovery waits for a majority of the replicas in the metadata, since missing replicas could hold committed
+transactions. When that majority is lost, only an operator can decide to continue with the remaining replicas. The
+metadata then list these alone: the longest logs among them decide the end of the log, and the others are filled up.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,11 +18,11 @@ _NO_SESSION = -1
 
 
 class LossRefused(WaltzError):
-    """The loss of replicas is not to be accepted as things are; nothing was changed."""
+    """The loss cannot be accepted in the present state; nothing was changed."""
 
 
 class Held(NamedTuple):
-    """What a replica that answers holds, beside what the metadata say of it."""
+    """The log of a replica that answers, and the replica's state in the metadata."""
 
     state: ReplicaState
     session_id: int
@@ -37,7 +37,7 @@ class Held(NamedTuple):
 
     @property
     def certain_up_to(self) -> int:
-        """Up to where its transactions are those of the log."""
+        """Its transactions up to this one are certainly those of the log."""
         closing = self.state.closing_high_water_mark
         limit = self.max_transaction_id if closing == UNRESOLVED else closing
         if not self.intact or self.state.session_id == _NO_SESSION:
@@ -46,7 +46,7 @@ class Held(NamedTuple):
 
     @property
     def can_decide(self) -> bool:
-        """Whether a recovery can take it for one that has the whole log."""
+        """Whether a recovery can take its log for the whole log."""
         return self.session_id != _NO_SESSION and self.certain_up_to >= self.low_water_mark
 
 
@@ -58,26 +58,27 @@ class Acceptance(NamedTuple):
     deciding: frozenset[str]
     """The storages that hold the transaction ``mark``."""
     known_committed: int
-    """The last transaction of which a storage knows that it was committed; behind ``mark`` if it is lost."""
+    """The last transaction that a storage knows as committed; it is lost if it is above ``mark``."""
     states: Mapping[ReplicaId, ReplicaState]
     """The new states of the replicas in the metadata."""
     truncations: Mapping[str, int]
-    """Up to where uncertain transactions have to be removed from storages first."""
+    """Storages that first have to remove uncertain transactions, each with the last one that stays."""
 
 
 def accept_loss(
     metadata: PartitionMetadata, held: Mapping[str, Held], silent: Mapping[str, str], lost: Collection[str]
 ) -> Acceptance:
-    """Decide from what is left.
+    """Decide by the remaining replicas.
 
     Args:
         metadata: The partition's metadata.
-        held: What each listed replica that answers holds, by connect string.
-        silent: Why the others do not answer.
+        held: The log of each listed replica that answers, by connect string.
+        silent: Why the others do not answer, by connect string.
         lost: The replicas that the operator says are lost for good.
 
     Raises:
-        LossRefused: Not exactly the others are lost, a majority is left, or no replica that is left can decide.
+        LossRefused: The lost replicas are not exactly the silent ones, a majority is left, or no remaining replica can
+        decide.
     """
     listed = {replica_id.connect_string for replica_id in metadata.replicas}
     needed = quorum_of(len(listed))
@@ -113,7 +114,7 @@ def accept_loss(
 
 
 def check_survey(survey: Survey, partition_id: int, lost: Collection[str]) -> None:
-    """Raises :class:`LossRefused` if a node of the cluster contradicts the operator."""
+    """Raise :class:`LossRefused` if a node of the cluster contradicts the operator."""
     for server_id, report in sorted(survey.server_reports.items()):
         name = f"server {survey.servers[server_id].endpoint}"
         if not isinstance(report.storages, str) and (
@@ -128,7 +129,7 @@ def check_survey(survey: Survey, partition_id: int, lost: Collection[str]) -> No
 
 
 def describe(acceptance: Acceptance, held: Mapping[str, Held], lost: Collection[str], partition_id: int) -> list[str]:
-    """What is decided, and what it costs, for operators."""
+    """The decision and its cost, as lines for operators."""
     mark, known = acceptance.mark, acceptance.known_committed
     lines = [f"partition {partition_id}, of which {_names(lost)} are lost:"]
     for storage, each in sorted(held.items()):

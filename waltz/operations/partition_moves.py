@@ -1,7 +1,7 @@
-"""Which preferences to change so that partitions move from server to server as an operator wants. Pure.
+"""Plans the changes of preferences by which partitions move from server to server as an operator wants. Pure.
 
-Partitions follow two things: preferences, which servers keep while they run, and the policy that spreads the rest
-evenly. So whoever wants to move some has to say what becomes of the others, too, or the policy moves those in exchange.
+The owner of a partition follows from preferences, which servers keep while they run, and from the policy, which spreads
+the other partitions evenly. So a plan has to fix the other partitions, too, or the policy moves them in exchange.
 """
 
 import math
@@ -19,7 +19,7 @@ class PreferenceChange(NamedTuple):
 
     server_id: int
     add: bool
-    """Whether the partitions are added to the preferred ones; else they are removed."""
+    """Whether the partitions are added to the preferred ones, or removed."""
     partition_ids: tuple[int, ...]
 
 
@@ -66,7 +66,7 @@ class Ownership(NamedTuple):
         return True
 
     def counts(self) -> dict[int, int]:
-        """How many partitions each server has."""
+        """The number of partitions of each server."""
         owners = list(self.owners().values())
         return {server.server_id: owners.count(server.server_id) for server in self.servers}
 
@@ -90,9 +90,9 @@ def moves_between(before: Ownership, after: Ownership) -> list[PartitionMove]:
 
 
 def plan_drain(now: Ownership, server_id: int) -> list[PreferenceChange]:
-    """Take all partitions from a server, as evenly as it can be, and leave the others where they are.
+    """Move all partitions of a server to the others, as evenly as possible; all other partitions stay.
 
-    The others are made preferred ones of the servers that have them: else the policy would give them to the empty one.
+    Partitions that stay become preferred ones of their servers: the policy would give them to the empty server.
     Raises ``WaltzError`` when there is no other server.
     """
     others = {server.server_id: set(server.preferred_partitions) for server in now.servers}
@@ -110,7 +110,7 @@ def plan_drain(now: Ownership, server_id: int) -> list[PreferenceChange]:
         if owners.get(partition_id, server_id) == server_id:
             target = min(counts, key=lambda each: (counts[each], each))
             takers = [other for other, preferred in others.items() if partition_id in preferred]
-            if takers:  # of two that prefer it the one with the smaller id gets it
+            if takers:  # the preferring server with the smallest id gets it
                 target = min(takers)
             else:
                 changes.append(PreferenceChange(target, True, (partition_id,)))
@@ -121,9 +121,9 @@ def plan_drain(now: Ownership, server_id: int) -> list[PreferenceChange]:
 
 
 def plan_rebalance(now: Ownership) -> list[PreferenceChange]:
-    """Give each server as many partitions as every other, or one more, by taking back as few preferences as that needs.
+    """Even out the servers' partitions, to a difference of at most one, by taking back as few preferences as possible.
 
-    The policy spreads by itself what nobody prefers. Raises ``WaltzError`` when there is no server.
+    The policy spreads partitions without a preference. Raises ``WaltzError`` when there is no server.
     """
     if not now.servers:
         raise WaltzError("there is no server")
@@ -148,7 +148,7 @@ def plan_rebalance(now: Ownership) -> list[PreferenceChange]:
 def _take_back(
     counts: dict[int, int], owners: dict[int, int], preferred: dict[int, set[int]]
 ) -> PreferenceChange | None:
-    """One preference of the server that has the most, among those that have more than their share because of it."""
+    """One preference to take back: of the fullest server among those that exceed their share because of preferences."""
     share = math.floor(sum(counts.values()) / len(counts))
     for server_id in sorted(counts, key=lambda each: (-counts[each], each)):
         if counts[server_id] <= share:

@@ -1,4 +1,4 @@
-"""Moves partitions from server to server by preferences, one after the other; each is served again before the next.
+"""Moves partitions from server to server by preferences, one after the other; each is served before the next moves.
 
 Every round is planned from the present state of the cluster, so a further run finishes an interrupted one.
 """
@@ -24,15 +24,16 @@ from waltz.operations.survey.survey import ask_server
 Planner = Callable[[Ownership], list[PreferenceChange]]
 
 FIRST_WITH_PREFERENCES = 2
-"""The version of the protocol that made preferred partitions known."""
+"""The version of the protocol that introduced preferred partitions."""
 
 LOOK_AGAIN_S = 0.1
 MAX_ROUNDS = 10
-"""Servers of the original may choose differently where the policy leaves a choice: then the rest is planned anew."""
+"""Limit of rounds. Servers of the original may choose differently where the policy leaves a choice; then the rest is
+planned again."""
 
 
 class PartitionPlan(NamedTuple):
-    """The changes that a planner wants, and the moves that follow from them."""
+    """The changes of a plan, and the moves that follow from them."""
 
     ownership: Ownership
     """The state from which the plan was made."""
@@ -67,11 +68,11 @@ async def plan_moves(cluster: ClusterHandle, planner: Planner) -> PartitionPlan:
 
 
 async def check_servers(cluster: ClusterHandle, plan: PartitionPlan, *, timeout_s: float) -> None:
-    """Raise ``WaltzError`` unless every server that the plan gives partitions is well and knows preferences.
+    """Raise ``WaltzError`` unless every server that gets partitions is healthy and knows preferences.
 
     Args:
         cluster: The cluster.
-        plan: What is to be carried out.
+        plan: The plan to be carried out.
         timeout_s: For each connection and each answer.
     """
     takers = {change.server_id for change in plan.changes if change.add}
@@ -102,7 +103,7 @@ async def move_partitions(
     timeout_s: float,
     report: Callable[[str], None],
 ) -> list[PartitionMove]:
-    """Make ``changes`` one by one, and then those that ``planner`` still wants, until it wants none.
+    """Make ``changes`` one by one, then those of further plans, until ``planner`` has none.
 
     Args:
         cluster: The cluster.
@@ -115,7 +116,7 @@ async def move_partitions(
         The moves, in their order.
 
     Raises:
-        WaltzError: A server refuses or is gone, the cluster does not follow in time, or it never becomes calm.
+        WaltzError: A server refuses or is gone, the cluster does not follow in time, or it does not settle.
     """
     moved: list[PartitionMove] = []
     async with RpcClient(tls=cluster.tls) as rpc:
@@ -147,7 +148,7 @@ async def _make(
             while True:
                 now = await read_ownership(cluster)
                 moves = moves_between(before, now)
-                # The next change is planned on what this one has made of preferences, too.
+                # The next change is planned on the preferences that this change has made.
                 if now.follows(change) and {move.partition_id for move in moves}.issuperset(leaving):
                     break
                 await asyncio.sleep(LOOK_AGAIN_S)
@@ -165,7 +166,7 @@ async def _make(
 
 
 def names_of(ownership: Ownership) -> dict[int, str]:
-    """The servers by id, under the names that people know."""
+    """The endpoints of the servers, by id."""
     return {server.server_id: str(server.endpoint) for server in ownership.servers}
 
 

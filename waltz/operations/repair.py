@@ -35,7 +35,7 @@ class Repaired(NamedTuple):
 
 
 async def read_roles(cluster: ClusterHandle, partition_id: int, node: Endpoint) -> Roles:
-    """Judge the replicas by rule S6, to be called after the committed mark was read.
+    """Judge the replicas by rule S6; to be called after the committed mark was read.
 
     ``node`` is the damaged node's admin port. Raises ``WaltzError``.
     """
@@ -68,8 +68,8 @@ class Repair:
         self._report = report
 
     async def run(self, committed_mark: int | None) -> Repaired:
-        """Restore what is committed. ``committed_mark`` is the owner's, ``None`` when no server is to be asked: then
-        the marks with which the current session began bound the repair.
+        """Restore committed records. ``committed_mark`` is the owner's; without it (no server is asked) the marks at
+        the beginning of the current session bound the repair.
 
         Raises ``WaltzError``; the node's files are then as before, or the repair has to be repeated.
         """
@@ -79,13 +79,13 @@ class Repair:
             if whole:
                 return Repaired((), 0, ())
             if not missing:
-                # Only a header, or what kept the partition from being opened is gone.
+                # Only a header is damaged, or the cause that kept the partition from being opened has gone.
                 await client.repair_commit(self._partition_id, last_id)
                 return Repaired((), 0, ())
             mark = committed_mark
             if mark is None:
                 mark = await self._mark_of_session(roles)
-                # Those that told it may be in a newer session, which left others of them behind.
+                # The replicas that told the mark may be in a newer session, without some of the others.
                 roles = await read_roles(self._cluster, self._partition_id, self._node)
             wanted = [(first, min(last, mark)) for first, last in missing if first <= mark]
             uncommitted = tuple((max(first, mark + 1), last) for first, last in missing if last > mark)
@@ -100,7 +100,7 @@ class Repair:
             return Repaired(missing, restored, uncommitted)
 
     def _check_may_be_cut(self, roles: Roles, uncommitted: tuple[tuple[int, int], ...], mark: int) -> None:
-        """What is above the mark may have been acknowledged by a node that has a vote."""
+        """Refuse to cut records above the mark that a node with a vote may have acknowledged."""
         if uncommitted and roles.node_may_vote:
             raise WaltzError(
                 f"partition {self._partition_id}, transactions {_id_pairs(uncommitted)} are damaged and not known "
@@ -122,7 +122,7 @@ class Repair:
         return max(marks)
 
     async def _restore(self, client: StorageAdminClient, roles: Roles, first: int, last: int) -> int:
-        """Bring the records ``first`` to ``last``, from one source or another; their number."""
+        """Copy the records ``first`` to ``last`` from any source; returns their number."""
         next_id = first
         for storage, endpoint in roles.sources:
             connecting = connection(StorageAdminClient, self._cluster, endpoint)

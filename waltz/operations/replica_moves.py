@@ -1,12 +1,12 @@
-"""What comes next when a replica moves from one storage node to another, and when it must not. Pure.
+"""Plans the steps by which a replica moves from one storage node to another, and refuses unsafe ones. Pure.
 
-No step needs more nodes than the one before it (rule L7). So an odd number of replicas stays what it is: the new one,
-which has what is committed, takes the place of the old one in a single write. One more than an even number needs no
-larger majority: the new one joins before the old one leaves. The old one's files are deleted when no session counts it
-any more, and the new one takes full part.
+No step needs more nodes than the step before it (rule L7). So an odd number of replicas stays the same: the new
+replica, which holds all committed transactions, takes the place of the old one in a single write. An even number has
+the same majority with one replica more: there the new replica joins before the old one leaves. The old replica's files
+are deleted when no session counts it any more and the new replica takes full part.
 
-Servers of the original do not ask a replica that was unassigned what it holds. So those that stay have to be a majority
-of those before, and a step that leads to less is not taken.
+Servers of the original do not ask an unassigned replica for its log. So the replicas that stay have to be a majority of
+the former replicas, and a step that leads to less is refused.
 """
 
 import enum
@@ -19,7 +19,7 @@ from waltz.common.errors import ProtocolError, WaltzError
 
 
 class ReplicaMove(NamedTuple):
-    """A replica that is on its way, as ZooKeeper keeps it from before the first step until after the last one."""
+    """A move in progress, as ZooKeeper keeps it from before the first step until after the last one."""
 
     source: str
     """Connect string of the storage node that gives the replica up."""
@@ -51,11 +51,11 @@ class PartitionView(NamedTuple):
     assigned: frozenset[str]
     """The storages that it is assigned to."""
     listed: frozenset[str]
-    """The storages in its metadata: they decide what is committed when the next store session begins."""
+    """The storages in its metadata, which decide the committed mark when the next store session begins."""
     current: frozenset[str]
     """Members of the present store session that answer and have the partition online."""
     holding: Mapping[str, bool | None]
-    """Whether source and destination have it; None of one that does not answer."""
+    """Whether source and destination have the partition; None for a node that does not answer."""
     groups: Mapping[str, int]
     move: ReplicaMove | None
     """The move that has begun, if any."""
@@ -79,7 +79,7 @@ FILLING = (ReplicaStep.EXCHANGE, ReplicaStep.FILL)
 
 
 class StepRefused(WaltzError):
-    """A step that must not be done as things are."""
+    """A step that must not be taken in the present state."""
 
 
 class NotYetSettled(StepRefused):
@@ -87,9 +87,9 @@ class NotYetSettled(StepRefused):
 
 
 def next_step(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
-    """The step that follows what has been done; None when all has.
+    """The next step; None at the end.
 
-    Raises :class:`StepRefused` where the partition is not on this way.
+    Raises :class:`StepRefused` if the partition's state does not belong to this move.
     """
     _check_other(view, move)
     source, destination = move
@@ -116,7 +116,7 @@ def next_step_back(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None
     source, destination = move
     if source in view.assigned:
         return ReplicaStep.UNASSIGN if destination in view.assigned else _next_of_leaving(view, destination)
-    if source in view.listed:  # what it has still counts, and may be what is missing to a majority
+    if source in view.listed:  # its log still counts, and a majority may need it
         replaces = destination in view.assigned and destination not in view.listed
         return ReplicaStep.REVERT if replaces else ReplicaStep.RETURN
     if destination not in view.assigned:
@@ -141,9 +141,9 @@ def _next_of_leaving(view: PartitionView, leaving: str) -> ReplicaStep | None:
 
 
 def check_filling(view: PartitionView, leaving: str, joining: str, *, exchanged: bool) -> None:
-    """Raises :class:`StepRefused` unless the partition keeps a majority while a replica joins.
+    """Raise :class:`StepRefused` unless the partition keeps a majority while a replica joins.
 
-    With ``exchanged`` it joins in place of the other one, else beside it.
+    With ``exchanged`` the new replica joins in place of ``leaving``, else beside the others.
     """
     _check_settled(view)
     old, new = view.groups.get(leaving), view.groups.get(joining)
@@ -162,9 +162,9 @@ def check_filling(view: PartitionView, leaving: str, joining: str, *, exchanged:
 
 
 def check_leaving(view: PartitionView, leaving: str) -> None:
-    """Raises :class:`StepRefused` unless the partition keeps a majority without that storage.
+    """Raise :class:`StepRefused` unless the partition keeps a majority without that storage.
 
-    One that the metadata do not list has no part in the majority, so it can be taken out in any case.
+    A storage that the metadata do not list is no part of the majority, and can always be taken out.
     """
     group = view.groups.get(leaving)
     if not any(view.groups.get(each) == group for each in view.assigned - {leaving}):
@@ -193,7 +193,7 @@ def _check_majority(well: frozenset[str], count: int, when: str) -> None:
 
 
 def check_move(view: PartitionView, move: ReplicaMove) -> list[ReplicaStep]:
-    """All steps that are left. Raises :class:`StepRefused` if one of them could not be done as things are."""
+    """All remaining steps. Raises :class:`StepRefused` if one of them is refused in the present state."""
     steps: list[ReplicaStep] = []
     while (step := next_step(view, move)) is not None:
         check_step(view, step, leaving=move.source, joining=move.destination)
@@ -203,7 +203,7 @@ def check_move(view: PartitionView, move: ReplicaMove) -> list[ReplicaStep]:
 
 
 def check_back(view: PartitionView, move: ReplicaMove) -> list[ReplicaStep]:
-    """All steps that are left of a move that is taken back. Raises :class:`StepRefused` like :func:`check_move`."""
+    """All remaining steps of a move that is taken back. Raises :class:`StepRefused` like :func:`check_move`."""
     steps: list[ReplicaStep] = []
     while (step := next_step_back(view, move)) is not None:
         check_step(view, step, leaving=move.destination, joining=move.source)
@@ -213,7 +213,7 @@ def check_back(view: PartitionView, move: ReplicaMove) -> list[ReplicaStep]:
 
 
 def check_step(view: PartitionView, step: ReplicaStep, *, leaving: str, joining: str) -> None:
-    """Raises :class:`StepRefused` if the step must not be done as things are."""
+    """Raise :class:`StepRefused` if the step must not be taken in the present state."""
     if step in FILLING:
         check_filling(view, leaving, joining, exchanged=step is ReplicaStep.EXCHANGE)
     elif step is ReplicaStep.UNASSIGN:

@@ -46,10 +46,10 @@ ANSWER_TIMEOUT_S = 5.0
 
 LOOK_AGAIN_S = 0.25
 SETTLE_S = 5.0
-"""How long a plan waits for what may pass by itself, as the beginning of a store session does."""
+"""How long a plan waits for a passing state, such as the beginning of a store session."""
 
 LOCK_EXTRA_S = 10.0
-"""How long a lock may be held beyond the session time-out, after which that of a killed process is free."""
+"""How long to wait for a lock beyond the session time-out, after which the lock of a killed process is free."""
 
 
 class MovesBegun(NamedTuple):
@@ -58,7 +58,7 @@ class MovesBegun(NamedTuple):
     moves: Mapping[int, ReplicaMove]
     """The moves that have begun, by partition."""
     foreign: Sequence[str]
-    """Warnings about nodes beside them that say nothing of a move."""
+    """Warnings about other nodes beside them in ZooKeeper, which are no moves."""
 
 
 class MoveOptions(NamedTuple):
@@ -67,7 +67,7 @@ class MoveOptions(NamedTuple):
     back: bool
     """Whether a move that has begun is taken back."""
     copy_bytes_per_s: int
-    """The limit of the copying, with the records' headers."""
+    """Limit of the copy's rate, with the records' headers."""
     timeout_s: float
     """How long the cluster may take to follow each change."""
 
@@ -124,7 +124,7 @@ class ReplicaPlan(NamedTuple):
         return lines
 
     def outcome(self, files_left: Collection[int]) -> str:
-        """What has been reached, and what an operator still has to do for the partitions whose files are left."""
+        """The result, and the operator's remaining work for the partitions whose files are left."""
         if not files_left:
             return f"{self.direction.leaving} holds nothing of {_partitions(self.steps)}"
         return (
@@ -137,7 +137,7 @@ class ReplicaPlan(NamedTuple):
 async def locked_moves(
     cluster: ClusterHandle, session_timeout_s: float, report: Callable[[str], None]
 ) -> AsyncIterator[ClusterHandle]:
-    """Hold the lock of the moves; the cluster that is yielded writes only while the lock is held.
+    """Hold the lock of the moves; the yielded cluster writes only while the lock is held.
 
     Args:
         cluster: The cluster, which exists.
@@ -189,10 +189,10 @@ async def partitions_of_move(
     *,
     back: bool,
 ) -> list[int]:
-    """The partitions to be moved: ``partition_ids``, or all that the source has or has begun to move.
+    """The partitions to be moved: ``partition_ids``, or all partitions that the source has or has begun to move.
 
-    With ``back`` all whose move has begun. ``report`` takes warnings. Raises ``WaltzError`` for a partition that the
-    cluster does not have.
+    With ``back``, all partitions whose move has begun. ``report`` takes warnings. Raises ``WaltzError`` for a partition
+    that the cluster does not have.
     """
     count = (await store_admin.read_store_params(cluster.zookeeper, cluster.root)).partition_count
     if partition_ids is not None:
@@ -209,7 +209,7 @@ async def partitions_of_move(
 
 
 async def read_moves(cluster: ClusterHandle) -> MovesBegun:
-    """The replicas that are on their way. Raises ``ZooKeeperError``."""
+    """The moves in progress. Raises ``ZooKeeperError``."""
     paths = ClusterPaths.of(cluster.root)
     try:
         names = await cluster.zookeeper.children(paths.replica_moves)
@@ -250,9 +250,9 @@ class ReplicaMover:
         report: Callable[[str], None],
         progress: Progress,
     ) -> None:
-        """``report`` takes lines for the operator, ``progress`` shows how far the copying is.
+        """``report`` takes lines for the operator, ``progress`` shows the progress of the copy.
 
-        To carry a plan out ``cluster`` has to be the one of :func:`locked_moves`.
+        To carry out a plan, ``cluster`` has to be that of :func:`locked_moves`.
         """
         self._cluster = cluster
         self._paths = ClusterPaths.of(cluster.root)
@@ -275,16 +275,16 @@ class ReplicaMover:
         return ReplicaPlan(self._direction, steps_by_partition, silent)
 
     async def carry_out(self, plan: ReplicaPlan) -> list[int]:
-        """Do all steps; the partitions whose files are left, as the storage they are on does not answer.
+        """Take all steps; returns the partitions whose files are left on a storage that does not answer.
 
-        Raises ``WaltzError``; the steps that were done until then need not be done again.
+        Raises ``WaltzError``; steps that were taken are not repeated by the next run.
         """
         return [partition_id for partition_id in plan.steps if not await self._move(partition_id)]
 
     # The present state
 
     async def _plan(self, partition_id: int) -> tuple[PartitionView, list[ReplicaStep]]:
-        """The state and the steps to be done; a store session that is just beginning is waited for."""
+        """The state and the remaining steps; waits for a store session that is just beginning."""
 
         async def look() -> tuple[PartitionView, list[ReplicaStep] | StepRefused]:
             view = await self._look(partition_id)
@@ -348,7 +348,7 @@ class ReplicaMover:
     # The steps
 
     async def _move(self, partition_id: int) -> bool:
-        """Do all steps of a partition; whether the storage that it leaves could be asked to delete the files."""
+        """Take all steps of a partition; returns whether the old storage could be asked to delete the files."""
         direction = self._direction
         zookeeper, root, _ = self._cluster
         while True:
@@ -393,7 +393,7 @@ class ReplicaMover:
         await self._until_no_reason(partition_id, look)
 
     async def _until_no_reason(self, partition_id: int, look: Callable[[], Awaitable[str | None]]) -> None:
-        """Look again until there is no reason to. Raises ``WaltzError`` with the last one when it is too late."""
+        """Look again until there is no objection. Raises ``WaltzError`` with the last objection at the deadline."""
         deadline_s = self._deadline_s()
         reason = await poll_until(
             look, lambda reason: reason is None, deadline_s=deadline_s, next_delay_s=_look_again_s
@@ -424,7 +424,7 @@ class ReplicaMover:
         return objection
 
     async def _until_caught_up(self, partition_id: int) -> None:
-        """Return when the new replica has all that is committed now: it takes full part before that."""
+        """Return when the new replica takes full part and has all transactions that are committed now."""
         mark = await self._mark(partition_id)
         if mark == NO_TRANSACTION:
             return
@@ -438,7 +438,7 @@ class ReplicaMover:
             await self._until_no_reason(partition_id, look)
 
     async def _clear(self, partition_id: int) -> bool:
-        """Have the files deleted, and forget the move; whether the storage could be asked."""
+        """Have the files deleted, and remove the record of the move; returns whether the storage could be asked."""
         leaving, answered = self._direction.leaving, True
         try:
             async with self._admin(leaving) as admin:
@@ -464,7 +464,7 @@ class ReplicaMover:
         await store_admin.exchange_replica(zookeeper, root, partition_id, leaving, joining)
 
     async def _fill(self, partition_id: int, step: ReplicaStep) -> None:
-        """Copy while no server knows of the new replica, then make it known."""
+        """Copy before any server knows the new replica, then register it."""
         move, joining = self._direction.move, self._direction.joining
         zookeeper, root, _ = self._cluster
         await self._until(partition_id, self._allowed(step))

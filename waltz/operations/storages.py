@@ -34,7 +34,7 @@ Client = TypeVar("Client", StorageAdminClient, StorageClient)
 
 @asynccontextmanager
 async def connection(kind: type[Client], cluster: ClusterHandle, endpoint: Endpoint) -> AsyncIterator[Client]:
-    """A client of that kind for the port ``endpoint`` of a storage node of the cluster, closed at the end."""
+    """A client of class ``kind`` for the port ``endpoint`` of a storage node, closed at the end."""
     params = await read_store_params(cluster.zookeeper, cluster.root)
     client = await kind.connect(
         endpoint, cluster_key=params.key, partition_count=params.partition_count, tls=cluster.tls, timeout_s=TIMEOUT_S
@@ -56,9 +56,9 @@ async def admin_endpoint(cluster: ClusterHandle, storage: str) -> Endpoint:
 async def sync_partitions(cluster: ClusterHandle) -> None:
     """Make every storage node hold exactly the partitions that the cluster's assignment gives it.
 
-    Partitions that are offline are assigned once more, which opens those anew that a disk failure had put out of
-    service. Files of partitions that are taken away are kept. Nodes are told side by side, and one that does not answer
-    keeps no other from being told; the error is that of the first one then.
+    Offline partitions are assigned once more, which reopens partitions that a disk failure had put out of service. The
+    files of partitions that a node loses are kept. Nodes are told side by side; a node that does not answer delays no
+    other. Raises the error of the first node that failed.
     """
     await sync_cluster(cluster.zookeeper, cluster.root)
     assignments = await read_replica_assignments(cluster.zookeeper, cluster.root)
@@ -80,7 +80,7 @@ async def sync_partitions(cluster: ClusterHandle) -> None:
 
 
 def _portions(partition_ids: Set[int]) -> Iterator[list[int]]:
-    """The ids in ascending order, in portions that a storage can open before the request times out."""
+    """The ids in ascending order, in portions that a storage can open within the time-out of a request."""
     ordered = sorted(partition_ids)
     for first in range(0, len(ordered), ASSIGNED_AT_ONCE):
         yield ordered[first : first + ASSIGNED_AT_ONCE]
@@ -111,7 +111,7 @@ async def max_transaction_id(
     *,
     offline: bool,
 ) -> int:
-    """The highest transaction id on a node, asked under its persisted session, so that no session is fenced off.
+    """The highest transaction id on a node, asked under its persisted session, so that no running session is fenced.
 
     ``offline``: the partition is switched off. Raises ``WaltzError``.
     """
@@ -123,11 +123,11 @@ async def max_transaction_id(
 
 
 class PartitionCopy:
-    """Copies what one node has of a partition, up to its local low-water mark, to another one.
+    """Copies a partition from one node to another, up to the source's local low-water mark.
 
-    The partition is assigned on both nodes, and switched off on the destination. A destination that has any records is
-    refused while it is a member: what it holds may decide what is committed. Where it holds records above its low-water
-    mark, they have to be removed first, because only up to there they are certain.
+    The partition is assigned on both nodes, and switched off on the destination. A destination with records is
+    refused while it is a member: its log may decide the committed mark. Records above its low-water mark have to be
+    removed first, since they are not certain.
     """
 
     def __init__(
@@ -150,8 +150,8 @@ class PartitionCopy:
     async def run(self, batch_size: int, *, truncate: bool = False) -> int:
         """Copy in batches of ``batch_size`` records; the destination's highest transaction id afterwards.
 
-        ``truncate``: remove what the destination holds above its low-water mark; without it such records end the
-        copying before anything has changed. Raises ``WaltzError``; what was copied until then is there.
+        ``truncate``: remove the destination's records above its low-water mark; without it such records end the
+        copy before anything has changed. Raises ``WaltzError``; copied batches stay.
         """
         if batch_size < 1:
             raise WaltzError(f"a batch must have at least 1 record, not {batch_size}")

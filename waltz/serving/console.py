@@ -1,4 +1,4 @@
-"""What this server adds to its console: who it is, its partitions, and what they did in the last hour."""
+"""The server's own part of its console: its identity, its partitions, and their last hour."""
 
 import asyncio
 from collections import Counter
@@ -24,19 +24,19 @@ from waltz.server.partition.partition import ServerPartition
 from waltz.server.process.replica_journal import under_replicated
 
 ANSWER_TIMEOUT_S = 5.0
-"""For each node, when the cluster is surveyed."""
+"""Time limit for each node in a survey of the cluster."""
 
 MAX_METRICS_PARTITIONS = 16
-"""Storages with more are seldom asked for their metrics, which keeps their appends waiting for some ms."""
+"""Storages with more partitions are seldom asked for their metrics, since an answer delays appends by some ms."""
 
 PARTITIONS_AT_ONCE = 16
-"""Sampled before the loop may do something else."""
+"""Number of partitions that are sampled before other work of the loop may run."""
 
 Partitions = Callable[[], Mapping[int, ServerPartition]]
 
 
 class _Sampled(NamedTuple):
-    """A partition when it was looked at last."""
+    """The values of a partition at the last sample."""
 
     partition: ServerPartition
     at_s: float
@@ -56,7 +56,7 @@ class Sampler:
         self._p99_ms: dict[int, float | None] = {}
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Sample until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             step = int(loop.time() / STEP_S) + 1
@@ -64,9 +64,9 @@ class Sampler:
             await self.sample(step)
 
     async def sample(self, step: int) -> None:
-        """Look at every partition, and now and then let others use the loop.
+        """Sample every partition, and yield to other work of the loop now and then.
 
-        Nobody's health is looked at: that would have the storages of idle partitions asked, with nobody to know it.
+        Health is not sampled: that would send questions to the storages of idle partitions, with nobody watching.
         """
         commits_per_s, worst_lag, degraded = 0.0, 0, 0
         all_counts: Counter[int] = Counter()

@@ -23,7 +23,7 @@ _S = TypeVar("_S")
 def read_split(options: ReadOptions, schema: StructType, split: Split) -> Iterator[pa.RecordBatch]:
     """The rows of one split. Raises ``ReplicaReadError`` rather than leaving anything out.
 
-    Repeatable: what is committed never changes.
+    Repeatable: committed transactions never change.
     """
     maker = BatchMaker(schema, options.payload, options.headers)
     for chunk in read_chunks(options, split):
@@ -50,12 +50,12 @@ def read_chunks(options: RangeOptions, split: Split) -> Iterator[Chunk]:
 
 
 class BatchReader(DataSourceReader, Generic[_S]):
-    """Travels pickled to the workers, so what it is given holds values only."""
+    """Spark pickles it for the workers, so its arguments hold values only."""
 
     def __init__(
         self, plan: Callable[[], Coroutine[object, object, list[_S]]], read: Callable[[_S], Iterator[pa.RecordBatch]]
     ) -> None:
-        """``plan`` settles the bounds and finds the splits, in the planner; ``read`` has the rows of one."""
+        """``plan`` settles the bounds and finds the splits, in the planner; ``read`` yields the rows of one split."""
         self._plan = plan
         self._read = read
 
@@ -64,6 +64,6 @@ class BatchReader(DataSourceReader, Generic[_S]):
         return [InputPartition(split) for split in asyncio.run(self._plan())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one split. Spark makes one partition without value where is no data."""
+        """The rows of one split. Where there is no data, Spark makes one partition without a value."""
         if partition.value is not None:
             yield from self._read(partition.value)

@@ -13,11 +13,11 @@ from waltz.spark.columns import HEADER_COLUMNS, PayloadFormat, payload_fields
 from waltz.spark.payloads import decoder
 
 MAX_BATCH_BYTES = 16 << 20
-"""Payload bytes of a batch; exceeded only by a single transaction that is larger."""
+"""Limit of the payload bytes of a batch; only a single larger transaction exceeds it."""
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The very Arrow schema that Spark demands of batches for ``schema``."""
+    """The Arrow schema that Spark demands of batches for ``schema``, to the letter."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
@@ -25,7 +25,7 @@ class BatchMaker:
     """Makes batches of the columns of one schema."""
 
     def __init__(self, schema: StructType, payload: PayloadFormat, headers: frozenset[int] | None = None) -> None:
-        """Only rows with one of ``headers`` are made, if given. Raises ``ConfigError`` for the payload."""
+        """With ``headers``, only rows with one of them are made. Raises ``ConfigError`` for the payload's options."""
         self._schema = arrow_schema(schema)
         wanted = payload_fields(schema, payload.name)
         self._payload_names = frozenset(wanted.fieldNames())
@@ -36,7 +36,7 @@ class BatchMaker:
     def batches(self, partition_id: int, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Batches of at most :data:`MAX_BATCH_BYTES` of payload, all rows in order.
 
-        Raises ``PayloadError`` for a payload that is not what the format says.
+        Raises ``PayloadError`` for a payload that is not of the format.
         """
         for piece in chunk.cut(MAX_BATCH_BYTES):
             batch = self._batch(partition_id, piece)
@@ -49,7 +49,7 @@ class BatchMaker:
         payloads = chunk.payloads if self._decode is not None else None
         keep = self._kept(heads)
         if keep is not None and payloads is not None:
-            # Rows that are filtered out are not decoded, so they cannot fail the read either.
+            # Rows that are filtered out are not decoded, so a bad payload among them does not fail the read.
             payloads, ids = payloads.filter(keep), ids.filter(keep)
         from_payload: dict[str, pa.Array] = {}
         if self._decode is not None and payloads is not None:

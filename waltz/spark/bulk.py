@@ -24,14 +24,14 @@ _RANGE = (
     admin_wire.RecordRangeResponse,
     decode_range,
 )
-"""Request, number and class of the answer, and what makes a chunk of it."""
+"""Request, type number and class of the answer, and the function that makes a chunk of the answer."""
 
 _SEQ_NUM_START, _SEQ_NUM_END = 1, 9
 _PARTITION_START, _PARTITION_END = 9, 13
 
 
 class _Payload(NamedTuple):
-    """An answer as it came; ``repr`` is that of a name, see :class:`~waltz.spark.chunk.Chunk`."""
+    """An answer's bytes; its ``repr`` is short for the reason given at :class:`~waltz.spark.chunk.Chunk`."""
 
     buffer: bytes
     start: int
@@ -59,7 +59,7 @@ class BulkClient(StorageConnection[_Payload]):
         tls: ssl.SSLContext | None,
         timeout_s: float,
     ) -> "BulkClient":
-        """Connect and open; after ``timeout_s`` in which nothing moves any later request is given up, too.
+        """Connect and open. A later request, too, is given up when nothing moves for ``timeout_s``.
 
         Raises ``ConnectFailedError`` or ``RemoteStorageError`` (foreign cluster, node closing).
         """
@@ -109,5 +109,5 @@ class BulkClient(StorageConnection[_Payload]):
         return await self._ask(request.seq_num, frame, type(request).__name__, timeout_s)
 
     def _check_other(self, answer: _Payload, expected: type[admin_wire.Message], what: str) -> None:
-        """Raise what an answer that is no record list says, unless it is ``expected``."""
+        """Raise the error that an answer tells in place of a record list, unless the answer is ``expected``."""
         self._expect(admin_wire.decode(*answer, version=self._version), expected, what)

@@ -30,7 +30,7 @@ _CHECKSUM_BYTES = 4
 
 
 class Layout(NamedTuple):
-    """What is where in a record behind its first 32 bytes; negative places count from the end."""
+    """Places of the fields in a record behind its first 32 bytes; negative places count from the end."""
 
     payload: tuple[int, int]
     checksum: tuple[int, int | None]
@@ -44,10 +44,10 @@ _ID_BYTES = 8
 _LARGEST_ID = 2**63 - 1
 _HEAD_INTS = 8
 _CHECKSUM_BLOCK_RECORDS = 1024
-"""Payloads whose checksums are taken at once: few enough for small ones to stay in the processor's cache."""
+"""Number of payloads whose checksums are taken at once: small payloads then stay in the processor's cache."""
 
 _INT_PLACE = {"client_id": 2, "generation": 3, "seq_num": 5, "header": 6}
-"""Where a field stands among the 32-bit integers of the fixed part."""
+"""Index of each field among the 32-bit integers of the fixed part."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -64,7 +64,7 @@ class Chunk:
     payloads: pa.BinaryArray
     """The payloads, in memory of their own."""
     layout: Layout
-    """That of ``records``."""
+    """The places of fields in ``records``."""
 
     def __repr__(self) -> str:
         return f"<Chunk {self.first} to {self.first + self.count - 1}>"
@@ -93,7 +93,7 @@ class Chunk:
         return consecutive(self.first, self.count)
 
     def cut(self, max_bytes: int) -> Iterator["Chunk"]:
-        """The same records in chunks of at most ``max_bytes`` of payload, or of one record that is larger."""
+        """The same records in chunks of at most ``max_bytes`` of payload; a larger record is a chunk of its own."""
         if self.size_bytes <= max_bytes:
             yield self
             return
@@ -114,7 +114,7 @@ class Chunk:
         )
 
     def _ends(self) -> "memoryview[int]":
-        """Where the payloads begin in their memory, and where the last one ends."""
+        """The offsets of the payloads in their buffer, and the end of the last payload."""
         return offsets_of(self.payloads)
 
 
@@ -184,7 +184,7 @@ def decode_range(buffer: bytes, position: int, end: int, *, partition_id: int, s
 def _checked(
     buffer: bytes, starts: "bytes | array[int]", count: int, layout: Layout, *, partition_id: int, source: object
 ) -> Chunk:
-    """The records that begin at ``starts`` (the last of which is where they end), if ids and checksums are right."""
+    """The records that begin at ``starts`` (the last start is their end), if ids and checksums are right."""
     records = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(starts), pa.py_buffer(buffer)])
     chunk = Chunk(_first_id(records, source), records, pc.binary_slice(records, *layout.payload), layout)
     stored, real = bytes(_stored_checksums(records, layout)), _payload_checksums(chunk.payloads)
@@ -233,7 +233,7 @@ def _stored_checksums(records: pa.BinaryArray, layout: Layout) -> memoryview:
 
 
 def _payload_checksums(payloads: pa.BinaryArray) -> bytes:
-    """What the checksums really are, as they stand in records. The hot path of every read."""
+    """The checksums computed from the payloads, in the form in which records store them. The hot path of every read."""
     blocks = []
     for start in range(0, len(payloads), _CHECKSUM_BLOCK_RECORDS):
         block = payloads.slice(start, _CHECKSUM_BLOCK_RECORDS).to_pylist()
@@ -242,7 +242,7 @@ def _payload_checksums(payloads: pa.BinaryArray) -> bytes:
 
 
 _counted = pa.array(range(1 << 14), type=pa.int64())
-"""0, 1, 2, ...; replaced by a longer one when that is needed."""
+"""0, 1, 2, ...; replaced by a longer array when one is needed."""
 
 
 def consecutive(first: int, count: int) -> pa.Int64Array:
@@ -259,13 +259,13 @@ def over_memory(kind: pa.DataType, values: "array[int]") -> pa.Array:
 
 
 def offsets_of(values: pa.BinaryArray) -> "memoryview[int]":
-    """Where each value begins in the memory of all, and where the last one ends."""
+    """The offset of each value in the common buffer, and the end of the last value."""
     offsets: memoryview[int] = memoryview(values.buffers()[1]).cast("i")
     return offsets[values.offset : values.offset + len(values) + 1]
 
 
 def _bytes_of(values: pa.BinaryArray) -> memoryview:
-    """All values, which stand one behind the other."""
+    """All values of the array as one buffer: they stand one behind the other."""
     offsets = offsets_of(values)
     return memoryview(values.buffers()[2])[offsets[0] : offsets[-1]]
 

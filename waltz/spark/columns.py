@@ -1,4 +1,4 @@
-"""The columns of a read: those of the log, and those that a payload is turned into.
+"""The columns of a read: those of the log, and those decoded from the payload.
 
 This module is reached by Spark's scan for data sources, so it loads neither Arrow nor anything of the cluster.
 """
@@ -19,7 +19,7 @@ class Columns(NamedTuple):
     """The names of the columns of a format."""
 
     owner: str
-    """Has the columns, in texts for people."""
+    """What has the columns, as error texts name it."""
     names: tuple[str, ...]
 
     def check_option(self, option: str, names: Sequence[str]) -> None:
@@ -27,7 +27,7 @@ class Columns(NamedTuple):
         self._check(f"option {option}", names)
 
     def check_schema(self, names: Sequence[str], *, others: bool = False) -> None:
-        """Raise ``ConfigError`` unless a schema has columns, each once; with ``others`` also of any other name."""
+        """Raise ``ConfigError`` unless a schema has known columns, each once; ``others`` admits any other name, too."""
         if not names:
             raise ConfigError("the schema has no columns; name at least one of: " + ", ".join(self.names))
         self._check("the schema", names, others=others)
@@ -59,7 +59,7 @@ SCHEMA = StructType([StructField(name, kind, nullable=False) for name, kind in _
 LOG = Columns("the log", tuple(_TYPES))
 
 HEADER_COLUMNS = ("header", "client_id", "generation", "seq_num", "checksum")
-"""What stands around the payload: what ``includeHeaders`` is about."""
+"""The columns that the option ``includeHeaders`` adds: those beside the payload."""
 
 RAW = "raw"
 UTF8 = "utf8"
@@ -69,7 +69,7 @@ PAYLOAD_FORMATS = (RAW, UTF8, JSON)
 
 @dataclass(frozen=True, slots=True)
 class PayloadFormat:
-    """Options ``payloadFormat`` and ``payloadMode``; ``waltz.spark.payloads`` decodes by them."""
+    """Options ``payloadFormat`` and ``payloadMode``, by which ``waltz.spark.payloads`` decodes."""
 
     name: str = RAW
     """``raw``, ``utf8``, ``json``, or ``module:function``."""
@@ -80,7 +80,7 @@ class PayloadFormat:
 def default_schema(
     columns: Sequence[str] | None, *, include_headers: bool, payload_format: str, payload_schema: str | None
 ) -> StructType | str:
-    """What a read has when the user gives no schema: a type or, with columns out of the payload, its text.
+    """The schema of a read when the user gives none: a type or, with columns decoded from the payload, its DDL text.
 
     ``columns`` names columns of the log; ``payload_schema`` is a DDL text of the columns that the payload is turned
     into, which then stand behind those of the log, in the place of ``data``.
@@ -120,7 +120,7 @@ def check_schema(schema: StructType, payload_format: str = RAW) -> None:
 
 
 def payload_fields(schema: StructType, payload_format: str) -> StructType:
-    """The columns of ``schema`` that come out of the payload: ``data``, or those that are none of the log's."""
+    """The columns of ``schema`` that are decoded from the payload: ``data``, or all that are not columns of the log."""
     if payload_format in (RAW, UTF8):
         return StructType([field for field in schema.fields if field.name == DATA])
     return StructType([field for field in schema.fields if field.name == DATA or field.name not in _TYPES])

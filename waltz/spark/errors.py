@@ -1,4 +1,4 @@
-"""What the data source raises on purpose, beside ``ConfigError`` for options."""
+"""Errors of the data source; wrong options raise ``ConfigError``."""
 
 from waltz.common.errors import WaltzError
 
@@ -8,7 +8,7 @@ class PlanningError(WaltzError):
 
 
 class DataLossError(PlanningError):
-    """What a read begins or ends with is not in the log any more: another cluster, or one that was made anew."""
+    """The first or last transaction of a read is not in the log: it is another cluster's log, or one made anew."""
 
 
 class ReplicaReadError(WaltzError):
@@ -20,7 +20,7 @@ class PayloadError(WaltzError):
 
 
 class SinkError(WaltzError):
-    """Rows could not be appended; the text says what holds for them now."""
+    """Rows could not be appended; the text says whether they are in the log."""
 
 
 class SinkFencedError(SinkError):

@@ -1,4 +1,4 @@
-"""Appending the staged rows of an epoch so that each is in the log once, whoever tries it how often.
+"""Appends the staged rows of an epoch so that each row is in the log once, however often and by whomever it is tried.
 
 A replay has to know which rows are in the log already, and that no earlier run can add one any more. The manifest says
 the mark of each partition before anything of the epoch was appended, so only what lies above it is looked at; a record
@@ -41,10 +41,10 @@ logger = logging.getLogger(__name__)
 
 SLICE_ROWS = 8192
 SLICE_BYTES = 16 << 20
-"""What is handed to the client at a time."""
+"""Payload bytes that are handed to the client at a time."""
 
 Contents: TypeAlias = Callable[[Row], Iterable[bytes]]
-"""What of a transaction is the same whenever it is staged."""
+"""The part of a transaction that is the same whenever it is staged."""
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.05, 2.0
 
@@ -59,7 +59,7 @@ class Guard(NamedTuple):
 
 
 class NotAllAppendedError(WaltzError):
-    """Some rows were refused, or it is not known what became of them; to be looked up in the log."""
+    """Some rows were refused, or their outcome is not known: the log has to be searched for them."""
 
 
 class SinkLog(Protocol):
@@ -67,11 +67,11 @@ class SinkLog(Protocol):
 
     @property
     def client_id(self) -> int:
-        """Stands in the request id of everything that is appended; nobody else ever has it."""
+        """The client id in the request id of every append; no other client ever has it."""
         ...
 
     async def high_water_mark(self, partition_id: int) -> int:
-        """The committed mark now, -1 for none. Raises ``NotAllAppendedError`` when nobody can tell at the moment."""
+        """The committed mark now, -1 for none. Raises ``NotAllAppendedError`` when no server can tell it now."""
         ...
 
     def rows(
@@ -170,7 +170,7 @@ class EpochAppender:
         manifest = area.manifest(epoch) or await self._settle(tuple(files))
         if manifest is not None:
             area.discard([file for file in files if file not in manifest.files])
-        # Looked at again, behind the manifest: were the epoch completed between, the manifest could be a second one.
+        # Looked at again, after the manifest: if the epoch was completed in between, this may be a second manifest.
         if manifest is None or area.is_done(epoch):
             self._check_done()
             return
@@ -182,7 +182,7 @@ class EpochAppender:
         area.complete(epoch)
 
     async def _settle(self, files: tuple[StagedFile, ...]) -> Manifest | None:
-        """Have a manifest, be it this one or one that came first; ``None`` if the epoch is gone."""
+        """The epoch's manifest, this one or one that came first; ``None`` if the epoch is gone."""
         partition_ids = partitions_of(files)
         marks = await self._marks(partition_ids)
         self._area.propose(self._epoch, Manifest(files, dict(zip(partition_ids, marks, strict=True))))
@@ -219,7 +219,7 @@ class EpochAppender:
                     present[_digest(row)] += 1
                     patience.renew()
             looked_up_to = mark
-            if obstacle is not None:  # judged behind the search: rows that it finds are progress
+            if obstacle is not None:  # judged after the search: rows that the search finds are progress
                 patience.check(obstacle)
             try:
                 await self._append_missing(
@@ -256,7 +256,7 @@ class EpochAppender:
 
 
 class _Patience:
-    """Waits between attempts, and fails when they have brought nothing for too long."""
+    """Waits between attempts, and fails when attempts have made no progress for too long."""
 
     def __init__(self, timeout_s: float, jitter: random.Random) -> None:
         self._timeout_s = timeout_s
@@ -269,7 +269,7 @@ class _Patience:
         self._backoff.reset()
 
     def check(self, error: Exception) -> None:
-        """Raise ``SinkError`` when another attempt has no use any more; ``error`` is how the last one ended."""
+        """Raise ``SinkError`` when the time for further attempts is over; ``error`` ended the last attempt."""
         if asyncio.get_running_loop().time() >= self._deadline_s:
             raise SinkError(f"nothing was appended for {self._timeout_s:g} s: {error}") from error
 
@@ -293,7 +293,7 @@ def slices(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _missing(rows: Iterable[Row], present: Counter[bytes]) -> Iterator[Row]:
-    """The rows that are not ``present``. Equal rows stand for each other.
+    """The rows that are not ``present``. Equal rows are interchangeable.
 
     Raises ``SinkError`` at the end if there is more in the log than rows.
     """

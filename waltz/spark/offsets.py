@@ -1,7 +1,7 @@
-"""Which transactions a read covers: options into bounds, and bounds into ranges. Pure.
+"""The transactions that a read covers: options become bounds, and bounds become ranges. Pure.
 
 Transaction ids of a partition are dense and begin at 0. A range includes its start and excludes its end. Both ends
-are settled when the read is planned; what is committed later belongs to another read.
+are settled when the read is planned; transactions committed later belong to another read.
 """
 
 import itertools
@@ -135,8 +135,8 @@ def resolve_range(
 ) -> OffsetRange:
     """The range of one partition below its committed mark.
 
-    Nothing is clipped: a start or an end behind what is committed raises ``DataLossError``, since the answer would be
-    shorter than what was asked for (without ``fail_on_data_loss`` it is). An end before the start raises
+    A start or an end behind the committed mark raises ``DataLossError``, since the answer would be shorter than the
+    range that was asked for; without ``fail_on_data_loss`` the range is clipped. An end before the start raises
     ``PlanningError``.
     """
     behind = high_water_mark + 1
@@ -168,8 +168,7 @@ def resolve_bound(
 def split_ranges(ranges: Sequence[OffsetRange], max_rows: int, min_partitions: int) -> list[OffsetRange]:
     """Cut the ranges into pieces of nearly equal size, at most ``max_rows`` each.
 
-    ``min_partitions`` is a wish for at least so many pieces, which only too few rows can leave unfulfilled. Empty
-    ranges vanish.
+    There are at least ``min_partitions`` pieces if there are as many rows. Empty ranges have no piece.
     """
     total = sum(end - start for _, start, end in ranges)
     size = max(1, min(max_rows, total // max(1, min_partitions)))

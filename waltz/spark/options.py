@@ -76,7 +76,7 @@ DEFAULT_REQUEST_TIMEOUT_MS = 30_000
 DEFAULT_FAILOVER_TIMEOUT_MS = 120_000
 
 LARGEST = 2**31 - 1
-"""What the protocol's counts can say; enough for every number here."""
+"""The largest count of the protocol, and the limit of every number here."""
 
 _NUMBER = re.compile(r"\d{1,10}", re.ASCII)
 _HEADER = re.compile(r"-?\d{1,10}", re.ASCII)
@@ -88,7 +88,7 @@ _MODES = {"failfast": False, "permissive": True}
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """Which cluster, and how to reach it."""
+    """The cluster, and how to reach it."""
 
     zookeeper: str
     """Connect string, ``host:port,host:port...[/chroot]``."""
@@ -100,7 +100,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True, slots=True)
 class RangeOptions(ClusterOptions):
-    """Which part of the log is read, and in which pieces."""
+    """The part of the log that is read, and the sizes of its pieces."""
 
     partitions: tuple[Interval, ...] | None
     """``None``: all of the cluster."""
@@ -114,7 +114,7 @@ class RangeOptions(ClusterOptions):
     """Most records of one request to a storage node."""
     max_offsets_per_trigger: int | None
     failover_timeout_s: float
-    """How long a stream goes on without the mark of a partition."""
+    """A stream fails when no server has told a partition's mark for this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def range_options(given: Mapping[str, str]) -> RangeOptions:
 
 
 def fields_of(options: ClusterOptions) -> dict[str, Any]:
-    """The fields of options, to make others of that have more."""
+    """The fields of options as keyword arguments of a class with further fields."""
     return {field.name: getattr(options, field.name) for field in fields(options)}
 
 
@@ -257,7 +257,7 @@ def cluster_options(given: Mapping[str, str]) -> ClusterOptions:
 
 
 def required(given: Mapping[str, str], name: str, meaning: str) -> str:
-    """An option that must be there. Raises ``ConfigError`` that says what it means."""
+    """A required option. Raises ``ConfigError`` that says what the option means."""
     value = given.get(name, "").strip()
     if not value:
         raise ConfigError(f"option '{name}' is missing: {meaning}")
@@ -275,7 +275,7 @@ def _cluster_root(given: Mapping[str, str]) -> str:
 
 
 def positive(given: Mapping[str, str], name: str, default: int) -> int:
-    """A number from 1 on. Raises ``ConfigError``."""
+    """A number of at least 1. Raises ``ConfigError``."""
     text = given.get(name)
     if text is None:
         return default

@@ -1,7 +1,8 @@
-"""The last resort of a bulk read: the server that owns the partition, where no replica delivers.
+"""The last resort of a bulk read when no replica delivers: the server that owns the partition.
 
-A server answers with committed transactions only, out of its caches or from any storage that its own session reaches,
-so it may have what the replicas that a reader can see have not. It needs version 5 of the client-server protocol.
+A server answers with committed transactions only, from its caches or from any storage that its own session reaches,
+so it may have transactions that the replicas within a reader's reach lack. Needs version 5 of the client-server
+protocol.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from waltz.spark.options import ClusterOptions
 from waltz.spark.planning import connect_zookeeper
 
 MAX_ANSWER_BYTES = 1 << 20
-"""What is asked for at a time: servers serve the application first."""
+"""Size of one request: small, since servers serve the application first."""
 
 _STATUS_START, _STATUS_END = 25, 29  # behind type, request id and first id
 _RECORDS_START = 37  # behind status and mark, too
@@ -39,10 +40,10 @@ class OwnerNotReadyError(WaltzError):
 
 
 class OwnerReader:
-    """Reads one partition from whoever owns it; the owner may change meanwhile."""
+    """Reads one partition from its owner; the owner may change meanwhile."""
 
     def __init__(self, options: ClusterOptions, partition_id: int, tls: ssl.SSLContext | None) -> None:
-        """Connects to nobody before the first read."""
+        """The first read connects."""
         self._options = options
         self._partition_id = partition_id
         self._tls = tls
@@ -53,8 +54,8 @@ class OwnerReader:
     async def records(self, partition_id: int, first: int, max_count: int) -> Chunk | None:
         """Committed records ``first``, ``first + 1``, ...; ``None`` only when ``first`` is not committed.
 
-        While nobody owns the partition, or its owner cannot be reached, it is looked up again until the deadline of a
-        request. Raises ``WaltzError`` that says why there is no owner, or what the owner says.
+        While the partition has no owner, or its owner cannot be reached, the owner is looked up again until the
+        deadline of a request. Raises ``WaltzError`` with the reason for the lack of an owner, or the owner's answer.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._options.request_timeout_s
@@ -91,7 +92,7 @@ class OwnerReader:
         root = self._options.cluster_root
         zookeeper = await connect_zookeeper(self._options)
         try:
-            await sync_cluster(zookeeper, root)  # one that was replaced may take for uncommitted what is committed
+            await sync_cluster(zookeeper, root)  # a former owner may lack committed transactions
             owner = (await read_owners(zookeeper, root)).get(self._partition_id)
         finally:
             await zookeeper.close()

@@ -1,6 +1,6 @@
-"""What payloads are turned into: bytes, text, columns of JSON objects, or what a function of the user's makes.
+"""Decodes payloads into bytes, text, columns of JSON objects, or the columns that a function of the user makes.
 
-What cannot be turned is an error that names the transaction (mode ``FAILFAST``), or null (mode ``PERMISSIVE``).
+A payload that cannot be decoded is an error that names the transaction (mode ``FAILFAST``) or null (``PERMISSIVE``).
 """
 
 import importlib
@@ -19,17 +19,17 @@ Decode = Callable[[pa.BinaryArray, int, pa.Int64Array], dict[str, pa.Array]]
 """Payloads, partition and transaction ids to columns by name; all columns are as long as the payloads."""
 
 _Strict = Callable[[pa.BinaryArray], dict[str, pa.Array]]
-"""The same for payloads that are known to be of the format; raises anything if they are not."""
+"""The same for payloads of the right format; raises any error for others."""
 
 _WRAPPER = "p"
-"""The one member of the object that every document is wrapped in: so that each makes one row, whatever is in it."""
+"""The member of the object in which every document is wrapped, so that each document makes exactly one row."""
 _BEFORE = pa.scalar(b'{"p":', pa.binary())
 _BEHIND = pa.scalar(b"}\n", pa.binary())
 _NOTHING = pa.scalar(b"", pa.binary())
 
 
 def decoder(payload: PayloadFormat, schema: pa.Schema) -> Decode:
-    """What makes the columns of ``schema`` out of payloads. Raises ``ConfigError`` for a function that is not there."""
+    """The decoder that makes the columns of ``schema`` of payloads. Raises ``ConfigError`` for a missing function."""
     if payload.name == RAW:
         return lambda payloads, _partition_id, _ids: {DATA: payloads}
     strict: _Strict
@@ -57,7 +57,7 @@ def load_function(path: str) -> Callable[[bytes], object]:
 
 
 class _Guarded:
-    """All payloads at once; where that fails, one by one, to find those that are to blame."""
+    """Decodes all payloads at once and, if that fails, one by one, to find those at fault."""
 
     def __init__(self, strict: _Strict, schema: pa.Schema, payload: PayloadFormat) -> None:
         self._strict = strict
@@ -99,7 +99,7 @@ def _text(payloads: pa.BinaryArray) -> dict[str, pa.Array]:
 
 
 class _Json:
-    """One JSON object per payload; members that no column is named after are ignored, missing ones are null."""
+    """One JSON object per payload; members without a column are ignored, missing members are null."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._type = pa.struct(list(schema))
@@ -109,7 +109,7 @@ class _Json:
     def __call__(self, payloads: pa.BinaryArray) -> dict[str, pa.Array]:
         if not len(payloads):
             return {field.name: pa.nulls(0, field.type) for field in self._type}
-        payloads.cast(pa.string())  # raises if one is not UTF-8: the reader takes any bytes between quotes for text
+        payloads.cast(pa.string())  # raises unless all are UTF-8: the reader takes any bytes between quotes for text
         lines = pc.binary_join_element_wise(_BEFORE, payloads, _BEHIND, _NOTHING)
         ends = memoryview(lines.buffers()[1]).cast("i")
         text = lines.buffers()[2].slice(ends[0], ends[len(lines)] - ends[0])
@@ -130,7 +130,7 @@ class _Json:
 
 
 def _json_type(kind: pa.DataType) -> pa.DataType:
-    """What the JSON reader can read of a type: dates are texts there."""
+    """The type as the JSON reader reads it: dates are texts."""
     if pa.types.is_date(kind):
         return pa.string()
     if pa.types.is_struct(kind):

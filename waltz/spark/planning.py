@@ -1,4 +1,4 @@
-"""From options to splits: what a batch read asks of a cluster before it reads.
+"""From options to splits: the questions that a batch read puts to a cluster before it reads.
 
 The order is that of rule S6: first the committed high-water marks from the owners, then metadata, assignment and admin
 ports from ZooKeeper, none of them older than the marks.
@@ -107,7 +107,7 @@ async def plan_with(
 async def plan_ranges(
     zookeeper: ZooKeeper, options: RangeOptions, store: StoreParams, ranges: Sequence[OffsetRange], deadline_s: float
 ) -> list[Split]:
-    """Splits of ranges that are known to be committed; who may serve is asked now (rule S6: after the marks)."""
+    """Splits of ranges that are known to be committed; the replicas that may serve are looked up now (S6)."""
     pieces = split_ranges(ranges, options.max_rows_per_split, options.min_partitions)
     return await plan_pieces(zookeeper, options, store, pieces, deadline_s)
 
@@ -118,7 +118,7 @@ async def plan_pieces(
     """A split of each of the ranges; as :func:`plan_ranges`."""
     wanted = {piece.partition_id for piece in pieces}
     sources = await read_sources(zookeeper, options.cluster_root, wanted, deadline_s)
-    # The position in the whole list also spreads partitions of a single split.
+    # The position in the whole list also spreads partitions that have a single split.
     return [
         Split(piece, rotate(sources[piece.partition_id], index), store.key, store.partition_count)
         for index, piece in enumerate(pieces)
@@ -146,7 +146,7 @@ async def committed_marks(
 ) -> dict[int, int]:
     """The committed high-water mark of every partition, -1 for an empty one; first half of rule S6.
 
-    Raises ``PlanningError`` when one is still missing at ``deadline_s``.
+    Raises ``PlanningError`` when a mark is still missing at ``deadline_s``.
     """
     try:
         return await read_committed_marks(
@@ -161,7 +161,7 @@ async def read_sources(
 ) -> dict[int, tuple[Source, ...]]:
     """The replicas that may serve each partition.
 
-    While a new session recovers there may be none for a moment: asked again until the deadline.
+    While a new session recovers there may be none for a moment: they are looked up again until the deadline.
     """
     backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, random.Random())
     sources: dict[int, tuple[Source, ...]] = {}
@@ -193,6 +193,6 @@ def _no_source(partition_id: int, choice: Choice) -> PlanningError:
 
 
 def rotate(sources: Sequence[Source], places: int) -> tuple[Source, ...]:
-    """The same sources beginning at another one, so that splits spread their load."""
+    """The same sources in rotated order, so that splits spread their load."""
     start = places % len(sources)
     return (*sources[start:], *sources[:start])

@@ -22,10 +22,10 @@ from waltz.spark.planning import Split
 logger = logging.getLogger(__name__)
 
 TARGET_ANSWER_BYTES = 2 << 20
-"""What an answer should hold. Storages of the original bound answers by the number of records only."""
+"""Target size of an answer. Storages of the original bound answers by the number of records only."""
 
 FIRST_FETCH = 100
-"""Records of the first request, made before anything is known of their size."""
+"""Number of records of the first request, when their size is not known."""
 
 CONNECT_TIMEOUT_S = 10.0
 
@@ -35,7 +35,7 @@ OWNER = "the partition's server"
 
 
 class RecordsClient(Protocol):
-    """One open connection to somebody who delivers records."""
+    """One open connection to a node that delivers records."""
 
     def records(self, partition_id: int, first: int, max_count: int) -> Coroutine[None, None, Chunk | None]:
         """Records ``first``, ``first + 1``, ...; ``None`` only when ``first`` is absent."""
@@ -51,12 +51,12 @@ class _LagError(WaltzError):
 class SplitReader:
     """Delivers the records of a split, checked, in order and without gaps.
 
-    One replica at a time is read. One that is unreachable, lags or delivers damaged data is left for the next at the
-    very transaction where it failed. When all replicas in turn fail at the same transaction, the partition's server is
-    read from there on, as long as it delivers; the read fails when the server fails there, too.
+    One replica at a time is read. A replica that is unreachable, lags or delivers damaged data is left for the next one
+    at the transaction where it failed. When all replicas in turn fail at the same transaction, the partition's server
+    is read from there on, as long as it delivers; the read fails when the server fails there, too.
 
-    While the caller works on a chunk the next one is under way already. The loop may stand still meanwhile: what was
-    asked ahead is asked again if its deadline passed or its connection closed by then.
+    While the caller works on a chunk the next one is already requested. The loop may stand still meanwhile: the request
+    is repeated if its deadline has passed or its connection has closed by then.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SplitReader:
         request_timeout_s: float,
         owner: RecordsClient | None = None,
     ) -> None:
-        """``fetch_size`` is the most records of one request; without ``owner`` only replicas are read."""
+        """``fetch_size`` limits the records of one request; without ``owner`` only replicas are read."""
         self._split = split
         self._tls = tls
         self._fetch_size = fetch_size
@@ -82,7 +82,7 @@ class SplitReader:
         self._ahead: asyncio.Task[Chunk | None] | None = None
 
     async def next_chunk(self) -> Chunk | None:
-        """The next records, or ``None`` behind the last.
+        """The next records, or ``None`` after the last.
 
         Raises ``ReplicaReadError`` with every node's reason. The reader cannot be used after that.
         """
@@ -105,11 +105,11 @@ class SplitReader:
                 return chunk
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Give up the request under way."""
         await self._disconnect()
 
     def _turn_on(self, reasons: dict[str, str]) -> None:
-        """To the next replica that has not failed here, and after all of them to the server."""
+        """Turn to the next replica that has not failed at this transaction, and after all of them to the server."""
         replicas = len(self._split.sources)
         next_ones = [*(step % replicas for step in range(self._turn + 1, self._turn + 1 + replicas))]
         for turn in [*next_ones, *range(replicas, len(self._providers))]:
@@ -128,13 +128,13 @@ class SplitReader:
         return chunk.size_bytes + RECORD_OVERHEAD_BYTES * chunk.count
 
     async def _fetch(self) -> Chunk:
-        """What was asked ahead, or what is asked now, of the present replica."""
+        """The answer of the present replica to the request made ahead, or to one made now."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             try:
                 return self._checked(await ahead)
             except (ConnectionClosedError, DeadlineExceededError):
-                await self._disconnect()  # no fault of the replica if this process paused
+                await self._disconnect()  # not the replica's fault if this process was paused
         client = self._client
         if client is None:
             client = self._client = await self._connect()
@@ -143,7 +143,7 @@ class SplitReader:
     async def _fetch_ahead(self) -> None:
         if self._client is not None and self._position < self._split.range.end:
             self._ahead = asyncio.create_task(self._request(self._client))
-            for _ in range(2):  # the task sends, then the channel writes what was gathered in that turn
+            for _ in range(2):  # the task sends, then the channel writes all that was sent in that turn
                 await asyncio.sleep(0)
 
     def _request(self, client: RecordsClient) -> Coroutine[None, None, Chunk | None]:
@@ -167,7 +167,7 @@ class SplitReader:
             raise ConnectFailedError(f"cannot connect to {admin}: not ready within {CONNECT_TIMEOUT_S:g} s") from None
 
     def _checked(self, chunk: Chunk | None) -> Chunk:
-        """The client has verified payloads and order; here it is whether they are the records asked for."""
+        """Check that these are the records asked for; the client has verified payloads and order."""
         if chunk is None:
             raise _LagError(f"does not have transaction {self._position}")
         if chunk.first != self._position or chunk.count > self._split.range.end - self._position:
@@ -182,7 +182,7 @@ class SplitReader:
             ahead.cancel()
             await asyncio.wait((ahead,))
             if not ahead.cancelled():
-                ahead.exception()  # looked at, so that asyncio does not report it as forgotten
+                ahead.exception()  # retrieved, so that asyncio does not report it as never retrieved
         client, self._client = self._client, None
         if client is not None:
             await client.close()

@@ -1,4 +1,4 @@
-"""From the rows of a DataFrame to what is appended: partition, header and payload of each."""
+"""From the rows of a DataFrame to transactions: partition, header and payload of each."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -25,10 +25,10 @@ class Row(NamedTuple):
 
 
 class RowMaker:
-    """Knows what the columns of a DataFrame mean to the log."""
+    """Makes transactions of the rows of a DataFrame with given columns."""
 
     def __init__(self, schema: StructType, options: WriteOptions, partition_count: int) -> None:
-        """Raises ``ConfigError`` when the columns do not say what to append."""
+        """Raises ``ConfigError`` when a column that is needed is missing or of the wrong type."""
         names = schema.fieldNames()
         self._partition_count = partition_count
         self._hash_columns = list(options.hash_columns)
@@ -63,7 +63,7 @@ class RowMaker:
             )
 
     def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[tuple[int, Row]]]:
-        """As :meth:`rows`, of each batch."""
+        """The result of :meth:`rows` for each batch."""
         for batch in batches:
             yield list(self.rows(batch))
 

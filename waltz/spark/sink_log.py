@@ -1,4 +1,4 @@
-"""The log as the sink sees it: the client library for marks and appends, storage nodes for looking at what is there."""
+"""The sink's access to the log: the client library for marks and appends, storage nodes for reading."""
 
 import asyncio
 import ssl
@@ -27,19 +27,19 @@ from waltz.spark.rows import Row
 from waltz.spark.write_options import SinkOptions
 
 ATTEMPT_TIMEOUT_S = 30.0
-"""How long the client tries to append staged rows that got lost on their way, before the sink looks into the log."""
+"""How long the client retries staged rows that were lost on their way; then the sink searches the log for them."""
 
 MARK_TIMEOUT_S = 10.0
 
 LOCKS_AT_ONCE = 1 << 16
-"""Of transactions that are handed to the client at a time: a lock is an object, and may weigh more than its row."""
+"""Locks of the transactions that are handed to the client at a time: a lock is an object, and may outweigh its row."""
 
 GUARDED_LOCKS_AT_ONCE = 1000
-"""The same of transactions with a guard, whose mark moves on behind them. Each lock raises three of the 30,000 slots of
-a server's table; hardly ever are the guard's own three all in the tenth that so many raise."""
+"""The same limit for transactions with a guard, whose mark follows them. Each lock raises three of the 30,000 slots of
+a server's table: this number of locks raises a tenth of them, which rarely holds all three slots of the guard."""
 
 RowLocks: TypeAlias = Callable[[Row], Sequence[PartitionLocalLock]]
-"""The locks that a transaction raises, without asking whether somebody else has."""
+"""The locks that a transaction raises unchecked."""
 
 
 @asynccontextmanager
@@ -136,7 +136,7 @@ class ClusterLog:
         return last
 
     def _items(self, rows: Sequence[Row], guard: Guard | None) -> Iterator[list[Append]]:
-        """The appends, with a bounded number of locks at a time."""
+        """The appends in groups with a bounded number of locks."""
         most = LOCKS_AT_ONCE if guard is None else GUARDED_LOCKS_AT_ONCE
         _, write, read, append = guard or Guard(0)
         items: list[Append] = []
@@ -152,7 +152,7 @@ class ClusterLog:
             yield items
 
     async def _append_items(self, partition_id: int, items: list[Append], guard: Guard | None) -> int:
-        """Without a guard nobody looks for the rows and tries again: the client has all of the time."""
+        """Without a guard the sink does not search and retry: the client may use all of the time."""
         timeout_s = self._options.append_timeout_s
         may_hold_rows = True
         try:

@@ -25,7 +25,7 @@ class WaltzDataSource(DataSource):
         return "waltz"
 
     def schema(self) -> StructType | str:
-        """The columns when the user names none. Raises ``ConfigError``: wrong options come to light at ``load()``."""
+        """The columns when the user names none. Raises ``ConfigError``, so that ``load()`` reports wrong options."""
         from waltz.spark.options import parse_options
 
         options = parse_options(self.options)

@@ -1,4 +1,4 @@
-"""The staging directory of a sink: rows before they are appended, and what is decided about them.
+"""The staging directory of a sink: rows before they are appended, and the decisions about them.
 
     STAGING/APP/log.json                    which log the rows are for, and which query they are of
     STAGING/APP/rows/NAME.arrow             rows that tasks have staged, of any epoch
@@ -6,7 +6,7 @@
     STAGING/APP/epochs/E/claim-N.json       the N-th client that took the appending of epoch E over
     STAGING/APP/done/E                      every row of epoch E, and of all before it, is in the log
 
-The decisions and rows of the last epoch that is done stay until the next one is: a late run of it finds them.
+The decisions and rows of the last completed epoch stay until the next epoch is completed: a late run finds them.
 
 Every decision is the appearance of one name, which the file system grants to one only (``link``): the first log and the
 first manifest win, every claim has its own number, and what is done stays done. A file has its content before it has
@@ -34,9 +34,9 @@ from waltz.spark.rows import Row
 NOTHING_DONE = -1
 
 _PIECE_BYTES = 4 << 20
-"""Payload of one partition that a task gathers before it is written."""
+"""Payload bytes of one partition that a task gathers before it writes them."""
 _GATHERED_BYTES = 64 << 20
-"""The same of all partitions together."""
+"""The same limit for all partitions together."""
 _MAX_NAME_BYTES = 200
 _TRASH = "trash-"
 
@@ -44,14 +44,14 @@ _SCHEMA = pa.schema([pa.field("header", pa.int32(), nullable=False), pa.field("d
 
 
 class LogIdentity(NamedTuple):
-    """Where the rows of a sink go, and whose they are.
+    """The log that the rows of a sink go to, and the query that they come from.
 
-    What is done is not done in another log, by a sink of the other format, or by another query.
+    An epoch that was completed here says nothing about another log, a sink of the other format, or another query.
     """
 
     cluster_key: UUID
     format: str
-    """Of the sink, as Spark knows it."""
+    """The format of the sink, by the name that Spark knows."""
     query: str | None = None
     """The id of the query in its checkpoint; ``None`` if it cannot be read, and for batches."""
 
@@ -62,13 +62,13 @@ class LogIdentity(NamedTuple):
 
     @classmethod
     def decode(cls, content: bytes) -> "LogIdentity":
-        """Raises ``ValueError``, ``KeyError`` or ``TypeError`` when it is none."""
+        """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for another document."""
         document = json.loads(content)
         key, sink_format, query = UUID(str(document["cluster_key"])), str(document["format"]), document.get("query")
         return cls(key, sink_format, None if query is None else str(query))
 
     def admits(self, other: "LogIdentity") -> bool:
-        """Whether the other one may use what is this one's: a query that is not known may be any."""
+        """Whether ``other`` may use this identity's directory; an unknown query matches every query."""
         return self[:2] == other[:2] and (None in (self.query, other.query) or self.query == other.query)
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an epoch consists of, once and for all."""
+    """The files of an epoch: a decision that is made once."""
 
     files: tuple[StagedFile, ...]
     marks: dict[int, int]
@@ -99,7 +99,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, content: bytes) -> "Manifest":
-        """Raises ``ValueError`` or ``KeyError`` when it is none."""
+        """Raises ``ValueError`` or ``KeyError`` for another document."""
         document = json.loads(content)
         files = tuple(
             StagedFile(file["name"], tuple((partition_id, count) for partition_id, count in file["pieces"]))
@@ -123,13 +123,13 @@ class StagingArea:
         self._root = Path(staging_path) / name
 
     def bind(self, log: LogIdentity) -> bool:
-        """Use the directory for this log only; one that does not say its log is taken over.
+        """Use the directory for this log only; a directory without a log's name is taken over.
 
         Returns:
-            Whether everything in it is known to be of the same query.
+            Whether everything in the directory is known to be of the same query.
 
         Raises:
-            SinkError: It is for another log or another query: what is done there is not done here.
+            SinkError: The directory is for another log or another query, whose completed epochs are not completed here.
         """
         path = self._made() / "log.json"
         if not path.exists():
@@ -148,7 +148,7 @@ class StagingArea:
     # Rows
 
     def writer(self) -> "RowStager":
-        """What stages the rows of one task."""
+        """A writer that stages the rows of one task."""
         return RowStager(self._made("rows"))
 
     def rows(self, manifest: Manifest, partition_id: int) -> Iterator[Row]:
@@ -202,7 +202,7 @@ class StagingArea:
         return Claims(self._epoch(epoch), client_id)
 
     def complete(self, epoch: int) -> None:
-        """Every row of the epoch is in the log: say so, and remove what belongs to those before it.
+        """Record that every row of the epoch is in the log, and remove the files of the epochs before it.
 
         The epoch's own manifest, claims and rows stay until the next one is completed.
         """
@@ -221,14 +221,14 @@ class StagingArea:
         manifest = self.manifest(int(directory.name))
         if manifest is not None:
             self.discard(manifest.files)
-        # Renamed first: whoever still works on the epoch finds all of its decisions, or none.
+        # Renamed first: a run that still works on the epoch finds all of its decisions or none.
         trash = directory.with_name(f"{_TRASH}{uuid4()}")
         with suppress(FileNotFoundError):
             directory.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)
 
     def remove(self) -> None:
-        """Remove the whole directory: nobody will use its name again."""
+        """Remove the whole directory; its name is not used again."""
         shutil.rmtree(self._root, ignore_errors=True)
 
     def _last_done(self) -> int:
@@ -253,8 +253,8 @@ class StagingArea:
 class Claims:
     """Which clients may have appended rows of an epoch.
 
-    A client claims an epoch *after* it has learnt the marks up to which it looks for rows, and *before* it appends: so
-    whoever appended anything below those marks is among the claims that it finds.
+    A client claims an epoch *after* it has learnt the marks up to which it searches for rows, and *before* it appends:
+    so every client that appended anything below those marks is among the claims that it finds.
     """
 
     def __init__(self, directory: Path, client_id: int) -> None:
@@ -286,7 +286,7 @@ class Claims:
 
 
 class RowStager:
-    """Writes the rows of one task; nothing of it counts before a manifest names the file."""
+    """Writes the rows of one task; they count only when a manifest names the file."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / f"{uuid4()}.arrow"
@@ -309,7 +309,7 @@ class RowStager:
             self._write(max(self._sizes, key=self._sizes.__getitem__))
 
     def finish(self) -> StagedFile | None:
-        """Write what is left, durably; ``None`` if there was no row."""
+        """Write the remaining rows durably; ``None`` if there was no row."""
         for partition_id in sorted(self._gathered):
             self._write(partition_id)
         if self._writer is None or self._file is None:
@@ -321,7 +321,7 @@ class RowStager:
         return StagedFile(self._path.name, tuple(self._pieces))
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the file."""
         for opened in (self._writer, self._file):
             if opened is not None:
                 with suppress(OSError, pa.ArrowException):
@@ -341,7 +341,7 @@ class RowStager:
 
 
 def _publish(path: Path, content: bytes) -> bool:
-    """Make a file appear with its content, durably; ``False`` if there is one of that name.
+    """Make a file appear with its content, durably; ``False`` if the name is taken.
 
     Raises ``FileNotFoundError`` when its directory is gone.
     """

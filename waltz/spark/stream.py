@@ -25,7 +25,7 @@ _S = TypeVar("_S")
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[_P, _S]):
     """Offsets are the next transaction id of every partition; see :mod:`waltz.spark.stream_offsets`.
 
-    Travels pickled to the workers, so the connections that only the driver's side needs are opened when they are.
+    Spark pickles it for the workers, so connections, which only the driver needs, are opened at their first use.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
         splits: Callable[[_P, dict[str, Any], dict[str, Any]], Coroutine[Any, Any, list[_S]]],
         read: Callable[[_S], Iterator[pa.RecordBatch]],
     ) -> None:
-        """``splits`` is the planner's method that has the work of one micro-batch; ``read`` has the rows of a split."""
+        """``splits`` is the planner's method that splits one micro-batch; ``read`` yields the rows of a split."""
         self._limit = options.max_offsets_per_trigger
         self._make_planner = make_planner
         self._splits = splits
@@ -48,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
         return self.run(self.planner.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """As many rows per micro-batch as ``maxOffsetsPerTrigger`` says."""
+        """The limit of rows per micro-batch: the option ``maxOffsetsPerTrigger``."""
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, object]:
@@ -56,11 +56,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
         return self.run(self.planner.latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read no further than what is committed now."""
+        """Read only transactions that are committed now."""
         self.run(self.planner.freeze())
 
     def reportLatestOffset(self) -> dict[str, object] | None:
-        """The newest offset that was seen: Spark shows it beside the one that was read."""
+        """The newest offset that was seen, which Spark shows beside the offset that was read."""
         return self.planner.reported()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -68,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
         return [InputPartition(split) for split in self.run(self._splits(self.planner, start, end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one split. Spark makes one partition without value where is no data."""
+        """The rows of one split. Where there is no data, Spark makes one partition without a value."""
         if partition.value is not None:
             yield from self._read(partition.value)
 
@@ -83,13 +83,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
 
     @property
     def planner(self) -> _P:
-        """What plans the micro-batches; beside the driver only."""
+        """The planner of micro-batches; exists beside the driver only."""
         if self._planner is None:
             self._planner = self._make_planner()
         return self._planner
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Wait for something that the planner does."""
+        """Run a coroutine of the planner to its end."""
         if self._runner is None:
             self._runner = asyncio.Runner(loop_factory=new_event_loop)
         return self._runner.run(coroutine)

@@ -15,7 +15,7 @@ from waltz.spark.errors import PlanningError
 from waltz.spark.offsets import FIRST_TRANSACTION_ID, OffsetRange
 
 Offset = dict[str, object]
-"""What Spark stores."""
+"""An offset as Spark stores it."""
 
 Positions = dict[int, int]
 """Partition to next transaction id."""
@@ -26,12 +26,12 @@ _PARTITION_ID = re.compile(r"\d{1,10}", re.ASCII)
 
 
 def initial_offset(positions: Mapping[int, int]) -> Offset:
-    """Where a stream begins."""
+    """The offset at which a stream begins."""
     return {**_texts(positions), _INITIAL: True}
 
 
 def end_offset(start: Mapping[str, object], end: Mapping[int, int]) -> Offset:
-    """Where the micro-batch that begins at ``start`` ends; ``start`` itself if that brings nothing new."""
+    """The end of the micro-batch that begins at ``start``; ``start`` itself if there is nothing new."""
     if positions(start) == dict(end):
         return dict(start)
     if start.get(_INITIAL):
@@ -45,7 +45,7 @@ def reported_offset(end: Mapping[int, int]) -> Offset:
 
 
 def positions(offset: Mapping[str, object]) -> Positions:
-    """The next ids that an offset says. Raises ``PlanningError`` when it is not one of this data source's."""
+    """The next id of each partition in an offset. Raises ``PlanningError`` for an offset of another data source."""
     found: Positions = {}
     for key, value in offset.items():
         if key in (_INITIAL, _SINCE):
@@ -62,7 +62,7 @@ def positions(offset: Mapping[str, object]) -> Positions:
 
 
 def batch_ranges(start: Mapping[str, object], end: Mapping[str, object]) -> list[OffsetRange]:
-    """What a micro-batch reads. Raises ``PlanningError`` when the offsets do not belong together."""
+    """The ranges that a micro-batch reads. Raises ``PlanningError`` when the offsets do not belong together."""
     begins = positions(_true_start(start, end))
     ends = positions(end)
     if begins.keys() != ends.keys():
@@ -79,7 +79,7 @@ def batch_ranges(start: Mapping[str, object], end: Mapping[str, object]) -> list
 
 
 def _true_start(start: Mapping[str, object], end: Mapping[str, object]) -> Mapping[str, object]:
-    """The start of a micro-batch, which is another one than Spark says if it asked for the initial offset again."""
+    """The true start of a micro-batch; Spark tells another start if it has asked for the initial offset again."""
     if not start.get(_INITIAL):
         return start
     since = end.get(_SINCE)
@@ -87,7 +87,7 @@ def _true_start(start: Mapping[str, object], end: Mapping[str, object]) -> Mappi
 
 
 def check_partitions(start: Mapping[str, object], selected: Sequence[int]) -> None:
-    """Raise ``PlanningError`` when a checkpoint is of other partitions than those that are read now."""
+    """Raise ``PlanningError`` when the partitions of a checkpoint are not those that are read now."""
     found = positions(start)
     if sorted(found) != list(selected):
         raise PlanningError(
@@ -97,16 +97,16 @@ def check_partitions(start: Mapping[str, object], selected: Sequence[int]) -> No
 
 
 def advance(start: Mapping[int, int], available: Mapping[int, int], max_rows: int | None) -> Positions:
-    """How far one micro-batch goes: to everything ``available``, or ``max_rows`` rows of it.
+    """The end of one micro-batch: all that is ``available``, or the first ``max_rows`` rows of it.
 
-    What is allowed is shared among the partitions in proportion to what waits in each; never goes back.
+    The rows are shared among the partitions in proportion to the rows that wait in each. Never ends before the start.
     """
     waiting = {partition_id: max(0, available.get(partition_id, 0) - place) for partition_id, place in start.items()}
     total = sum(waiting.values())
     if max_rows is None or total <= max_rows:
         return {partition_id: place + waiting[partition_id] for partition_id, place in start.items()}
     shares = {partition_id: max_rows * rows // total for partition_id, rows in waiting.items()}
-    # What rounding left over goes to the largest remainders.
+    # Rows left over by rounding go to the largest remainders.
     spare = max_rows - sum(shares.values())
     remainders = sorted(waiting, key=lambda partition_id: (-(max_rows * waiting[partition_id] % total), partition_id))
     for partition_id in remainders[:spare]:

@@ -1,6 +1,6 @@
-"""What a stream asks of a cluster before each micro-batch, over a connection to ZooKeeper that it keeps.
+"""The questions of a stream to a cluster before each micro-batch, over one lasting connection to ZooKeeper.
 
-While a server fails over, nobody can tell the mark of its partitions: they stay where they are, and the others go on.
+While a server fails over, no server tells the marks of its partitions: those partitions wait, and the others go on.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from waltz.spark.stream_offsets import (
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 2.0
-"""How long a micro-batch waits for marks that no server tells at once; then it goes on without them."""
+"""How long a micro-batch waits for marks that no server tells at once; then it begins without those partitions."""
 
 _T = TypeVar("_T")
 
@@ -60,7 +60,7 @@ class StreamPlanner:
         self._stuck_since_s: dict[int, float] = {}
 
     async def initial(self) -> Offset:
-        """Where the stream begins if there is no checkpoint; the same whenever it is asked."""
+        """The offset at which the stream begins without a checkpoint; the same at every call."""
         if self._initial is None:
             options = self.options
             selected = await self.selected()
@@ -78,11 +78,11 @@ class StreamPlanner:
         return self._initial
 
     async def freeze(self) -> None:
-        """Settle the end of a query that reads what is available now."""
+        """Settle the end of a query that reads the transactions available now."""
         self._target = self._newest = await self._all_ends(await self.selected())
 
     async def latest(self, start: Mapping[str, object], max_rows: int | None) -> Offset:
-        """Where the micro-batch that begins at ``start`` ends; ``start`` if there is nothing new."""
+        """The end of the micro-batch that begins at ``start``; ``start`` if there is nothing new."""
         check_partitions(start, await self.selected())
         places = positions(start)
         ends = self._target if self._target is not None else await self._known_ends(places)
@@ -99,7 +99,7 @@ class StreamPlanner:
         return reported_offset(self._newest) if self._newest else None
 
     async def splits(self, start: Mapping[str, object], end: Mapping[str, object]) -> list[Split]:
-        """The work of one micro-batch, whose end was committed when it was planned first."""
+        """The splits of one micro-batch, whose end was committed when it was first planned."""
         options = self.options
         ranges = batch_ranges(start, end)
         timeout_s = max(options.planning_timeout_s, options.failover_timeout_s)
@@ -109,7 +109,7 @@ class StreamPlanner:
         )
 
     async def in_session(self, ask: Callable[[ZooKeeper, StoreParams], Awaitable[_T]]) -> _T:
-        """What a question to ZooKeeper brings; asked again in another session if this one has just ended."""
+        """The answer to a question to ZooKeeper, asked again in a new session if this one has just ended."""
         try:
             return await ask(*await self._connected())
         except ZooKeeperError:
@@ -117,7 +117,7 @@ class StreamPlanner:
             return await ask(*await self._connected())
 
     async def close(self) -> None:
-        """Leave ZooKeeper; what is asked later connects again."""
+        """Close the connection to ZooKeeper; a later question opens another one."""
         zookeeper, self._zookeeper = self._zookeeper, None
         if zookeeper is not None:
             await zookeeper.close()
@@ -137,7 +137,7 @@ class StreamPlanner:
         return self._zookeeper, self._store
 
     async def _all_ends(self, selected: list[int]) -> Positions:
-        """The first id that is not committed, of all partitions; waits for servers that fail over."""
+        """The first uncommitted id of every partition; waits for servers that fail over."""
         options = self.options
         deadline_s = asyncio.get_running_loop().time() + options.planning_timeout_s
         zookeeper, _ = await self._connected()
@@ -145,7 +145,7 @@ class StreamPlanner:
         return {partition_id: mark + 1 for partition_id, mark in sorted(marks.items())}
 
     async def _known_ends(self, places: Positions) -> Positions:
-        """The same, of those partitions whose owners can tell."""
+        """The same, for the partitions whose owners answer."""
         options = self.options
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + min(PATIENCE_S, options.planning_timeout_s)
@@ -161,13 +161,13 @@ class StreamPlanner:
         ends = {partition_id: mark + 1 for partition_id, mark in marks.items()}
         for partition_id, end in ends.items():
             if end < places[partition_id]:
-                # An owner that was replaced and does not know it yet is no loss; one that stays behind is.
+                # A former owner that does not know it yet is no loss of data; an owner that stays behind is one.
                 stuck[partition_id] = DataLossError(_loss(partition_id, places[partition_id], end))
         self._check_patience(stuck)
         return {partition_id: end for partition_id, end in ends.items() if partition_id not in stuck}
 
     def _check_patience(self, stuck: Mapping[int, PlanningError]) -> None:
-        """Fail if a partition has been standing still for too long."""
+        """Raise an error if a partition has been standing still for too long."""
         now_s = asyncio.get_running_loop().time()
         since_s = self._stuck_since_s
         self._stuck_since_s = {partition_id: since_s.get(partition_id, now_s) for partition_id in stuck}

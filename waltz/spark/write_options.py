@@ -40,10 +40,10 @@ SINK_NAMES = (
     REQUEST_TIMEOUT_MS,
     *TLS_NAMES,
 )
-"""Options of everything that is written, beside the cluster."""
+"""Options of all writes, beside those of the cluster."""
 BATCH_ONLY = (TXN_VERSION,)
 STREAM_ONLY = (CHECKPOINT_LOCATION, QUERY_NAME)
-"""Both are Spark's own."""
+"""Two options that Spark itself defines."""
 
 _NAMES = (ZOOKEEPER, CLUSTER_ROOT, PARTITION_COLUMN, HEADER_COLUMN, DATA_COLUMN, HASH_COLUMNS, *SINK_NAMES)
 BATCH_NAMES = (*_NAMES, *BATCH_ONLY)
@@ -59,7 +59,7 @@ _VERSION = re.compile(r"\d{1,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions(ClusterOptions):
-    """How transactions get into the log."""
+    """The way in which transactions are appended."""
 
     staging_path: str | None
     """``None``: at least once."""
@@ -69,7 +69,7 @@ class SinkOptions(ClusterOptions):
     max_in_flight: int
     """Appends per partition that are under way at a time."""
     append_timeout_s: float
-    """How long appending may bring nothing before it fails."""
+    """Appending fails when it has made no progress for this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ class WriteOptions(SinkOptions):
     """The checked options of a write."""
 
     partition_column: str | None
-    """As the next two: ``None`` is the column of the default name, which need not be there."""
+    """Like the next two, the name of a column; ``None``: the default name, and the column may be missing."""
     header_column: str | None
     data_column: str | None
     hash_columns: tuple[str, ...]
-    """Empty: rows go by the partition column or, without one, by their payload."""
+    """Columns whose hash decides the partition; empty: the partition column does or, without one, the payload."""
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
@@ -105,7 +105,7 @@ def _parse(given: Mapping[str, str], *, is_batch: bool) -> WriteOptions:
 
 
 def sink_options(given: Mapping[str, str], *, is_batch: bool) -> SinkOptions:
-    """What all writes share. Raises ``ConfigError``."""
+    """The options that all writes share. Raises ``ConfigError``."""
     staging_path = given.get(STAGING_PATH)
     version = given.get(TXN_VERSION)
     if is_batch and (TXN_APP_ID in given) != (version is not None):

@@ -1,8 +1,8 @@
 """The sink: ``df.write`` and ``writeStream`` into the log.
 
 With a staging directory tasks only stage rows, and the driver's side appends the epoch when Spark commits it, exactly
-once (:mod:`waltz.spark.exactly_once`). Without one every task appends its rows at once, and what Spark runs again is
-appended again: at least once.
+once (:mod:`waltz.spark.exactly_once`). Without one every task appends its rows at once, and a task that Spark repeats
+appends its rows again: at least once.
 """
 
 import asyncio
@@ -35,27 +35,27 @@ _ONLY_EPOCH = 0
 
 @dataclass
 class WrittenRows(WriterCommitMessage):
-    """What a task tells the driver: the file with its rows, or nothing when it has appended them or had none."""
+    """A task's message to the driver: the file with its rows, or nothing when it has appended them or had none."""
 
     file: StagedFile | None = None
 
 
 Groups: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterable[list[tuple[int, Row]]]]
-"""What makes transactions of the rows of a task, each with its partition, some at a time."""
+"""A function that makes transactions of the rows of a task, each with its partition, in groups."""
 
 
 class Planned(NamedTuple):
-    """What is known of a write before its tasks begin."""
+    """The plan of a write, made before its tasks begin."""
 
     groups: Groups
     log: LogIdentity
     locks: RowLocks | None = None
-    """What each transaction raises."""
+    """The locks that each transaction raises."""
     contents: Contents = whole
 
 
 class Sink:
-    """What all writers share. Travels pickled to the workers."""
+    """The part that all writers share. Spark pickles it for the workers."""
 
     def __init__(self, options: SinkOptions, planned: Planned, *, app_id: str | None) -> None:
         """``app_id``: of the staging directory, ``None`` for at least once."""
@@ -74,13 +74,13 @@ class Sink:
         return WrittenRows()
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], epoch: int) -> None:
-        """Append what was staged. Raises ``SinkError`` and everything that connecting raises."""
+        """Append the staged rows. Raises ``SinkError`` and everything that connecting raises."""
         if self._app_id is not None:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(self._append_staged(self._area, _files(messages), epoch))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], epoch: int) -> None:
-        """Remove what was staged, unless it is to be appended when the epoch is tried again."""
+        """Remove the staged rows, unless a retry of the epoch will append them."""
         if self._app_id is None:
             return
         manifest = self._area.manifest(epoch)
@@ -92,11 +92,11 @@ class Sink:
         return self._area.bind(log)
 
     def compare_repetitions(self, contents: Contents) -> None:
-        """Tell whether rows of an epoch that is done are those that were appended."""
+        """Compare the rows of a repeated epoch with those that were appended."""
         self._contents = contents
 
     def remove_staging(self) -> None:
-        """Remove the staging directory of a sink that nobody names again."""
+        """Remove the staging directory of a sink that has no name."""
         self._area.remove()
 
     @property
@@ -133,7 +133,7 @@ class Sink:
             await appender.run(files)
 
     async def _append_at_once(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Spark's iterator blocks; the loop stands still meanwhile, with nothing under way."""
+        """Append rows as they come. Spark's iterator blocks the loop, which has nothing under way then."""
         first = next(batches, None)
         if first is None:
             return
@@ -193,7 +193,7 @@ class BatchWriter(DataSourceArrowWriter):
             self._sink.remove_staging()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what was staged; of a job without a name all of it, since nobody can go on with that."""
+        """Remove the staged rows; of a job without a name all of them, since no later run can continue it."""
         self._sink.abort(messages, self._epoch)
         if not self._named and self._sink.options.staging_path:
             self._sink.remove_staging()
@@ -254,7 +254,7 @@ def _plan(options: WriteOptions, schema: StructType, *, overwrite: bool) -> Plan
 
 
 def _known_query_id(options: SinkOptions) -> str | None:
-    """The id of the query; ``None`` if it cannot be read, and the query has another name."""
+    """The id of the query; ``None`` if it cannot be read and the query has a name of its own."""
     try:
         return _query_id(options)
     except ConfigError:

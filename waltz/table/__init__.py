@@ -5,8 +5,8 @@
         async with client.table(0) as table:
             await table.put(b"key", b"value")
 
-Servers and storages know nothing of it; a table works on any cluster, the original's included. The names that
-applications need can be imported from here; each is loaded at its first use.
+Tables need no support of servers and storages: a table works on any cluster, also of the original. The names for
+applications can be imported from here; each is loaded at its first use.
 
 1. ``envelope`` (pure) with ``codecs``: rows in the data of a transaction; ``limits`` (pure): the rows that may be
    written; ``properties``: the properties of a partition.

@@ -1,6 +1,6 @@
-"""When rows are hidden, and when they are removed. Pure.
+"""The ages at which rows are hidden and removed. Pure.
 
-Readers hide by the clock; what is removed is said by sweep marks in the log, so that all views stay equal.
+Readers hide rows by the clock; sweep marks in the log remove rows, so that all views stay equal.
 """
 
 from collections.abc import Sequence
@@ -14,23 +14,23 @@ LONG_MAX = -LONG_MIN - 1
 
 
 class Ages(NamedTuple):
-    """From which age rows are hidden or may be removed, in milliseconds; 0 is never."""
+    """Ages at which rows are hidden or may be removed, in milliseconds; 0 is never."""
 
     tombstone_timestamp_ms: int = 0
-    """Of a tombstone, by its timestamp."""
+    """Age of a tombstone, by its timestamp."""
     tombstone_written_at_ms: int = 0
-    """Of a tombstone, by when it was written."""
+    """Age of a tombstone, by the time at which it was written."""
     row_timestamp_ms: int = 0
-    """Of any row, by its timestamp: its time to live."""
+    """Age of any row, by its timestamp: its time to live."""
     row_written_at_ms: int = 0
-    """Of any row, by when it was written."""
+    """Age of any row, by the time at which it was written."""
 
 
 NO_AGES = Ages()
 
 
 class Oldest(NamedTuple):
-    """The least times of rows, in the order of the bounds of a sweep mark; the greatest number if there are none."""
+    """The oldest times of some rows, in the order of a sweep mark's bounds; the greatest number without any row."""
 
     tombstone_timestamp_ms: int = LONG_MAX
     tombstone_written_at_ms: int = LONG_MAX
@@ -38,12 +38,12 @@ class Oldest(NamedTuple):
     row_written_at_ms: int = LONG_MAX
 
     def beside(self, row: RowHead) -> "Oldest":
-        """Those of one more row."""
+        """The oldest times with one more row."""
         times = (row.timestamp_ms, row.written_at_ms)
         return self.and_(Oldest(*times, *times) if row.tombstone else Oldest(LONG_MAX, LONG_MAX, *times))
 
     def and_(self, others: "Oldest") -> "Oldest":
-        """Those of these rows and others."""
+        """The oldest times of these rows and the others together."""
         return Oldest(*map(min, self, others))
 
 
@@ -51,7 +51,7 @@ NO_ROWS = Oldest()
 
 
 def oldest_of(rows: Sequence[RowHead]) -> Oldest:
-    """The least times of these rows."""
+    """The oldest times of these rows."""
     if not rows:
         return NO_ROWS
     timestamps, written_at, _ = zip(*rows, strict=True)
@@ -69,7 +69,7 @@ def is_expired(row: RowHead, now_ms: int, ages: Ages) -> bool:
 
 
 def is_swept(row: RowHead, mark: SweepMark) -> bool:
-    """Whether a sweep mark removes a row that wins."""
+    """Whether a sweep mark removes this winning row."""
     return (
         row.timestamp_ms < mark.row_timestamp_ms
         or row.written_at_ms < mark.row_written_at_ms
@@ -81,15 +81,15 @@ def is_swept(row: RowHead, mark: SweepMark) -> bool:
 
 
 def may_be_swept(oldest: Oldest, mark: SweepMark) -> bool:
-    """Whether a sweep mark may remove one of the rows with these least times."""
+    """Whether a sweep mark may remove one of the rows with these oldest times."""
     return any(time_ms < bound_ms for time_ms, bound_ms in zip(oldest, mark[1:], strict=True))
 
 
 def sweep_mark(now_ms: int, ages: Ages) -> SweepMark | None:
-    """The mark that removes what has reached its age; ``None`` when no age is set.
+    """The mark that removes the rows that have reached their age; ``None`` when no age is set.
 
-    A bound is one behind the youngest that goes, since marks remove what is *older*: what is hidden at an instant is
-    what the mark of that instant removes.
+    Marks remove rows that are *older* than a bound, so a bound is one above the youngest row to be removed: the mark of
+    an instant removes exactly the rows that are hidden at that instant.
     """
     if ages == NO_AGES:
         return None
@@ -97,5 +97,5 @@ def sweep_mark(now_ms: int, ages: Ages) -> SweepMark | None:
 
 
 def due_mark(now_ms: int, ages: Ages, intervals: Ages) -> SweepMark | None:
-    """The mark of ages that are later by their intervals: a sweep is due when this one would remove a row."""
+    """The mark for the ages plus their intervals: a sweep is due when this mark would remove a row."""
     return sweep_mark(now_ms, Ages(*(age and age + interval for age, interval in zip(ages, intervals, strict=True))))

@@ -1,10 +1,10 @@
 """The codecs of envelope bodies.
 
 zlib is Python's own. Snappy (the raw block format), zstd and LZ4 (its frame format) come with the extra ``table`` and
-are loaded when they are first used.
+are loaded at their first use.
 
-Whoever may append to a log chooses the sizes that envelopes announce. So a body gets memory as it is decompressed, and
-a size that the compressed bytes cannot make is refused before anything is loaded or reserved for it.
+Any writer of a log chooses the sizes that its envelopes announce. So a body gets memory as it is decompressed, and a
+size that the compressed bytes cannot reach is refused before any library is loaded or memory reserved.
 """
 
 import enum
@@ -18,22 +18,22 @@ from waltz.common.version import with_extra
 from waltz.table.errors import CodecUnavailableError, EnvelopeError
 
 MIN_COMPRESSED_BODY_BYTES = 257
-"""Smaller bodies are not worth the time."""
+"""Smaller bodies are not compressed."""
 
 _WORTH = 0.9
-"""Of the size of a body, what its compressed form may take at most; else the body goes as it is."""
+"""Greatest ratio of compressed to original size; above it the body is stored uncompressed."""
 
 _ZLIB_LEVEL = 6
 _SIZE_FIELD_BYTES = 4
 
 _SMALL_BYTES = 64 << 10
-"""Of a body whose memory is reserved at once."""
+"""Largest body whose memory is reserved at once."""
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 class Codec(enum.IntEnum):
-    """How the body of an envelope is compressed, by the number that stands in it."""
+    """Compression of an envelope's body, by its number in the envelope."""
 
     NONE = 0
     ZLIB = 1
@@ -43,11 +43,11 @@ class Codec(enum.IntEnum):
 
 
 _MOST_PER_BYTE = {Codec.ZLIB: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255}
-"""Bytes of a body that one compressed byte can stand for, by the formats. Frames of zstd tell the size of theirs."""
+"""Most bytes that one compressed byte can produce, by format. Frames of zstd contain the size of their content."""
 
 
 class _Functions(NamedTuple):
-    """What cramjam has for one codec."""
+    """The functions of cramjam for one codec."""
 
     compress: Callable[[bytes], bytes]
     decompress_into: Callable[[bytes, bytearray | mmap.mmap], int]
@@ -55,7 +55,7 @@ class _Functions(NamedTuple):
 
 
 def compress(codec: Codec, body: bytes) -> bytes | None:
-    """The compressed body, or ``None`` when that is not worth it. Raises :class:`CodecUnavailableError`."""
+    """The compressed body, or ``None`` when compression saves too little. Raises :class:`CodecUnavailableError`."""
     if codec is Codec.NONE or len(body) < MIN_COMPRESSED_BODY_BYTES:
         return None
     compressed = zlib.compress(body, _ZLIB_LEVEL) if codec is Codec.ZLIB else _functions(codec).compress(body)
@@ -65,7 +65,7 @@ def compress(codec: Codec, body: bytes) -> bytes | None:
 def decompress(codec: Codec, data: bytes, size_bytes: int) -> bytes:
     """The body of ``size_bytes``, which the caller has found acceptable.
 
-    Memory is used for what the data decompresses to, not for what was announced.
+    Memory is used for the decompressed data, not for the announced size.
 
     Raises:
         EnvelopeError: The data is damaged, or has another size.
@@ -75,7 +75,7 @@ def decompress(codec: Codec, data: bytes, size_bytes: int) -> bytes:
     if codec is Codec.ZLIB:
         return _decompress_zlib(data, size_bytes)
     functions = _functions(codec)
-    # The kernel gives a mapping its pages when they are written.
+    # A mapping gets its pages when they are written.
     body = bytearray(size_bytes) if size_bytes <= _SMALL_BYTES else mmap.mmap(-1, size_bytes)
     try:
         written = functions.decompress_into(data, body)
@@ -87,14 +87,14 @@ def decompress(codec: Codec, data: bytes, size_bytes: int) -> bytes:
 
 
 def _check_possible(codec: Codec, data: bytes, size_bytes: int) -> None:
-    """Refuse a size that the data cannot have."""
+    """Refuse a size that the compressed data cannot reach."""
     most = _zstd_content_bytes(data) if codec is Codec.ZSTD else _MOST_PER_BYTE[codec] * len(data)
     if most is not None and size_bytes > most:
         raise EnvelopeError(f"a body announced as {size_bytes} bytes; {len(data)} bytes of {codec.name} cannot hold it")
 
 
 def _zstd_content_bytes(data: bytes) -> int | None:
-    """What the frame says of its content; ``None`` when it says nothing."""
+    """The size of the content by the frame's header; ``None`` if the header has none."""
     if len(data) == len(_ZSTD_MAGIC) or not data.startswith(_ZSTD_MAGIC):
         return None
     descriptor = data[len(_ZSTD_MAGIC)]

@@ -1,10 +1,10 @@
 """The envelope of a table in the data of a transaction: a pure codec.
 
-Big endian: mark ``WT``, u8 version, u8 codec; the size of the body (u32) when it is compressed; the body. The body is
-when it was written (i64, milliseconds), what it is (u8), and by that: a batch of rows, nothing (truncate), or the four
+Big endian: mark ``WT``, u8 version, u8 codec; the size of the body (u32) when it is compressed; the body. The body has
+the time of writing (i64, milliseconds), the kind (u8), and by kind: a batch of rows, nothing (truncate), or the four
 bounds of a sweep mark. Everything else is not an envelope of this version: :class:`EnvelopeError`.
 
-Every size is compared with the bytes that are there, or with the limit, before anything is reserved for it.
+Every size is compared with the bytes present, or with the limit, before memory is reserved for it.
 """
 
 import struct
@@ -20,10 +20,10 @@ VERSION = 1
 
 MAX_PREFIX_BYTES = 0x7FFF
 DEFAULT_MAX_BODY_BYTES = 64 << 20
-"""Of a decompressed body: the largest transaction (32 MiB), compressed by half."""
+"""Limit of a decompressed body: twice the largest transaction (32 MiB)."""
 
 NO_BOUND = LONG_MIN
-"""In place of a bound of a sweep mark: it removes nothing."""
+"""A bound of a sweep mark that removes no row."""
 
 TOMBSTONE = 1
 HAS_PREFIX = 2
@@ -32,7 +32,7 @@ HAS_VALUE = 8
 _FLAGS = TOMBSTONE | HAS_PREFIX | HAS_TIMESTAMP | HAS_VALUE
 
 BATCH, _TRUNCATE, _SWEEP_MARK = range(3)
-"""What the body is, in the byte behind when it was written."""
+"""The kinds of bodies, by the byte behind the time of writing."""
 
 _START = struct.Struct(">2sBB")
 _BODY_SIZE = _COUNT = _SIZE = struct.Struct(">I")
@@ -44,7 +44,7 @@ _MIN_ROW_BYTES = 5
 
 
 class Row(NamedTuple):
-    """One row of a batch as it is written. No prefix is the empty one; the null value is not the empty one.
+    """One row of a batch to be written. A row without a prefix has the empty one; null is not the empty value.
 
     Examples:
         ```python
@@ -57,9 +57,9 @@ class Row(NamedTuple):
     key: bytes
     value: bytes | None
     timestamp_ms: int | None = None
-    """Since the epoch; ``None`` stands for when the batch was written."""
+    """Milliseconds since the epoch; ``None``: the time at which the batch is written."""
     tombstone: bool = False
-    """The key is deleted. There is no value then."""
+    """Whether the key is deleted; there is no value then."""
 
 
 class Batch(NamedTuple):
@@ -70,13 +70,13 @@ class Batch(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """All rows of smaller transaction ids are void."""
+    """Removes all rows of smaller transaction ids."""
 
     written_at_ms: int
 
 
 class SweepMark(NamedTuple):
-    """Removes rows that win and are older than a bound: each by itself, :data:`NO_BOUND` removes nothing.
+    """Removes winning rows that are older than one of the bounds; :data:`NO_BOUND` removes none.
 
     Two bounds are for tombstones only, two for every row.
     """
@@ -92,9 +92,9 @@ Envelope: TypeAlias = Batch | Truncate | SweepMark
 
 
 def encode(envelope: Envelope, codec: Codec = Codec.NONE, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> bytes:
-    """The data of a transaction. Bodies that compression does not make worth-while smaller go as they are.
+    """The data of a transaction. A body that compression does not make much smaller stays uncompressed.
 
-    Raises :class:`EnvelopeError` when something does not fit into its field, or when the body is larger than
+    Raises :class:`EnvelopeError` when a value does not fit into its field, or when the body is larger than
     ``max_body_bytes``, and :class:`~waltz.table.errors.CodecUnavailableError`.
     """
     try:
@@ -112,14 +112,14 @@ def encode(envelope: Envelope, codec: Codec = Codec.NONE, max_body_bytes: int = 
 def decode(data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> Envelope:
     """The envelope in the data of a transaction.
 
-    Raises :class:`EnvelopeError` when there is none of this version, or its body would be larger than
+    Raises :class:`EnvelopeError` when the data is no envelope of this version, or its body would be larger than
     ``max_body_bytes`` when decompressed, and :class:`~waltz.table.errors.CodecUnavailableError`.
     """
     return decode_body(*body_of(data, max_body_bytes))
 
 
 def envelope_of(transaction_id: int, data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> Envelope | None:
-    """What a transaction is to tables; ``None`` when its data is no envelope.
+    """The envelope of a transaction; ``None`` when its data is no envelope.
 
     Raises:
         CodecUnavailableError: The library of its codec is not installed; the error names the transaction.
@@ -133,7 +133,7 @@ def envelope_of(transaction_id: int, data: bytes, max_body_bytes: int = DEFAULT_
 
 
 def announced_body_bytes(data: bytes) -> int:
-    """The size that the body of an envelope is to have when decompressed; 0 for everything that is not compressed."""
+    """The announced size of an envelope's decompressed body; 0 for all other data."""
     start = _START.size + _BODY_SIZE.size
     if len(data) < start or not data.startswith(MARK) or not data[_START.size - 1]:
         return 0
@@ -141,7 +141,7 @@ def announced_body_bytes(data: bytes) -> int:
 
 
 def body_of(data: bytes, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> tuple[bytes, int]:
-    """Bytes that end with the body of an envelope, decompressed, and where it begins. Raises as :func:`decode` does."""
+    """Bytes that end with the decompressed body of an envelope, and the body's offset. Raises like :func:`decode`."""
     if len(data) < _START.size:
         raise EnvelopeError(f"{len(data)} bytes are no envelope")
     mark, version, codec_number = _START.unpack_from(data)
@@ -189,7 +189,7 @@ def _encode_body(envelope: Envelope) -> bytes:
 
 
 def decode_body(body: bytes, position: int) -> Envelope:
-    """What :func:`body_of` has found. Raises :class:`EnvelopeError`."""
+    """The envelope with a body that :func:`body_of` has found. Raises :class:`EnvelopeError`."""
     end = len(body)
     start = position + _BODY_START.size
     if start > end:
@@ -205,7 +205,7 @@ def decode_body(body: bytes, position: int) -> Envelope:
 
 
 def _decode_rows(body: bytes, position: int) -> list[Row]:
-    """The rows up to the end of the body: flat, since a view decodes every row of a log here."""
+    """The rows up to the end of the body: written flat, since a view decodes every row of a log here."""
     end = len(body)
     rows: list[Row] = []
     add, make, unpack_size, unpack_timestamp = rows.append, Row._make, _SIZE.unpack_from, _TIMESTAMP.unpack_from

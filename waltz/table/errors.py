@@ -1,4 +1,4 @@
-"""What can go wrong with tables."""
+"""Errors of tables."""
 
 from waltz.common.errors import WaltzError
 
@@ -17,7 +17,7 @@ class TableError(WaltzError):
 
 
 class EnvelopeError(TableError):
-    """The data of a transaction is not an envelope of this version. A view counts and skips it.
+    """The data of a transaction is not an envelope of this version. Views count and skip such transactions.
 
     Examples:
         ```python
@@ -47,7 +47,7 @@ class CodecUnavailableError(TableError):
 
 
 class PropertiesError(TableError):
-    """Properties of a partition that are not accepted, or those of a partition that is no table.
+    """Properties of a partition are not accepted, or do not make it a table.
 
     Examples:
         ```python
@@ -75,7 +75,7 @@ class StoreError(TableError):
 
 
 class StoreLockedError(StoreError):
-    """Another process, or this one, has the directory of the store open already.
+    """This or another process already has the directory of the store open.
 
     Examples:
         ```python
@@ -104,7 +104,7 @@ class StoreUnavailableError(StoreError):
 
 
 class StoreDamagedError(StoreError):
-    """The store cannot be believed. Opened again, it is empty, and to be filled from the log.
+    """The store is damaged. When it is opened again, it is empty, and is filled from the log.
 
     Examples:
         ```python
@@ -132,9 +132,9 @@ class KeyTooLongError(StoreError):
 
 
 class TimestampError(TableError, ValueError):
-    """A timestamp that is not positive, or further ahead than the partition allows.
+    """A timestamp is not positive, or further ahead than the partition allows.
 
-    One that was given is compared with the clock of the process; that clock with the newest row and with ZooKeeper.
+    A given timestamp is compared with the clock of the process; the clock with the newest row and with ZooKeeper.
 
     Examples:
         ```python
@@ -152,7 +152,7 @@ class ViewGapError(StoreError):
 
 
 class VersionConflict(TableError):  # the name says what happened
-    """The row has another version than the one on which a conditional write was to rest; nothing was written.
+    """The row has another version than a conditional write expects; nothing was written.
 
     Examples:
         ```python
@@ -165,9 +165,9 @@ class VersionConflict(TableError):  # the name says what happened
 
 
 class CursorConflict(TableError):  # the name says what happened
-    """Somebody else has moved a deprecated named cursor since it was read; it was left as it is.
+    """Another process has moved a deprecated named cursor since it was read; the cursor was left unchanged.
 
-    Positions in ZooKeeper, which take the place of cursors, raise ``PositionConflictError``.
+    Positions in ZooKeeper, which replace cursors, raise ``PositionConflictError``.
 
     Examples:
         ```python

@@ -1,4 +1,4 @@
-"""The rows that may be written: sizes and timestamps that a partition, or a store, allows. Pure."""
+"""Checks rows before they are written: sizes and timestamps that a partition or a store allows. Pure."""
 
 from collections.abc import Iterable
 
@@ -7,17 +7,17 @@ from waltz.table.errors import KeyTooLongError, TimestampError
 from waltz.table.rows import POSITION_BYTES, row_key
 
 LMDB_MAX_ENTRY_KEY_BYTES = 511
-"""What LMDB is built with; known here without its library."""
+"""The limit that LMDB is built with, known here without its library."""
 
 LMDB_MAX_ROW_KEY_BYTES = LMDB_MAX_ENTRY_KEY_BYTES - POSITION_BYTES
-"""Of prefix (escaped, and ended) and key together, so that the index by prefix has room as well."""
+"""Limit of prefix (escaped and terminated) and key together; the index by prefix needs the rest."""
 
 
 def check_rows(rows: Iterable[Row], *, max_key_bytes: int | None, latest_ms: int | None) -> None:
     """Refuse rows that the partition does not allow; ``None`` is no limit.
 
-    Raises :class:`TimestampError` for timestamps that are not positive, or behind ``latest_ms``: these would win over
-    all that is written until then. Raises :class:`KeyTooLongError`.
+    Raises :class:`TimestampError` for timestamps that are not positive, or above ``latest_ms``: these would win over
+    all writes until that time. Raises :class:`KeyTooLongError`.
     """
     for row in rows:
         if max_key_bytes is not None and len(row_key(row.prefix, row.key)) > max_key_bytes:

@@ -1,7 +1,7 @@
-"""Properties of a partition: what they are called, what they may be, and the ZooKeeper node that holds them.
+"""Properties of a partition: their names, their values, and their ZooKeeper node.
 
-The node is JSON: the properties that are not at their defaults, by Amza's names, and a counter of changes. It is
-changed by compare-and-set, and absent for a partition that nobody has configured.
+The node is JSON: the properties that differ from their defaults, by Amza's names, and a counter of changes. It is
+changed by compare-and-set; a partition that was never configured has none.
 """
 
 import json
@@ -33,7 +33,7 @@ _CODECS = {
 
 
 def _only(holds: object, reason: str) -> AfterValidator:
-    """A property whose default is what holds; anything else is refused, not accepted and ignored."""
+    """A property with a single possible value; any other value is refused, not accepted and ignored."""
 
     def check(value: object) -> object:
         if value != holds:
@@ -44,7 +44,7 @@ def _only(holds: object, reason: str) -> AfterValidator:
 
 
 def _named(key: str, default: object) -> Any:
-    """A property that the node has under another name."""
+    """A property with another name in the node."""
     return Field(default=default, validation_alias=key, serialization_alias=key)
 
 
@@ -54,7 +54,7 @@ _Size = Annotated[int, Field(ge=1, strict=True)]
 
 
 class PartitionProperties(BaseModel):
-    """What is configured for a partition. The keys are Amza's where Amza has the property.
+    """The configuration of a partition. The keys are Amza's if Amza has the property.
 
     Examples:
         ```python
@@ -69,11 +69,11 @@ class PartitionProperties(BaseModel):
     format: Literal["raw", "table"] = "raw"
     """Whether the data of transactions is the application's, or envelopes."""
     disabled: Annotated[bool, Field(strict=True)] = False
-    """Nothing is appended: tables refuse to write, and servers of this package refuse what others append."""
+    """Whether appends are refused: by tables, and by this package's servers for other clients."""
     row_type: Literal["primary", "zlib", "snappy_primary", "zstd", "lz4"] = _named("rowType", "primary")
     """The codec of new transactions."""
     index_class_name: Annotated[str, Field(min_length=1)] | None = _named("indexClassName", None)
-    """The store of views, by name or alias; ``None`` leaves it to whoever opens one."""
+    """The store of views, by name or alias; ``None``: chosen when a view is opened."""
 
     tombstone_timestamp_age_ms: _Age = _named("tombstoneTimestampAgeInMillis", 0)
     tombstone_timestamp_interval_ms: _Age = _named("tombstoneTimestampIntervalMillis", 0)
@@ -85,11 +85,11 @@ class PartitionProperties(BaseModel):
     ttl_version_interval_ms: _Age = _named("ttlVersionIntervalMillis", 0)
 
     max_timestamp_skew_ms: _Age = _named("maxTimestampSkewInMillis", _HOUR_MS)
-    """How far ahead of the writer's clock a timestamp may be."""
+    """Greatest distance of a timestamp ahead of the writer's clock, in milliseconds."""
     max_body_bytes: _Size = _named("maxDecompressedSizeInBytes", DEFAULT_MAX_BODY_BYTES)
-    """Larger bodies are no envelopes. Views are rebuilt when it changes."""
+    """Limit of decompressed bodies; larger ones are no envelopes. A change rebuilds views."""
     max_key_bytes: _Size | None = _named("maxKeySizeInBytes", None)
-    """Of prefix (as it is stored) and key together, for writers."""
+    """Limit of prefix (as stored) and key together, for writers."""
 
     durability: Annotated[str, _only("fsync_always", "storages know no other durability yet")] = "fsync_always"
     consistency: Annotated[str, _only("leader_quorum", "servers know no other consistency yet")] = "leader_quorum"
@@ -119,12 +119,12 @@ class PartitionProperties(BaseModel):
 
     @property
     def codec(self) -> Codec:
-        """Of new transactions."""
+        """The codec of new transactions."""
         return _CODECS[self.row_type]
 
     @property
     def ages(self) -> Ages:
-        """From which age rows are hidden, or may be removed."""
+        """The ages at which rows are hidden or may be removed."""
         return Ages(
             self.tombstone_timestamp_age_ms,
             self.tombstone_version_age_ms,
@@ -134,7 +134,7 @@ class PartitionProperties(BaseModel):
 
     @property
     def intervals(self) -> Ages:
-        """How much later than at each age a sweep is due."""
+        """The delay of a sweep after each age."""
         return Ages(
             self.tombstone_timestamp_interval_ms,
             self.tombstone_version_interval_ms,
@@ -144,13 +144,13 @@ class PartitionProperties(BaseModel):
 
 
 class StoredProperties(NamedTuple):
-    """Properties as they were read."""
+    """Properties as read from ZooKeeper."""
 
     properties: PartitionProperties
     change: int
-    """How often they have been changed; 0 when there is no node."""
+    """Number of changes; 0 without a node."""
     node_version: int | None
-    """For compare-and-set; ``None`` when there is no node."""
+    """Version of the node, for compare-and-set; ``None`` without a node."""
 
 
 def decode_properties(data: bytes | None, path: str) -> tuple[PartitionProperties, int]:
@@ -175,7 +175,7 @@ def encode_properties(properties: PartitionProperties, change: int) -> bytes:
 
 
 def changed(properties: PartitionProperties, changes: Mapping[str, object]) -> PartitionProperties:
-    """The properties with some of them changed, by their keys; ``None`` takes one back to its default.
+    """The properties with changes by their keys; ``None`` resets a property to its default.
 
     Raises :class:`PropertiesError`, which names the key.
     """
@@ -204,9 +204,9 @@ def _validated(fields: Mapping[str, Any], *, only_names: bool = False) -> Partit
 
 
 async def read_properties(nodes: Nodes, root: str, partition_id: int, watch: Watch | None = None) -> StoredProperties:
-    """The properties of a partition, or the defaults when there is no node; the watch is left in either case.
+    """The properties of a partition, or the defaults without a node; the watch is set in either case.
 
-    Raises :class:`PropertiesError` when the node holds something else, also properties of a later version, and
+    Raises :class:`PropertiesError` when the node has other content, such as properties of a later version, and
     ``ZooKeeperError``.
     """
     path = ClusterPaths.of(root).partition_properties(partition_id)
@@ -223,10 +223,10 @@ async def read_properties(nodes: Nodes, root: str, partition_id: int, watch: Wat
 async def change_properties(
     nodes: Nodes, root: str, partition_id: int, changes: Mapping[str, object]
 ) -> StoredProperties:
-    """Change some properties of a partition, as :func:`changed` does, and leave those that others change meanwhile.
+    """Change some properties of a partition like :func:`changed`; concurrent changes of other properties stay.
 
-    Nothing is written when nothing changes. Raises :class:`PropertiesError`, and ``ZooKeeperError``: after a
-    ``ConnectionLossError`` the change may have been made, and can be made again.
+    Without a change nothing is written. Raises :class:`PropertiesError`, and ``ZooKeeperError``: after a
+    ``ConnectionLossError`` the change may have been made, and the call can be repeated.
     """
     path = ClusterPaths.of(root).partition_properties(partition_id)
     while True:

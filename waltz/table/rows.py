@@ -1,8 +1,8 @@
-"""How rows stand in a view: the order of their keys, and which of two rows of a key wins. Pure.
+"""The format of rows in a view: the order of keys, and the winner of two rows of a key. Pure.
 
-A row's key is its prefix with every 00 escaped as 00 FF, then 00 01, then the key as it is: plain comparison of bytes
-then compares prefixes first, and keys after. A row itself begins with its timestamp (the sign bit flipped), transaction
-id and index in its batch, all big endian: of two rows of a key, the one whose bytes are greater wins.
+A row's key is its prefix with every 00 escaped as 00 FF, then 00 01, then the unchanged key: plain comparison of bytes
+then compares prefixes first and keys second. A row begins with its timestamp (the sign bit flipped), transaction id and
+index in its batch, all big endian: of two rows of a key, the row with the greater bytes wins.
 """
 
 import struct
@@ -17,18 +17,18 @@ _BEHIND_END = b"\x00\x02"
 
 _ROW_HEAD = struct.Struct(">QQIqB")
 _ROW_HEAD_BYTES = _ROW_HEAD.size
-_TRANSACTION_ID = struct.Struct(">Q")  # behind the timestamp, which is as long
+_TRANSACTION_ID = struct.Struct(">Q")  # behind the timestamp, which has the same size
 _POSITION = struct.Struct(">QI")
 POSITION_BYTES = _POSITION.size
 """Transaction id and index in its batch, at the end of a key of the index by prefix."""
 
 _SIGN = -LONG_MIN
 _FLAGS_AT = _ROW_HEAD.size - 1
-_new_tuple = tuple.__new__  # what a named tuple's own constructor calls, at half of its price
+_new_tuple = tuple.__new__  # the call behind a named tuple's constructor, at half its price
 
 
 class Version(NamedTuple):
-    """Where a row stands in its log; unique and increasing within a partition.
+    """The place of a row in its log; unique and increasing within a partition.
 
     Examples:
         ```python
@@ -40,11 +40,11 @@ class Version(NamedTuple):
 
     transaction_id: int
     row: int
-    """Its place in the batch of that transaction."""
+    """Index in the batch of that transaction."""
 
 
 class TableRow(NamedTuple):
-    """A row that wins, as readers see it.
+    """A winning row, as readers see it.
 
     Examples:
         ```python
@@ -60,12 +60,12 @@ class TableRow(NamedTuple):
     timestamp_ms: int
     version: Version
     written_at_ms: int
-    """When the batch was written, by the writer's clock."""
+    """Time at which the batch was written, by the writer's clock."""
     tombstone: bool
 
 
 class RowHead(NamedTuple):
-    """What is to be known of a row to decide whether it is seen or removed."""
+    """The part of a row that decides whether it is seen or removed."""
 
     timestamp_ms: int
     written_at_ms: int
@@ -73,12 +73,12 @@ class RowHead(NamedTuple):
 
 
 def prefix_start(prefix: bytes) -> bytes:
-    """How the row keys of a prefix begin, and those of no other prefix."""
+    """The common beginning of the row keys of a prefix, and of no other prefix."""
     return prefix.replace(b"\x00", _ESCAPED) + _END
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The smallest row key behind all those of a prefix; not one itself."""
+    """The smallest bytes above all row keys of a prefix."""
     return prefix.replace(b"\x00", _ESCAPED) + _BEHIND_END
 
 
@@ -100,7 +100,7 @@ def split_row_key(joined: bytes) -> tuple[bytes, bytes]:
 def pack_row(
     timestamp_ms: int, transaction_id: int, place: int, written_at_ms: int, tombstone: bool, value: bytes | None
 ) -> bytes:
-    """A row as it stands in a store; the greater of two rows of a key wins."""
+    """The stored form of a row; of two rows of a key the greater one wins."""
     head = _ROW_HEAD.pack(
         timestamp_ms + _SIGN,
         transaction_id,
@@ -112,7 +112,7 @@ def pack_row(
 
 
 def unpack_row(prefix: bytes, key: bytes, packed: bytes) -> TableRow:
-    """The row again."""
+    """The row of a stored form."""
     timestamp, transaction_id, place, written_at_ms, flags = _ROW_HEAD.unpack_from(packed)
     value = packed[_ROW_HEAD_BYTES:] if flags & HAS_VALUE else None
     version = _new_tuple(Version, (transaction_id, place))
@@ -121,7 +121,7 @@ def unpack_row(prefix: bytes, key: bytes, packed: bytes) -> TableRow:
 
 
 def unpack_head(packed: bytes) -> RowHead:
-    """As much of a row as decides whether it is seen."""
+    """The head of a stored row."""
     timestamp, _, _, written_at_ms, flags = _ROW_HEAD.unpack_from(packed)
     return RowHead(timestamp - _SIGN, written_at_ms, flags & TOMBSTONE != 0)
 
@@ -138,10 +138,10 @@ def is_tombstone(packed: bytes) -> bool:
 
 
 def position_key(prefix: bytes, transaction_id: int, row: int) -> bytes:
-    """The key of a row in the index by prefix: in the order of the log within each prefix."""
+    """The key of a row in the index by prefix, which is in the order of the log within each prefix."""
     return prefix_start(prefix) + _POSITION.pack(transaction_id, row)
 
 
 def split_position_key(joined: bytes) -> Version:
-    """Where in the log a key of the index by prefix points."""
+    """The place in the log of a key of the index by prefix."""
     return Version(*_POSITION.unpack_from(joined, len(joined) - POSITION_BYTES))

@@ -1,4 +1,4 @@
-"""Rows in the order of the log: every one that was written, whether it won or not. Pure."""
+"""Rows in the order of the log: every row that was written, whether it won or not. Pure."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from waltz.table.rows import TableRow, Version
 
 
 class Taken(NamedTuple):
-    """Rows of whole transactions, and where to go on.
+    """Rows of whole transactions, and the cursor of the next take.
 
     Examples:
         ```python
@@ -18,13 +18,13 @@ class Taken(NamedTuple):
 
     rows: list[TableRow]
     cursor: int
-    """The last transaction that was looked at: ``after`` of the next take."""
+    """The last transaction that was read: ``after`` of the next take."""
     at_end: bool
-    """Whether that was the end of the log when the take began."""
+    """Whether the cursor was the end of the log when the take began."""
 
 
 def rows_in(transaction_id: int, envelope: Envelope | None) -> list[TableRow]:
-    """The rows of a transaction that is that envelope; none if it is no batch."""
+    """The rows of a transaction with this envelope; none if it is no batch."""
     if not isinstance(envelope, Batch):
         return []
     written_at_ms = envelope.written_at_ms

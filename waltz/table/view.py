@@ -1,4 +1,4 @@
-"""A view: the state of a table after a prefix of its log. Pure: time comes in from outside, and only hides rows."""
+"""A view: the state of a table after a prefix of its log. Pure: time is a parameter, and only hides rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -21,14 +21,14 @@ from waltz.table.rows import (
 from waltz.table.stores.interface import Changes, IndexEntry, Removal, Snapshot
 
 MAX_ROWS_PER_WRITE = 1000
-"""Behind which changes are cut, at the end of a transaction."""
+"""Changes are cut after this number of rows, at the end of a transaction."""
 
 
 class KeyRange(NamedTuple):
     """The keys from (``start_prefix``, ``start``) up to but not including (``end_prefix``, ``end``).
 
-    Prefixes are compared first. A range without ``end`` ends with its last prefix; one without ``end_prefix`` either
-    is that of one prefix.
+    Prefixes are compared first. Without ``end`` a range ends with its last prefix; without ``end_prefix``, too, it
+    covers one prefix.
 
     Examples:
         ```python
@@ -55,11 +55,11 @@ def steps(
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
     max_rows: int = MAX_ROWS_PER_WRITE,
 ) -> Iterator[Changes | Removal]:
-    """What a store has to do for consecutive transactions behind ``after``, given as ids and data.
+    """The steps of a store for consecutive transactions after ``after``, given as ids and data.
 
-    In place of data stands the envelope where that is known, or ``None`` where there is none. A transaction is whole
-    in one step. Raises :class:`~waltz.table.errors.CodecUnavailableError` behind the steps
-    before the transaction that cannot be read.
+    A known envelope may be given in place of data, or ``None`` if the data is no envelope. A transaction is whole in
+    one step. Raises :class:`~waltz.table.errors.CodecUnavailableError` after yielding the steps before the transaction
+    that cannot be read.
     """
     folded = _Fold(after)
     for transaction_id, data in records:
@@ -86,7 +86,7 @@ def steps(
 
 
 class _Fold:
-    """Changes in the making."""
+    """Changes that are being collected."""
 
     def __init__(self, after: int) -> None:
         self.after = self.applied = after
@@ -139,7 +139,7 @@ class Reading(NamedTuple):
     now_ms: int
     ages: Ages = NO_AGES
     raw: bool = False
-    """Tombstones and expired rows are given too."""
+    """Whether tombstones and expired rows are returned, too."""
 
     def get(self, prefix: bytes, keys: Sequence[bytes]) -> list[TableRow | None]:
         """The rows of keys of one prefix, in their order."""
@@ -152,11 +152,11 @@ class Reading(NamedTuple):
         ]
 
     def scan(self, ranges: Iterable[KeyRange] | None = None, *, reverse: bool = False) -> Iterator[TableRow]:
-        """The rows of the ranges one after the other, each in order; of the whole table when ``None``."""
+        """The rows of the ranges one after the other, each in order; ``None`` is the whole table."""
         return chain.from_iterable(self.pages(ranges, reverse=reverse))
 
     def pages(self, ranges: Iterable[KeyRange] | None = None, *, reverse: bool = False) -> Iterator[list[TableRow]]:
-        """What :meth:`scan` gives, as many rows at a time as a loop can be held for; a page may be empty."""
+        """The rows of :meth:`scan` in pages small enough for an event loop; a page may be empty."""
         bounds: Iterable[tuple[bytes, bytes | None]]
         bounds = [(b"", None)] if ranges is None else [key_range.bounds() for key_range in ranges]
         for start, end in bounds:
@@ -164,7 +164,7 @@ class Reading(NamedTuple):
                 yield [unpack_row(*split_row_key(key), row) for key, row in page if not self._hides(row)]
 
     def approximate_count(self) -> int:
-        """How many rows there are, without a look at them: expired ones are counted."""
+        """Number of rows, from the store's count, which includes expired rows."""
         progress = self.rows.progress
         return progress.rows if self.raw else progress.rows - progress.tombstones
 

@@ -11,7 +11,7 @@ from waltz.common.metrics.registry import Json, Registry
 
 
 def document(metrics: Registry) -> dict[str, Json]:
-    """The metrics as HTTP ``/metrics`` of servers shows theirs: a mapping that ``json.dumps`` takes.
+    """The metrics in the form of the servers' HTTP ``/metrics``: a mapping that ``json.dumps`` takes.
 
     ``gauges``, ``meters`` and ``timers`` by full names, such as ``waltz-client-7.partition-0.high-water-mark``; rates
     per second, durations in seconds.

@@ -1,4 +1,4 @@
-"""What the metrics of a client mean, in a sentence each."""
+"""The meaning of a client's metrics, one sentence each."""
 
 _HELP = {
     "cluster-name": "Name of the cluster.",
@@ -25,5 +25,5 @@ NAMES = frozenset(_HELP)
 
 
 def help_text(metric: str) -> str:
-    """What is said of a metric."""
+    """The help text of a metric."""
     return _HELP.get(metric, "")

@@ -1,8 +1,9 @@
 """Metrics and trace context for OpenTelemetry; needs the extra ``opentelemetry``.
 
-Waltz carries no trace context: what is appended is the application's, and so is the place for it. Put what
-:func:`trace_context` returns into the transaction data, and link the span that handles the transaction to it by
-:func:`span_links`. A link, not a parent: a transaction is handled by every instance, perhaps long after its trace.
+Waltz carries no trace context: the data of a transaction belongs to the application, which has to store the context in
+it. Put the result of :func:`trace_context` into the transaction data, and link the span that handles the transaction to
+it by :func:`span_links`: a link, not a parent, since every instance handles a transaction, perhaps long after its
+trace.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,10 +47,10 @@ _Read: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
 
 
 def observe(*metrics: Registry, meter: Meter | None = None) -> None:
-    """Have OpenTelemetry read the metrics of one or more clients whenever it exports; to be called once.
+    """Have OpenTelemetry read the metrics of one or more clients at each export; to be called once.
 
-    ``meter`` is where the instruments are made, by default ``get_meter("waltz")``. They are ``waltz.client.`` and the
-    original's name, with the attributes ``client`` and ``partition``. Latencies, in seconds, are a gauge with the
+    ``meter`` creates the instruments; the default is ``get_meter("waltz")``. Their names are ``waltz.client.`` and the
+    original's name, and their attributes ``client`` and ``partition``. Latencies, in seconds, are a gauge with the
     attribute ``quantile`` and two counters, ``.sum`` and ``.count``.
 
     Examples:
@@ -88,7 +89,7 @@ def _reading(registries: Iterable[Registry], name: str, suffix: str) -> _Read:
 
 
 def trace_context() -> dict[str, str]:
-    """The trace context of the span at hand, as W3C's ``traceparent`` (and what else is propagated); may be empty.
+    """The trace context of the current span, as W3C's ``traceparent`` and other propagated fields; may be empty.
 
     Examples:
         ```python
@@ -104,7 +105,7 @@ def trace_context() -> dict[str, str]:
 
 
 def span_links(context: Mapping[str, str]) -> list[trace.Link]:
-    """Links to the span that :func:`trace_context` was called in; none for an empty or a strange context.
+    """Links to the span in which :func:`trace_context` was called; none for an empty or unknown context.
 
     Examples:
         ```python

@@ -18,7 +18,7 @@ _TOTAL = "_total"
 
 
 class MetricsCollector(Collector):
-    """Reads the metrics of one or more clients whenever Prometheus scrapes; to be registered once.
+    """Reads the metrics of one or more clients at each scrape; to be registered once.
 
     Every sample has the id of its client as the label ``client``, those of partitions have ``partition``, too. Meters
     are counters, latencies are summaries in seconds.
@@ -36,7 +36,7 @@ class MetricsCollector(Collector):
         self._registries = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """What ``prometheus_client`` calls."""
+        """The metrics; called by ``prometheus_client``."""
         found: dict[str, Metric] = {}
         for registry in self._registries:
             for family in families(registry):
@@ -48,7 +48,7 @@ class MetricsCollector(Collector):
         yield from found.values()
 
     def describe(self) -> list[Metric]:
-        """Nothing is known of them before they are collected."""
+        """Nothing: the metrics are known only when they are collected."""
         return []
 
 

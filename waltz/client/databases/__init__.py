@@ -1,5 +1,5 @@
-"""A database of the application that is kept up to date with the log, exactly once.
+"""A database of the application that follows the log, exactly once.
 
-1. ``marks``: the statements about the table that says how far something is; ``kinds``: the kinds of databases.
+1. ``marks``: the statements about the table of marks; ``kinds``: the kinds of databases.
 2. ``batches``: many transactions in one database transaction; ``callbacks``: for the face of the original.
 """

@@ -1,7 +1,8 @@
-"""Applying transactions to a database: many in one database transaction while that works, else fewer.
+"""Applies transactions to a database: many in one database transaction, and fewer after failures.
 
-How many shrinks to those before the one that failed, and doubles with every success. So a transaction that cannot be
-applied is alone in its database transaction in the end, behind everything before it, and only then is its error told.
+After a failure the batch shrinks to the transactions before the failed one, and doubles with every success. So a
+transaction that cannot be applied is finally alone in its database transaction, after everything before it; only then
+is its error reported.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ MAX_BATCH = 1000
 _INITIAL_DELAY_S = 0.01
 _MAXIMUM_DELAY_S = 10.0
 _BATCH_S = 0.25
-"""After so long no other transaction is begun in a database transaction, which others may be waiting for."""
+"""A database transaction, for which others may wait, takes no further transaction after this time."""
 
 Entry = tuple[Transaction, bytes]
 
@@ -37,16 +38,16 @@ class InThread(Protocol):
     """Runs blocking work on a thread."""
 
     def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
-        """What ``work`` returns, or raises."""
+        """The result of ``work``; raises its errors."""
         ...
 
 
 class _NoRowError(Exception):
-    """A row could neither be read nor made; the next attempt may succeed, or tell why."""
+    """A row could neither be read nor inserted; the next attempt may succeed, or show the reason."""
 
 
 class _BrokenBatchError(Exception):
-    """Several transactions together were rolled back, because of ``cause``; ``next_count`` may do."""
+    """A batch was rolled back because of ``cause``; one of ``next_count`` may succeed."""
 
     def __init__(self, next_count: int, cause: BaseException) -> None:
         super().__init__(next_count, cause)
@@ -55,12 +56,12 @@ class _BrokenBatchError(Exception):
 
 
 class StoredMarkError(WaltzError):
-    """The high-water mark in the database is not one to go on behind; the text says why, and what to do.
+    """The high-water mark in the database cannot be continued; the text says why, and what to do.
 
     It went back, or its row is gone: transactions would be left out. Perhaps the database was restored from a backup
-    while a client was running. Once the client takes part in the partition anew (in this process or another one), it
-    goes on behind the mark that is stored. Or the database transaction that was to apply a transaction was committed
-    before its end, so that a part of the effects may be stored.
+    while a client was running. When a client joins the partition anew (in this process or another one), it continues
+    after the stored mark. Or the database transaction that applied a transaction was committed before its end, so that
+    a part of the effects may be stored.
 
     Examples:
         ```python
@@ -73,7 +74,7 @@ class StoredMarkError(WaltzError):
 
 
 class DatabaseBatches(Generic[C]):
-    """The high-water marks of a database, and what moves them. Errors of the database are tried again for ever."""
+    """The high-water marks of a database, and their moves. Work is repeated for ever after errors of the database."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class DatabaseBatches(Generic[C]):
         random_source: random.Random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """At most ``max_batch`` transactions are applied together."""
+        """``max_batch`` limits the transactions of one database transaction."""
         if max_batch < 1:
             raise ValueError(f"max_batch must be at least 1, not {max_batch}")
         self.marks: dict[int, int] = {}
@@ -102,14 +103,14 @@ class DatabaseBatches(Generic[C]):
         self._temporary_errors: tuple[type[Exception], ...] = (*database.errors, _NoRowError)
 
     def count(self, partition_id: int) -> int:
-        """How many transactions are to be applied together next."""
+        """Number of transactions for the next database transaction."""
         return self._counts.get(partition_id, self._max_batch)
 
     async def read_mark(self, partition_id: int, told: Callable[[int, Exception], None] | None = None) -> Mark:
-        """The mark of a partition; it is set to -1 where there is none.
+        """The mark of a partition; a missing mark is set to -1.
 
-        ``told`` is called with the number of the attempt and the error when the database fails; what it raises comes
-        out of here. Raises ``ConfigError`` for connections that commit by themselves, and :class:`StoredMarkError` when
+        ``told`` is called with the number of the attempt and the error when the database fails; its own errors pass
+        through. Raises ``ConfigError`` for connections that commit by themselves, and :class:`StoredMarkError` when
         a database transaction was committed before its end.
         """
         backoff = self._backoff()
@@ -129,10 +130,10 @@ class DatabaseBatches(Generic[C]):
             return mark
 
     async def apply_first(self, entries: Sequence[Entry]) -> None:
-        """Return when at least the first of ``entries`` is applied, here or by somebody else; :attr:`marks` says more.
+        """Return when at least the first of ``entries`` is applied, here or elsewhere; :attr:`marks` has the new mark.
 
-        They are transactions of one partition without gaps. Raises what ``apply`` raises for the first of them, and
-        :class:`StoredMarkError` when transactions before it are not applied in the database any more.
+        The entries are transactions of one partition without gaps. Raises the error of ``apply`` for the first of them,
+        and :class:`StoredMarkError` when the database lacks transactions before it that it had applied.
         """
         first = entries[0][0]
         partition_id, first_id = first.partition_id, first.transaction_id
@@ -155,7 +156,7 @@ class DatabaseBatches(Generic[C]):
             if mark is None or mark < first_id - 1:
                 raise _went_back(first, mark)
             self.marks[partition_id] = mark
-            if mark < first_id:  # whoever had the row before us has rolled back
+            if mark < first_id:  # the former owner of the row has rolled back
                 await asyncio.sleep(backoff.next_delay_s())
             else:
                 self._counts[partition_id] = min(2 * self.count(partition_id), self._max_batch)
@@ -183,7 +184,7 @@ class DatabaseBatches(Generic[C]):
                     stored.insert(connection, partition_id)
                     connection.commit()
                 except database.errors:
-                    connection.rollback()  # another process was faster; if not, there is nothing to be read below
+                    connection.rollback()  # another process was faster; if not, the read below finds nothing
                 mark = stored.read(connection, partition_id)
             connection.rollback()
         finally:
@@ -196,7 +197,7 @@ class DatabaseBatches(Generic[C]):
         return lambda: self._apply_in_thread(partition_id, entries)
 
     def _apply_in_thread(self, partition_id: int, entries: Sequence[Entry]) -> int | None:
-        """One database transaction; returns the mark as it is now, ``None`` if there is none."""
+        """Run one database transaction; returns the present mark, ``None`` if there is none."""
         stored = self._stored
         first_id = entries[0][0].transaction_id
         next_count = 0
@@ -207,7 +208,7 @@ class DatabaseBatches(Generic[C]):
                 mark = stored.read(connection, partition_id)
                 connection.rollback()
                 return None if mark is None else _finished(partition_id, mark).transaction_id
-            next_count = len(entries) // 2  # should the commit fail
+            next_count = len(entries) // 2  # in case the commit fails
             applied = self._apply_all(entries, connection)
             last = entries[applied - 1][0]
             if not stored.finish(
@@ -234,7 +235,7 @@ class DatabaseBatches(Generic[C]):
             connection.close()
 
     def _apply_all(self, entries: Sequence[Entry], connection: C) -> int:
-        """Apply as many as there is time for; returns how many."""
+        """Apply transactions as long as there is time; returns their number."""
         apply = self._apply
         guarded = self._database.guarded(connection)
         ends_at_s = self._clock() + _BATCH_S
@@ -281,5 +282,5 @@ def _went_back(transaction: Transaction, mark: int | None) -> StoredMarkError:
 def _roll_back(connection: Connection) -> None:
     try:
         connection.rollback()
-    except Exception as error:  # the connection may be broken, and what broke it is about to be raised
+    except Exception as error:  # the connection may be broken, and the cause is about to be raised
         logger.debug("roll back failed: %s", error)

@@ -1,10 +1,9 @@
 """Callbacks for applications that keep their state in a relational database, together with the high-water marks.
 
-Each transaction is applied exactly once, by any number of processes that share the database: in one database
-transaction, the high-water mark of the partition is advanced by a conditional update and the application's changes are
-made. Whoever's update finds the mark where it was expected holds the row, and applies; for all others the update finds
-nothing, and they go on with the next transaction. Transactions that wait are applied together, in one database
-transaction.
+Each transaction is applied exactly once, by any number of processes that share the database: one database transaction
+advances the high-water mark of the partition by a conditional update and makes the application's changes. The process
+whose update finds the expected mark holds the row, and applies; the updates of all others find nothing, and they
+continue with the next transaction. Waiting transactions are applied together, in one database transaction.
 """
 
 import asyncio
@@ -26,7 +25,9 @@ from waltz.client.transaction import Transaction
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar as TypeVarWithDefault  # for type checkers, which know it without installing
+    from typing_extensions import (
+        TypeVar as TypeVarWithDefault,
+    )  # type checkers know it without an installation
 
     C = TypeVarWithDefault("C", bound=Connection, default=Any)
 else:
@@ -39,13 +40,15 @@ _THREADS = 4
 class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
     """Implement :meth:`apply`. To be closed after its client.
 
-    Transactions that wait, because the application is starting or was held up, are applied together: at most
-    ``max_batch`` in one database transaction, of about a quarter of a second. At the end of the log it is one each.
+    Transactions that wait, because the application is starting or was delayed, are applied together: at most
+    ``max_batch`` in one database transaction of about a quarter of a second. At the end of the log each transaction has
+    its own.
 
-    Errors of the database are tried again for ever, with growing delays: the database may be down. Any other exception
-    of :meth:`apply` rolls back, goes to ``uncaught_exception``, and has the transaction applied again; so does a
-    :class:`StoredMarkError`, when the database does not know of transactions that it had applied. What was rolled back
-    together is applied again in smaller batches, so that only a transaction that fails by itself is reported.
+    After errors of the database, which may be down, the work is repeated for ever, with growing delays. After any other
+    exception of :meth:`apply` the database transaction is rolled back, the error goes to ``uncaught_exception``, and
+    the transaction is applied again; the same holds for a :class:`StoredMarkError`, when the database lacks
+    transactions that it had applied. A batch that was rolled back is applied again in smaller batches, so that only a
+    transaction that fails on its own is reported.
 
     Examples:
         ```python
@@ -74,10 +77,10 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
         random_source: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The database is used on ``threads`` threads; that many partitions are applied at a time.
+        """The database is used on ``threads`` threads, for that number of partitions side by side.
 
-        Where ``apply_transaction`` is overridden, or the database's ``advance_mark`` without its ``move_mark``,
-        ``max_batch`` is 1. ``clock`` tells seconds. Raises ``ValueError`` when ``max_batch`` is less than 1.
+        If ``apply_transaction`` is overridden, or the database's ``advance_mark`` without its ``move_mark``,
+        ``max_batch`` is 1. ``clock`` returns seconds. Raises ``ValueError`` when ``max_batch`` is less than 1.
         """
         self._database = database
         self._standing: dict[int, Mark] = {}
@@ -99,9 +102,9 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
     def apply(self, transaction: Transaction, data: bytes, connection: C) -> None:
         """Change the database for ``transaction``, through ``connection`` only; called on a thread of its own.
 
-        The connection is in a database transaction that already holds the high-water mark of the partition, and perhaps
-        the changes for transactions before this one. It is committed, rolled back and closed by the caller: trying to
-        raises :class:`ForbiddenDatabaseCallError`. Whatever is rolled back is applied again: keep nothing elsewhere.
+        The connection is in a database transaction that already has the high-water mark of the partition, and perhaps
+        the changes of earlier transactions. The caller commits, rolls back and closes it: an attempt to do so raises
+        :class:`ForbiddenDatabaseCallError`. Rolled back transactions are applied again: keep no state elsewhere.
         """
 
     def on_error_getting_high_water_mark(self, attempt: int, error: Exception) -> None:
@@ -124,7 +127,7 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
         )
 
     def create_table(self) -> None:
-        """Create the table of the high-water marks, unless it is there. Blocks; for the set-up of an application."""
+        """Create the table of the high-water marks, unless it exists. Blocks; for the set-up of an application."""
         connection = self._database.connect()
         try:
             self._database.create_table(connection)
@@ -133,15 +136,16 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
             connection.close()
 
     def close(self) -> None:
-        """Wait for what is being done in the database."""
+        """Wait for the end of the work in the database."""
         self._threads.shutdown(wait=True)
 
     # The client's part
 
     async def client_high_water_mark(self, partition_id: int) -> int:
-        """The mark of the partition; it is set to -1 where there is none.
+        """The mark of the partition; a missing mark is set to -1.
 
-        Where it is known which transaction that is, it is one less: that transaction is fed once more, and compared.
+        If the stored mark knows its transaction, the result is one less: that transaction is fed once more, and
+        compared.
         """
         mark = await self._batches.read_mark(partition_id, self.on_error_getting_high_water_mark)
         if not mark.request_id:
@@ -151,10 +155,10 @@ class DatabaseCallbacks(WaltzClientCallbacks, Generic[C]):
         return mark.transaction_id - 1
 
     async def apply_transaction(self, transaction: Transaction) -> None:
-        """Apply it here, and more with it that wait behind it, unless somebody else has applied it.
+        """Apply the transaction and waiting ones after it, unless another process has applied it.
 
-        Raises :class:`StoredMarkError` when transactions before it are not applied in the database any more, and
-        ``OtherLogError`` when the last one that was is not of this log.
+        Raises :class:`StoredMarkError` when the database lacks earlier transactions that it had applied, and
+        ``OtherLogError`` when the last applied one is not of this log.
         """
         mark = self._standing.get(transaction.partition_id)
         if mark is not None:

@@ -29,7 +29,7 @@ _FORBIDDEN = frozenset(
         "connection",
         "detach",
         "driver_connection",
-        "executescript",  # of sqlite3: it commits first
+        "executescript",  # of sqlite3, which commits first
         "invalidate",
         "isolation_level",
         "rollback",
@@ -46,7 +46,7 @@ _FORBIDDEN = frozenset(
 
 
 class Connection(Protocol):
-    """What DB-API and SQLAlchemy connections have in common."""
+    """The common part of DB-API and SQLAlchemy connections."""
 
     def commit(self) -> None:
         """Commit."""
@@ -57,12 +57,12 @@ class Connection(Protocol):
         ...
 
     def close(self) -> None:
-        """Close, or give back to its pool."""
+        """Close the connection, or return it to its pool."""
         ...
 
 
 class ForbiddenDatabaseCallError(ClientError):
-    """The application tried to end, or to bend, the database transaction in which it applies a transaction."""
+    """The application tried to end or change the database transaction in which it applies a transaction."""
 
     def __init__(self, method_name: str) -> None:
         super().__init__(f"{method_name} is not allowed while a transaction is being applied")
@@ -73,14 +73,14 @@ class Database(Protocol[C]):
     """The statements about high-water marks."""
 
     errors: tuple[type[Exception], ...]
-    """What the database raises: worth another attempt."""
+    """The errors of the database, after which another attempt is made."""
 
     def connect(self) -> C:
-        """A connection at the beginning of a database transaction."""
+        """Open a connection at the beginning of a database transaction."""
         ...
 
     def create_table(self, connection: C) -> None:
-        """Create the table, unless it is there."""
+        """Create the table, unless it exists."""
         ...
 
     def read_mark(self, connection: C, partition_id: int) -> int | None:
@@ -92,7 +92,7 @@ class Database(Protocol[C]):
         ...
 
     def advance_mark(self, connection: C, partition_id: int, transaction_id: int) -> bool:
-        """Set it to ``transaction_id`` if it is the one before; whether that was so."""
+        """Set the mark to ``transaction_id`` if it is the one before; returns whether it was."""
         ...
 
     def guarded(self, connection: C) -> C:
@@ -101,13 +101,13 @@ class Database(Protocol[C]):
 
 
 class Marks(ABC, Generic[C]):
-    """High-water marks, and how database transactions change them."""
+    """High-water marks, and their changes by database transactions."""
 
     batches: bool
     """Whether several transactions can be applied in one database transaction."""
 
     def prepare(self, connection: C) -> None:
-        """Look whether the marks can be kept with this database. Raises ``ConfigError``."""
+        """Check that this database can keep the marks. Raises ``ConfigError``."""
 
     @abstractmethod
     def read(self, connection: C, partition_id: int) -> Mark | None:
@@ -119,15 +119,15 @@ class Marks(ABC, Generic[C]):
 
     @abstractmethod
     def claim(self, connection: C, partition_id: int, first_id: int) -> str | None:
-        """Hold the mark in this database transaction, if ``first_id`` is next; returns what :meth:`finish` needs."""
+        """Hold the mark in this database transaction, if ``first_id`` is next; returns the claim for :meth:`finish`."""
 
     @abstractmethod
     def finish(self, connection: C, partition_id: int, first_id: int, claim: str, last: Mark) -> bool:
-        """Set it to the last one that was applied; whether this is still the database transaction of the claim."""
+        """Set the mark to the last applied transaction; returns whether the claim was still in force."""
 
 
 def marks_of(database: Database[C]) -> Marks[C]:
-    """What keeps the marks: the table of the database, unless statements about it are of the application."""
+    """The marks of a database: by its table, or by the application's own statements."""
     for owner in type(database).__mro__:
         if owner is TableDatabase:
             return _TableMarks(cast("TableDatabase[C]", database).marks, database.errors)
@@ -137,13 +137,13 @@ def marks_of(database: Database[C]) -> Marks[C]:
 
 
 _SAVEPOINT = "waltz_apply"
-"""Is gone when the database transaction in which it was set is over."""
+"""A savepoint, which is gone when its database transaction is over."""
 
 _STATEMENTS = ("read_mark", "insert_mark", "advance_mark", "move_mark")
 
 
 class _TableMarks(Marks[C]):
-    """Marks in a table, which tell whether the database transaction that applies is the one that commits."""
+    """Marks in a table, which show whether the database transaction that applies is the one that commits."""
 
     batches = True
 
@@ -153,10 +153,10 @@ class _TableMarks(Marks[C]):
         self._has_savepoints = False
 
     def prepare(self, connection: C) -> None:
-        """Look for columns of the table, and for savepoints, and whether what is rolled back is undone."""
+        """Check the columns of the table, savepoints, and the effect of a rollback."""
         table = self._table
         table.look(connection)
-        partition_id = -random.randrange(2, 1 << 31)  # no partition's, nor that of another one that looks
+        partition_id = -random.randrange(2, 1 << 31)  # a key of no partition and of no other check
         self.insert(connection, partition_id)
         self._has_savepoints = self._finds_savepoints(connection)
         connection.rollback()
@@ -183,12 +183,12 @@ class _TableMarks(Marks[C]):
     def finish(self, connection: C, partition_id: int, first_id: int, claim: str, last: Mark) -> bool:
         if self._has_savepoints and not self._released(connection):
             connection.rollback()
-            self.read(connection, partition_id)  # unless that raises, the connection was not the reason
+            self.read(connection, partition_id)  # if that succeeds, the connection was not the reason
             return False
         return self._table.finish(connection, _key(partition_id), first_id, claim, last)
 
     def _finds_savepoints(self, connection: C) -> bool:
-        """Whether one that is gone is missed: with its database transaction it is."""
+        """Whether the use of a missing savepoint is an error, as after the end of its database transaction."""
         try:
             self._table.execute(connection, f"SAVEPOINT {_SAVEPOINT}")
         except self._errors:
@@ -206,8 +206,7 @@ class _TableMarks(Marks[C]):
 class _OwnMarks(Marks[C]):
     """Marks by the statements of an application's class.
 
-    ``move_mark`` may be missing, or not know what it has to do, in a class that changes ``advance_mark`` and inherits
-    it: transactions are applied one by one there.
+    A class that overrides ``advance_mark`` may lack a fitting ``move_mark``: transactions are then applied one by one.
     """
 
     def __init__(self, database: Database[C]) -> None:
@@ -239,7 +238,7 @@ class _OwnMarks(Marks[C]):
 
 
 class GuardedConnection:
-    """A connection without what would end its transaction; everything else passes through."""
+    """A connection whose calls that would end its transaction are forbidden; all others pass through."""
 
     __slots__ = ("_waltz_connection",)
 
@@ -270,7 +269,7 @@ def _checked_table(table: str) -> str:
 
 
 class TableDatabase(Generic[C]):
-    """What the kinds of databases have in common: a table of marks."""
+    """The common part of the kinds of databases: a table of marks."""
 
     def __init__(self, table: str, execute: Execute[C]) -> None:
         columns = {"PARTITION_ID": "INTEGER NOT NULL"}
@@ -292,7 +291,7 @@ class TableDatabase(Generic[C]):
     def move_mark(self, connection: C, partition_id: int, before: int, after: int) -> bool:
         """Set the mark of a partition to ``after`` if it is ``before``; returns whether it was.
 
-        Raises what the database raises.
+        Raises the errors of the database.
         """
         return self.marks.move(connection, _key(partition_id), before, Mark(after))
 
@@ -308,9 +307,9 @@ class DbApiDatabase(TableDatabase[Any]):
     """A DB-API 2 module and a function that gives connections of it.
 
     ``connect`` may open a connection or take one from a pool; it is closed after each database transaction. It has to
-    be in the usual mode, where the first statement begins a database transaction. ``begin`` are statements to be
-    executed first in each, such as ``SET TRANSACTION ISOLATION LEVEL SERIALIZABLE``; thanks to the conditional update
-    each transaction is applied exactly once at the lower levels, too.
+    be in the usual mode, in which the first statement begins a database transaction. ``begin`` has the first statements
+    of each database transaction, such as ``SET TRANSACTION ISOLATION LEVEL SERIALIZABLE``; thanks to the conditional
+    update each transaction is applied exactly once at the lower levels, too.
 
     Examples:
         ```python
@@ -357,7 +356,7 @@ class DbApiDatabase(TableDatabase[Any]):
 
 
 def check_engine(alchemy: Any, engine: object) -> None:
-    """Raises ``TypeError`` for what is no engine of ``sqlalchemy.create_engine``, such as an asynchronous one."""
+    """Raise ``TypeError`` for anything but an engine of ``sqlalchemy.create_engine``, such as an asynchronous one."""
     if not isinstance(engine, alchemy.Engine):
         raise TypeError(
             f"the engine must be one that sqlalchemy.create_engine made, not {type(engine).__name__}: the database is "
@@ -389,7 +388,7 @@ class SqlAlchemyDatabase(TableDatabase[Any]):
     """
 
     def __init__(self, engine: Any, *, table: str = TABLE, isolation_level: str = "SERIALIZABLE") -> None:
-        sqlalchemy = importlib.import_module("sqlalchemy")  # an optional dependency, which the application has
+        sqlalchemy = importlib.import_module("sqlalchemy")  # an optional dependency of the application
         check_engine(sqlalchemy, engine)
         super().__init__(table, execute_text(sqlalchemy))
         self.errors: tuple[type[Exception], ...] = (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError)

@@ -1,7 +1,7 @@
-"""A table of marks in a database: how far something has come in each partition, and which transaction that was.
+"""A table of marks in a database: the progress in each partition, with the request id of the last transaction.
 
-The statements are plain SQL; an :data:`Execute` runs them, with a DB-API module or with SQLAlchemy. Tables from before
-marks knew their transaction lack the column :data:`LAST`: they are read and moved all the same.
+The statements are plain SQL; an :data:`Execute` runs them, with a DB-API module or with SQLAlchemy. Tables of former
+versions lack the column :data:`LAST`: they are read and moved, too.
 """
 
 import re
@@ -14,12 +14,12 @@ from waltz.common.ids import ReqId
 C = TypeVar("C")
 
 Key = Mapping[str, object]
-"""What the columns of the key hold."""
+"""The values of the key's columns."""
 
 LAST = "LAST_TRANSACTION"
-"""The column that says which transaction a mark is: its id and its request id, or a claim.
+"""The column that identifies a mark's transaction: its id and its request id, or a claim.
 
-The id is there because programs that do not know the column move the mark without it.
+The id is there because programs of former versions move the mark without this column.
 """
 
 _LAST_TYPE = "VARCHAR(80)"
@@ -28,26 +28,26 @@ _PARAMETER = re.compile(r":(\w+)")
 
 
 class Mark(NamedTuple):
-    """The last transaction that something is done with."""
+    """The last transaction that is done."""
 
     transaction_id: int
     request_id: bytes = b""
-    """That of the transaction; empty where it is not known."""
+    """Request id of the transaction; empty if it is not known."""
     claimed: bool = False
-    """A database transaction that was to be ended by its caller was committed by somebody else in the middle."""
+    """Whether a database transaction that its caller was to end was committed in the middle by other code."""
 
 
 class Answer(NamedTuple):
-    """What a statement brought."""
+    """The result of a statement."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     changed: int
-    """How many rows it has changed."""
+    """Number of changed rows."""
 
 
 Execute = Callable[[C, str, Mapping[str, object]], Answer]
-"""Executes a statement, in which ``:name`` stands for a value."""
+"""Executes a statement, in which ``:name`` is the place of a value."""
 
 
 class MarkTable(Generic[C]):
@@ -56,9 +56,9 @@ class MarkTable(Generic[C]):
     def __init__(
         self, name: str, columns: Mapping[str, str], primary_key: Sequence[str], mark: str, execute: Execute[C]
     ) -> None:
-        """``columns`` are those of the key with their types, and ``mark`` is that of the mark.
+        """``columns`` are the key's columns with their types, and ``mark`` is the column of the mark.
 
-        Not every column of the key is in the ``primary_key`` of the table.
+        ``primary_key`` may have fewer columns than the key.
         """
         self.name = name
         self.knows_last = True
@@ -73,7 +73,7 @@ class MarkTable(Generic[C]):
         self._execute(connection, statement, {})
 
     def create(self, connection: C) -> None:
-        """Make the table, or complete it, unless that has been done."""
+        """Create or complete the table, unless that has been done."""
         columns = {**self._columns, self._mark: "BIGINT NOT NULL", LAST: _LAST_TYPE}
         defined = [f"{name} {kind}" for name, kind in columns.items()]
         defined.append(f"PRIMARY KEY ({', '.join(self._primary_key)})")
@@ -81,7 +81,7 @@ class MarkTable(Generic[C]):
         self.complete(connection)
 
     def complete(self, connection: C) -> None:
-        """Give a table from before marks knew their transaction the column for it."""
+        """Add the column :data:`LAST` to a table of a former version."""
         if not self.look(connection):
             self._execute(connection, f"ALTER TABLE {self.name} ADD {LAST} {_LAST_TYPE}", {})
             self.knows_last = True
@@ -98,7 +98,7 @@ class MarkTable(Generic[C]):
         return marks[0][-1] if marks else None
 
     def read_all(self, connection: C, key: Key, columns: Sequence[str] = ()) -> list[tuple[Any, ...]]:
-        """The marks of all rows with that in their key, each behind what is in these columns."""
+        """The marks of all rows with these key values, by the values of these columns."""
         last = [LAST] if self.knows_last else []
         names = ", ".join([*columns, self._mark, *last])
         statement = f"SELECT {names} FROM {self.name} WHERE {_where(key)}"  # noqa: S608
@@ -109,7 +109,7 @@ class MarkTable(Generic[C]):
         ]
 
     def insert(self, connection: C, key: Key, mark: Mark) -> None:
-        """Begin with a mark; the database raises its own error where there is one."""
+        """Insert a mark; the database raises its own error if there is one."""
         values = {**key, self._mark: mark.transaction_id}
         if self.knows_last:
             values[LAST] = _last(mark)
@@ -127,8 +127,8 @@ class MarkTable(Generic[C]):
     def claim(self, connection: C, key: Key, before: int, first_id: int) -> str | None:
         """Set a mark to the first of the transactions that are about to be applied, if it is ``before``.
 
-        Returns what :meth:`finish` has to find, a value of this database transaction only; ``None`` if the mark is
-        another one, or claimed: whoever has claimed it did not come to the end.
+        Returns the claim that :meth:`finish` has to find, unique to this database transaction; ``None`` if the mark is
+        another one, or claimed by a database transaction that did not come to its end.
         """
         claim = f"~{uuid4().hex}"
         unclaimed = f" AND ({LAST} IS NULL OR {LAST} NOT LIKE :claims)" if self.knows_last else ""
@@ -155,7 +155,7 @@ class MarkTable(Generic[C]):
 
 
 def bound(style: str, statement: str, values: Mapping[str, object]) -> tuple[Any, ...]:
-    """A statement with the place-holders of a DB-API module (its ``paramstyle``), and its values."""
+    """A statement with the placeholders of a DB-API module (its ``paramstyle``), and its values."""
     if not values:
         return (statement,)
     if style == "named":
@@ -173,7 +173,7 @@ def bound(style: str, statement: str, values: Mapping[str, object]) -> tuple[Any
 
 
 def execute_with(style: str) -> Execute[Any]:
-    """Executes statements with cursors of a DB-API module, whose ``paramstyle`` is given."""
+    """Executes statements with cursors of a DB-API module with this ``paramstyle``."""
 
     def execute(connection: Any, statement: str, values: Mapping[str, object]) -> Answer:
         cursor = connection.cursor()

@@ -1,4 +1,4 @@
-"""A cluster of which everything is known beforehand."""
+"""A cluster that never changes."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ _client_ids = itertools.count()
 
 
 class FixedCluster(Cluster):
-    """Its members are told where the partitions are when they join, and nothing after that."""
+    """Its members get the owners of the partitions when they join, and no later news."""
 
     def __init__(
         self,
@@ -25,9 +25,9 @@ class FixedCluster(Cluster):
         client_ids: Iterable[int] = (),
         nodes: MockNodes | None = None,
     ) -> None:
-        """``client_ids`` are those of its first members; others have ids that nobody else in this process has.
+        """``client_ids`` are those of its first members; others have ids that are unique in this process.
 
-        Clusters that are given the same ``nodes`` are one.
+        Clusters with the same ``nodes`` are one cluster.
         """
         self._name = name
         self._partition_count = partition_count

@@ -65,17 +65,17 @@ _MAX_LIST_COUNT = 10_000
 
 
 class Faults(Protocol):
-    """What a driver has in store for appends."""
+    """The faults that a driver has prepared for appends."""
 
     silent_faults: bool
 
     @property
     def suspended(self) -> bool:
-        """Whether nothing is to be fed."""
+        """Whether the feed is suspended."""
         ...
 
     def next_delay_s(self) -> float:
-        """How long the next append takes."""
+        """Delay of the next append."""
         ...
 
     def next_append_fails(self) -> bool:
@@ -83,12 +83,12 @@ class Faults(Protocol):
         ...
 
     def next_lock_fails(self) -> bool:
-        """Whether the next append conflicts, whatever its locks."""
+        """Whether the next append conflicts, independent of its locks."""
         ...
 
 
 class MockConnection:
-    """A ChannelHandler that answers requests in order. A feed, once asked for, never ends."""
+    """A ChannelHandler that answers requests in order. A feed, once requested, never ends."""
 
     def __init__(self, partitions: Sequence[MockServerPartition], faults: Faults) -> None:
         self._partitions = partitions
@@ -139,7 +139,7 @@ class MockConnection:
             self._go_on()
 
     def resume_soon(self) -> None:
-        """The driver feeds again; called on any thread."""
+        """Resume the feed; called on any thread."""
         self._on_loop(self._resume)
 
     def break_soon(self) -> None:
@@ -247,7 +247,7 @@ class MockConnection:
             return
         if self._channel is not None and not self._faults.suspended:
             self._send_feed(self._channel, partition, request.client_high_water_mark)
-        self._send(MountResponse(request.req_id, PartitionState.READY))  # suspended, too: appends are taken then
+        self._send(MountResponse(request.req_id, PartitionState.READY))  # also while suspended: appends are still taken
 
     def _begin_feed(self, request: FeedRequest | MarkFeedRequest) -> None:
         partition = self._partition_of(request)
@@ -277,7 +277,7 @@ class MockConnection:
         self._send(_data_list(self._partition_of(request), request))
 
     def _committed(self, partition_id: int) -> None:
-        """Something was committed, perhaps on another thread."""
+        """A transaction was committed, perhaps on another thread."""
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""The mock driver: what a test gives to the client library instead of a cluster."""
+"""The mock driver, which a test gives to the client library in place of a cluster."""
 
 import random
 import threading
@@ -20,7 +20,7 @@ from waltz.common.zk.znodes import PartitionGeneration
 
 CLUSTER_NAME = "mock"
 LONG_WAIT_THRESHOLD_MS = 200
-"""How soon the client looks after appends that were lost; much sooner than in production."""
+"""Time after which the client asks for lost appends; much shorter than in production."""
 
 _ENDPOINT = Endpoint("mock", 1)
 
@@ -28,9 +28,9 @@ _ENDPOINT = Endpoint("mock", 1)
 class MockDriver(Driver):
     """Servers in memory, with faults on command.
 
-    Give it to :func:`waltz.connect` or :func:`waltz.blocking.connect` instead of a configuration, or open a client with
-    callbacks by :meth:`open_client`. Drivers that are given the same ``partitions`` are clients of the same cluster; a
-    number means so many partitions of its own. May be used from any thread.
+    Give it to :func:`waltz.connect` or :func:`waltz.blocking.connect` in place of a configuration, or open a client
+    with callbacks by :meth:`open_client`. Drivers with the same ``partitions`` are clients of the same cluster; a
+    number makes that number of own partitions. May be used from any thread.
 
     Examples:
         ```python
@@ -54,7 +54,7 @@ class MockDriver(Driver):
         versions: tuple[int, ...] = CLIENT_SERVER.versions,
         random_source: random.Random | None = None,
     ) -> None:
-        """``client_id`` is that of its first client; by default no two clients in this process have the same."""
+        """``client_id`` is that of its first client; by default ids are unique in this process."""
         self.partitions = MockServerPartition.create(partitions) if isinstance(partitions, int) else list(partitions)
         self.max_delay_s = 0.0
         """Each append takes a random time up to this."""
@@ -71,7 +71,7 @@ class MockDriver(Driver):
         self._mutex = threading.Lock()
         self._connections: weakref.WeakSet[MockConnection] = weakref.WeakSet()
 
-    # What happens to appends
+    # Faults of appends
 
     def force_next_append_fail(self) -> None:
         """The next append of this driver gets lost."""
@@ -79,16 +79,16 @@ class MockDriver(Driver):
             self._forced_append_failures += 1
 
     def force_next_lock_fail(self) -> None:
-        """The next append of this driver that does not get lost fails for its locks (at transaction -1)."""
+        """The next append of this driver that does not get lost has a lock conflict (at transaction -1)."""
         with self._mutex:
             self._forced_lock_failures += 1
 
     def suspend_feed(self) -> None:
-        """Deliver nothing to the clients of this driver; what they append is committed nevertheless."""
+        """Deliver nothing to the clients of this driver; their appends are still committed."""
         self.suspended = True
 
     def resume_feed(self) -> None:
-        """Deliver what was held back, and go on."""
+        """Deliver the held back messages, and resume the feed."""
         self.suspended = False
         for connection in list(self._connections):
             connection.resume_soon()
@@ -137,7 +137,7 @@ class MockDriver(Driver):
         return await WaltzClient.open_in(self.environment(options or ClientOptions(), **settings), callbacks)
 
     def environment(self, options: ClientOptions, **settings: object) -> Environment:
-        """For one client; ``settings`` are keys of its configuration below ``client``."""
+        """The environment of one client; ``settings`` are keys of its configuration below ``client``."""
         with self._mutex:
             client_id, self._client_id = self._client_id, None
         partitions = [PartitionGeneration(partition.partition_id, 0) for partition in self.partitions]

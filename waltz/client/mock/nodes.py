@@ -1,4 +1,4 @@
-"""What a cluster keeps in ZooKeeper, in memory: properties, cursors, shares of consumers, for tests of applications."""
+"""A cluster's ZooKeeper nodes in memory, for tests of applications: properties, cursors, shares of consumers."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ def _now_ms() -> int:
 
 
 class MockNodes(Nodes):
-    """Nodes above a new one are made with it. May be used from any thread."""
+    """The nodes. Missing parents of a new node are created, too. May be used from any thread."""
 
     def __init__(self) -> None:
         self.key = str(uuid4())
@@ -38,13 +38,13 @@ class MockNodes(Nodes):
         self._mutex = threading.Lock()
 
     def session(self) -> "MockSession":
-        """For one client."""
+        """Begin a session for one client."""
         with self._mutex:
             self._sessions += 1
             return MockSession(self, self._sessions)
 
     def end_session(self, session_id: int) -> None:
-        """Its ephemeral nodes go."""
+        """End a session, with its ephemeral nodes."""
         with self._mutex:
             for path in self._tree.owned_by(session_id):
                 self._tree.delete(path)
@@ -61,7 +61,7 @@ class MockNodes(Nodes):
             return self._tree.exists(path)
 
     async def sync(self, path: str) -> None:
-        """Nothing is ever behind."""
+        """Nothing: no member ever lags."""
 
     async def create(self, path: str, data: bytes | None, *, make_path: bool = False) -> str:
         return self.create_for(0, path, data)
@@ -71,14 +71,14 @@ class MockNodes(Nodes):
             return self._tree.set(path, data, version)
 
     def children(self, path: str, watch: Watch | None) -> list[str]:
-        """Names; the watch fires when one comes or goes."""
+        """Names of the children; the watch fires when a child comes or goes."""
         with self._mutex:
             names = self._tree.children(path)
             _watch(self._child_watches, path, watch)
         return names
 
     def create_for(self, owner: int, path: str, data: bytes | None) -> str:
-        """A node that goes with a session, or stays (0)."""
+        """Create a node, ephemeral for a session or persistent (0)."""
         with self._mutex:
             above = parent_of(path)
             missing = []
@@ -96,7 +96,7 @@ class MockNodes(Nodes):
 
 
 class MockSession(ZooKeeper):
-    """What a client has of the nodes; it never loses its connection."""
+    """The nodes as one client sees them; the connection is never lost."""
 
     def __init__(self, nodes: MockNodes, session_id: int) -> None:
         self._nodes = nodes
@@ -132,7 +132,7 @@ class MockSession(ZooKeeper):
         sequential: bool = False,
         make_path: bool = False,
     ) -> str:
-        """With the nodes above it. Nobody asks for sequential ones."""
+        """Create a node with its parents. Sequential nodes are not needed here."""
         assert not sequential
         if ephemeral:
             return self._nodes.create_for(self._session_id, path, data)

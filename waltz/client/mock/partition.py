@@ -16,7 +16,7 @@ _OTHERS_CLIENT_ID = -2
 
 
 class MockServerPartition:
-    """Commits at once. Locks are compared by their exact hash: there are no conflicts without a need.
+    """Commits at once. Locks are compared by their exact hash, without needless conflicts.
 
     Examples:
         ```python
@@ -56,7 +56,7 @@ class MockServerPartition:
 
     @property
     def transactions(self) -> list[Record]:
-        """All that is committed."""
+        """All committed transactions."""
         return list(self._records)
 
     def read(self, first_id: int, max_count: int) -> list[Record]:
@@ -64,7 +64,7 @@ class MockServerPartition:
         return self._records[max(first_id, 0) : max(first_id + max_count, 0)]
 
     def add(self, data: bytes, header: int = 0) -> int:
-        """Commit a transaction as if some other client had appended it; returns its id."""
+        """Commit a transaction as if another client had appended it; returns its id."""
         with self._mutex:
             transaction_id = len(self._records)
             req_id = ReqId.of(_OTHERS_CLIENT_ID, 0, self.partition_id, transaction_id & 0x7FFF_FFFF)
@@ -73,9 +73,9 @@ class MockServerPartition:
         return transaction_id
 
     def fence(self, holder: int | None = None, expected_session: int = NO_WRITE_SESSION) -> int | None:
-        """Begin a new write session, as if some client had, and return its number; exclusive for the client ``holder``.
+        """Begin a new write session as if a client had, and return its number; exclusive for the client ``holder``.
 
-        ``None``, and nothing is begun, when another session than the expected one is present.
+        Returns ``None`` without a new session when the present session is not the expected one.
         """
         with self._mutex:
             if expected_session not in (NO_WRITE_SESSION, self.write_session):
@@ -91,7 +91,7 @@ class MockServerPartition:
         return request.write_session == self.write_session and self.session_holder in (None, client_id)
 
     def append(self, request: AppendRequest) -> LockFailure | SessionFenced | None:
-        """Commit ``request``, or return why that is not done."""
+        """Commit ``request``, or return the reason against it."""
         with self._mutex:
             if not self._admits(request):
                 return SessionFenced(request.req_id, self.high_water_mark, self.write_session)
@@ -110,11 +110,11 @@ class MockServerPartition:
         return None
 
     def listen(self, listener: Callable[[int], None]) -> None:
-        """Have ``listener`` called with the id of this partition after a commit, on whichever thread that happens."""
+        """Have ``listener`` called with the id of this partition after each commit, on the thread of the commit."""
         self._listeners.append(listener)
 
     def forget(self, listener: Callable[[int], None]) -> None:
-        """Call it no more."""
+        """Remove a listener."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 

@@ -11,7 +11,7 @@ from waltz.common.wire.frames import Family
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end. What is written arrives at the other end in the next turn of the loop."""
+    """One end. Written bytes arrive at the other end in the next turn of the loop."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class MemoryTransport(asyncio.Transport):
         return self._closed
 
     def close(self) -> None:
-        """Close both ends, after what was written has arrived."""
+        """Close both ends after all written bytes have arrived."""
         if not self._closed:
             self._closed = True
             self._loop.call_soon(self._protocol.connection_lost, None)
@@ -89,7 +89,7 @@ class MemoryConnector:
         handler: ChannelHandler,
         **_options: object,
     ) -> Channel:
-        """Connect; neither TLS nor limits of time are needed, for nothing can fail."""
+        """Connect; without TLS and time limits, since nothing can fail."""
         client = Channel(family, hello_text, handler, peer=str(endpoint))
         server = Channel(family._replace(versions=self._versions), "Waltz Mock", self._make_handler(), peer="client")
         ours, theirs = MemoryTransport(client), MemoryTransport(server)

@@ -1,4 +1,4 @@
-"""Appends of the plain face: one transaction each, fixed in advance, with a deadline."""
+"""Appends of the plain face: each is one fixed transaction with a deadline."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from waltz.client.errors import LockConflict
 
 
 class PlainSubmission(AwaitedSubmission[int]):
-    """The same at each attempt. What got lost is sent again until the deadline; a conflict ends it."""
+    """The same transaction at each attempt. A lost one is sent again until the deadline; a conflict ends it."""
 
     __slots__ = ("_conflict", "_fields", "_partition_id")
 
@@ -22,7 +22,7 @@ class PlainSubmission(AwaitedSubmission[int]):
         now_s: float,
         timeout_s: float,
     ) -> None:
-        self.sent = None  # up to the deadline what the base class does, without the call: there is one per append
+        self.sent = None  # the base class's code up to the deadline, without the call, which would cost every append
         self.appends = appends
         self.future = future
         self.timeout_s = timeout_s
@@ -56,10 +56,10 @@ class PlainSubmission(AwaitedSubmission[int]):
 
 
 class Deadlines:
-    """The deadlines of appends: one timer for all of them, which costs next to nothing while they are met.
+    """The deadlines of appends: one timer for all of them, which costs nearly nothing while they are met.
 
-    Whoever adds to ``pending`` calls :meth:`arm` if it is due before all others, and removes from it what has ended;
-    ``append.expire`` is called for what is still there at its deadline.
+    The caller adds an append to ``pending``, calls :meth:`arm` if its deadline is the first one, and removes it at its
+    end; ``append.expire`` is called for an append that is still there at its deadline.
     """
 
     def __init__(self) -> None:
@@ -70,13 +70,13 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
-        """Nothing expires any more."""
+        """Stop the timer."""
         self.pending.clear()
         if self._timer is not None:
             self._timer.cancel()
 
     def arm(self, due_s: float) -> None:
-        """Set the timer anew."""
+        """Set the timer to the first deadline."""
         if self._timer is not None:
             self._timer.cancel()
         self.due_s = due_s

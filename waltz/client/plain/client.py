@@ -62,7 +62,7 @@ def environment_for(
     on_event: OnEvent | None,
     settings: Mapping[str, object],
 ) -> Environment:
-    """What a client is made of; the arguments are those of :func:`waltz.connect`, and ``settings`` its others."""
+    """The environment of a client; the arguments are those of :func:`waltz.connect`, and ``settings`` the rest."""
     if max_in_flight < 1:
         raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
     environment = environment_of(config, zookeeper, options, settings, on_event)
@@ -72,11 +72,11 @@ def environment_for(
 
 
 class Client(PartitionCalls):
-    """Made by :func:`waltz.connect`, opened by ``async with`` or ``await``, on whose loop everything happens.
+    """Made by :func:`waltz.connect`, opened by ``async with`` or ``await``, on whose loop it lives.
 
-    Who opens it with ``await`` closes it: with :meth:`close`, or by using it in ``async with`` afterwards.
+    A client opened by ``await`` has to be closed: by :meth:`close`, or by a later ``async with``.
 
-    A partition is joined when it is used first: from then on the client knows how far its log has come.
+    The client joins a partition at its first use: from then on it follows the end of its log.
     """
 
     _engine: Engine | None = None
@@ -91,7 +91,7 @@ class Client(PartitionCalls):
         self._merged: weakref.WeakSet[MergedFeed] = weakref.WeakSet()
         self._joining = Joining(functools.partial(Engine.open, environment))
         self._closing = Closing()
-        self._readers: weakref.WeakSet[Engine] = weakref.WeakSet()  # the tasks of each keep it alive
+        self._readers: weakref.WeakSet[Engine] = weakref.WeakSet()  # kept alive by their tasks
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._deadlines: Deadlines
@@ -118,7 +118,7 @@ class Client(PartitionCalls):
         self._deadlines = Deadlines()
         try:
             self._engine = await self._joining.engine()
-            # Not a method: the engine must not keep alive a client that was forgotten.
+            # Not a method: the engine must not keep a forgotten client alive.
             self._engine.lags = functools.partial(_lags, self._engine, (self._feeds, self._library_feeds))
         except BaseException:
             await self.close()
@@ -129,7 +129,8 @@ class Client(PartitionCalls):
         """Close the client. Called at the end of ``async with``; may be called twice.
 
         Appends under way end with an error that says whether the outcome is known, and feeds with
-        ``ClientClosedError``. Once begun, closing goes on even if this is cancelled; another call waits for its end.
+        ``ClientClosedError``. Once begun, closing continues even if this call is cancelled; another call waits for its
+        end.
         """
         if self._closing.over:
             return
@@ -203,7 +204,7 @@ class Client(PartitionCalls):
         return self._environment.cluster.directory
 
     async def cluster_key(self) -> str:
-        """Tells the logs of this cluster from those of every other that ever had its name.
+        """A key that tells the logs of this cluster from those of every other cluster of the same name.
 
         Raises:
             ZooKeeperError: ZooKeeper cannot be asked.
@@ -213,12 +214,12 @@ class Client(PartitionCalls):
         return await self._environment.cluster.key()
 
     def partition_for(self, key: object) -> int:
-        """The partition that a key belongs to; see :func:`waltz.partition_for`, which says what may be a key."""
+        """The partition of a key; see :func:`waltz.partition_for` for the types of keys."""
         return partition_for(key, self.partition_count)
 
     @property
     def metrics(self) -> Registry:
-        """What the client counts; see :mod:`waltz.telemetry`. May be read by any thread."""
+        """The metrics of the client; see :mod:`waltz.telemetry`. May be read by any thread."""
         return self._open_engine().metrics.registry
 
     async def append(
@@ -235,8 +236,8 @@ class Client(PartitionCalls):
     ) -> int:
         """Append a transaction, and wait until it is committed.
 
-        What gets lost on its way is sent again until ``timeout_s`` is over. When the call is cancelled, a note on the
-        ``CancelledError`` tells whether anything was sent.
+        An append that gets lost on its way is sent again until ``timeout_s`` is over. When the call is cancelled, a
+        note on the ``CancelledError`` tells whether anything was sent.
 
         Args:
             partition_id: The partition, from 0.
@@ -244,7 +245,7 @@ class Client(PartitionCalls):
             header: A number of the application's own; 32 bits with a sign.
             write_locks: Locks that must not have changed since ``high_water_mark``; the transaction changes them.
             read_locks: Locks that must not have changed since ``high_water_mark``.
-            append_locks: Locks that the transaction changes, whoever else did.
+            append_locks: Locks that the transaction changes without a check.
             high_water_mark: Id of the last transaction that the decision to append rests on. By default the position of
                 this client's open feed of the partition that has no ``until`` (in the loop over it, the transaction at
                 hand); of several, of the one that is furthest behind. Without such a feed, ``write_locks`` and
@@ -268,7 +269,7 @@ class Client(PartitionCalls):
             ValueError: An argument is out of range.
         """
         loop = self._loop
-        # Asking for the running loop costs a system call; this finds the same, but for an exotic case that costs it.
+        # Asking for the running loop costs a system call, which this avoids in all but exotic cases.
         if loop is None or get_ident() != self._thread_id or not loop.is_running():
             loop = self._own_loop()
         now_s = loop.time()
@@ -291,14 +292,14 @@ class Client(PartitionCalls):
             fields = fields._replace(client_high_water_mark=mark)
         if mark > partition.feed.applied:
             await self._confirm(partition, mark, now_s, timeout_s)
-        try:  # all this is what self._submission does, without the call: it is done for every append
+        try:  # the code of self._submission without the call, which would cost every append
             append = PlainSubmission(
                 partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s
             )
         except TypeError:
             check_seconds(timeout_s, "timeout_s")
             raise
-        write_locks = read_locks = append_locks = ()  # not to be kept, for garbage collections, until it is committed
+        write_locks = read_locks = append_locks = ()  # not kept until the commit, for the sake of garbage collections
         deadlines = self._deadlines
         deadlines.pending[append] = None
         if append.deadline_s < deadlines.due_s:
@@ -323,21 +324,21 @@ class Client(PartitionCalls):
         high_water_mark: int | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> list[int]:
-        """Append many transactions, each for itself, and wait until all are committed.
+        """Append many independent transactions, and wait until all are committed.
 
-        They are sent in order; should some get lost and be sent again, their ids are not.
+        They are sent in order; if some get lost and are sent again, their ids are not in that order.
 
         Args:
             partition_id: The partition, from 0.
             items: Data, or ``Append`` for more than that.
-            high_water_mark: As for :meth:`append`, of all of them.
+            high_water_mark: As for :meth:`append`, for all items.
             timeout_s: Limit of the whole call in seconds.
 
         Returns:
             The ids in the order of ``items``.
 
         Raises:
-            AppendManyError: Some are not committed, or not known to be; has the outcome of each.
+            AppendManyError: Some are not committed, or not known as committed; it has the outcome of each.
 
         Raises as :meth:`append` before anything is sent.
         """
@@ -362,7 +363,7 @@ class Client(PartitionCalls):
         appends = [self._submission(partition, fields, loop, now_s, timeout_s) for fields in all_fields]
         try:
             deadlines.pending.update(dict.fromkeys(appends))
-            if appends and appends[0].deadline_s < deadlines.due_s:  # they have the same
+            if appends and appends[0].deadline_s < deadlines.due_s:  # they share it
                 deadlines.arm(appends[0].deadline_s)
             for append in appends:
                 if not append.future.done():
@@ -391,32 +392,32 @@ class Client(PartitionCalls):
         timeout_s: float = APPEND_TIMEOUT_S,
         max_attempts: int | None = None,
     ) -> int | None:
-        """Decide on the present state and append what was decided.
+        """Decide on the present state and append the decision.
 
         When one of its locks was changed meanwhile, ``decide`` is called again as soon as the state is new enough. The
-        state is what the loops over this client's feeds of the partition without ``until`` have made of it (``feed`` if
-        that is given): they are waited for, and the basis is the default mark of :meth:`append`.
+        state is kept by the loops over this client's feeds of the partition without ``until`` (or over ``feed``): the
+        call waits for them, and the basis is the default mark of :meth:`append`.
 
         Args:
             partition_id: The partition, from 0.
             decide: Called with a :class:`~waltz.client.decisions.Basis`; returns an ``Append``, bytes, or ``None``. May
                 be asynchronous.
-            feed: The feed that keeps the state, if not all of them do.
-            reads_log: The basis is the last transaction that is known to be committed; ``decide`` reads the log up to
-                it.
+            feed: The feed whose loop keeps the state; by default all of them.
+            reads_log: Whether ``decide`` reads the log up to the basis, which is then the last transaction known as
+                committed.
             timeout_s: Limit of the whole call in seconds.
-            max_attempts: Limit of decisions.
+            max_attempts: Maximum number of decisions.
 
         Returns:
-            The id of the transaction; ``None`` if ``decide`` returned that.
+            The id of the transaction; ``None`` if ``decide`` returned ``None``.
 
         Raises:
-            LockConflict: After ``max_attempts``, or nobody reads on: the feed is closed, or the call is made in its
-                loop.
+            LockConflict: After ``max_attempts``, or when the state cannot advance: the feed is closed, or the call is
+                made in its loop.
             OutcomeUnknownError: The append may be committed, so it is not decided again.
             TypeError: Locks are to be checked, and there is neither such a feed nor ``reads_log``.
 
-        Raises what ``decide`` raises, and as :meth:`append`.
+        Raises the errors of ``decide``, and like :meth:`append`.
         """
         steps = await self.transacting(
             partition_id,
@@ -446,7 +447,7 @@ class Client(PartitionCalls):
         timeout_s: float,
         max_attempts: int | None,
     ) -> Transact:
-        """The steps of :meth:`transact`, for those who decide elsewhere."""
+        """The steps of :meth:`transact`, for decisions made elsewhere."""
         now_s = self._own_loop().time()
         check_seconds(timeout_s, "timeout_s")
         check_attempts(max_attempts)
@@ -469,7 +470,7 @@ class Client(PartitionCalls):
     async def _append_chosen(
         self, partition: StreamPartition, began_s: float, timeout_s: float, chosen: Append, high_water_mark: int
     ) -> int:
-        """As :meth:`append`, within the limit of a call that began before: errors name that, not what is left of it."""
+        """Like :meth:`append`, within the limit of an earlier call, which errors name in place of its rest."""
         loop = self._own_loop()
         fields = fields_of(chosen, high_water_mark)
         self._open_engine().limits.check(fields)
@@ -495,30 +496,30 @@ class Client(PartitionCalls):
     def feed(self, partition_id: int, *, after: int, until: int | None = None) -> TransactionFeed:
         """The transactions of a partition with an id above ``after``, one by one, with their data.
 
-        ``async for transaction in client.feed(...)`` gives records (``transaction_id``, ``req_id``, ``header``,
-        ``data``), and goes on with what will be committed. They are read in bulk, ahead of their consumer.
+        ``async for transaction in client.feed(...)`` yields records (``transaction_id``, ``req_id``, ``header``,
+        ``data``), and continues with later commits. They are read in bulk, ahead of their consumer.
 
         Args:
             partition_id: The partition, from 0.
             after: Id of the transaction before the first one; -1 for all.
-            until: Id of the last transaction; ``None`` goes on for ever.
+            until: Id of the last transaction; ``None``: without an end.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
             ClientClosedError: The client is closed.
             ClientAheadError: By reading: the log ends before ``after``.
-            DeadlineExceededError: By reading: servers have failed for a minute (10 s before anything was read). Asking
-                again tries again.
-            DataChecksumError: By reading: servers give data that is damaged.
+            DeadlineExceededError: By reading: servers have failed for a minute (10 s before the first record). Another
+                read tries again.
+            DataChecksumError: By reading: servers send damaged data.
         """
         return TransactionFeed(*self._feed_arguments(partition_id, after, until))
 
     def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
-        """The same in lists, as many at a time as came together: the fastest way to read a log."""
+        """The same in lists of the transactions that came together: the fastest way to read a log."""
         return BatchFeed(*self._feed_arguments(partition_id, after, until))
 
     def library_feed(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
-        """As :meth:`feed_batches`, for reads of the library itself: they say nothing of what the application saw."""
+        """Like :meth:`feed_batches`, for reads of the library itself, which the application does not see."""
         return BatchFeed(*self._feed_arguments(partition_id, after, until, self._library_feeds))
 
     def feed_all(
@@ -530,13 +531,13 @@ class Client(PartitionCalls):
     ) -> MergedFeed:
         """The transactions of several partitions in one loop: in order within each, in turn between them.
 
-        Records know their ``partition_id``. A partition whose server does not answer does not stop the others: it is in
-        ``feed.obstacles`` and is tried again for ever.
+        Records have their ``partition_id``. A partition whose server does not answer does not stop the others: it is in
+        ``feed.obstacles``, and its reads are repeated for ever.
 
         Args:
             partition_ids: The partitions; by default all.
             after: Id of the transaction before the first one (-1: from the beginning), for all or by partition.
-            until: Id of the last transaction by partition; ``None`` goes on for ever.
+            until: Id of the last transaction by partition; ``None``: without an end.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
@@ -547,7 +548,7 @@ class Client(PartitionCalls):
         wanted = range(len(engine.partitions)) if partition_ids is None else list(dict.fromkeys(partition_ids))
         begins = _by_partition(after, wanted, "after")
         ends = dict.fromkeys(wanted) if until is None else _by_partition(until, wanted, "until")
-        for partition_id in wanted:  # what is wrong is found before anything is begun
+        for partition_id in wanted:  # errors are found before the first feed begins
             self._feed_arguments(partition_id, begins[partition_id], ends[partition_id])
         share = share_of(len(wanted), engine.options)
         feed = MergedFeed(self.open_feed, engine.options)
@@ -565,25 +566,24 @@ class Client(PartitionCalls):
         commit_every_s: float | None = None,
         share: str | None = None,
     ) -> Consumer:
-        """The transactions of several partitions, from where the application was: ``async with`` it.
+        """The transactions of several partitions after the application's positions; used with ``async with``.
 
-        ``await consumer.commit()`` says that what was handed out is done with. What was not committed is handed out
-        again after a restart. With ``share``, partitions move between instances when one comes, goes, or loses its
-        ZooKeeper session: the next one goes on at the committed position.
+        ``await consumer.commit()`` confirms the transactions handed out. Others are handed out again after a restart.
+        With ``share``, partitions move between instances when one comes, goes, or loses its ZooKeeper session: the next
+        instance continues at the committed position.
 
         Args:
-            positions: Where the application keeps how far it is.
+            positions: The store of the application's positions.
             partition_ids: The partitions; by default all.
-            start: Where to read a partition without a position from: ``"beginning"``, ``"end"``, or behind a
-                transaction (by partition). That is stored at once, so that a restart begins there, too.
-            commit_every_s: Seconds between automatic commits of what the application is done with (it has asked for
-                more); there is one at the end, too.
-            share: A name; all instances that use the same one share the partitions, each of which is read by one of
-                them.
+            start: The start of a partition without a position: ``"beginning"``, ``"end"``, or a mapping of partitions
+                to the transactions to start after. It is stored at once, so that a restart begins there, too.
+            commit_every_s: Seconds between automatic commits of the transactions that the application is done with (it
+                has asked for more); there is a last one at the end.
+            share: Name of a group: all instances with the same name share the partitions, each of which has one reader.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
-            ValueError: ``start`` is none of these, or lacks a partition.
+            ValueError: ``start`` has another value, or lacks a partition.
             TypeError: Ids or seconds are not numbers.
             ClientClosedError: The client is closed.
             PositionsError: By opening and reading: the positions cannot be used.
@@ -609,17 +609,17 @@ class Client(PartitionCalls):
         """A part of a merged feed, which reads ahead no more than its ``share``; ``None``: as much as a single feed.
 
         Raises ``PartitionNotFoundError``, ``ValueError`` for an ``after`` below -1, ``TypeError`` for ids that are not
-        integers, and ``ClientClosedError``. Reading raises as that of :meth:`feed`.
+        integers, and ``ClientClosedError``. Reads raise like those of :meth:`feed`.
         """
         return Feed(*self._feed_arguments(partition_id, after, until), share)
 
     # Write sessions
 
     def write_session(self, partition_id: int) -> int | None:
-        """Number of the write session in which appends to a partition are sent at present.
+        """Number of the write session of the client's appends to a partition.
 
-        ``None`` while none are sent (before the first use, and when the session is over), and where they go without
-        one.
+        ``None`` while no appends are sent (before the first use, and when the session is over), and without write
+        sessions.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
@@ -630,20 +630,20 @@ class Client(PartitionCalls):
     async def last_transaction_id(
         self, partition_id: int, *, fence: bool = False, if_session: int | None = None
     ) -> int:
-        """Id of the last transaction of a partition behind everything that this client has sent; -1 if there is none.
+        """Id of the last transaction of a partition after all appends that this client has sent; -1 if there is none.
 
         Without write sessions (see :func:`connect`) ``fence`` has no effect but a warning in the log.
 
         Args:
             partition_id: The partition, from 0.
-            fence: First begin a new write session, in which this client goes on: no append of an older session ever
-                comes behind the transaction. All that came before is known to this client then, and what it had sent is
+            fence: First begin a new write session, in which this client continues: no append of an older session is
+                ever after the transaction. The client then knows all transactions before it, and all sent appends are
                 decided.
-            if_session: Begin it only if this is the number of the present session.
+            if_session: Begin the session only if this is the number of the present one.
 
         Raises:
             SessionFencedError: The present session is not ``if_session``.
-            SessionNotSupportedError: The server knows no sessions.
+            SessionNotSupportedError: The server does not support write sessions.
             DeadlineExceededError: ``client.sessionTimeout`` has passed; the new session may have begun.
             InvalidOperationError: A session of :meth:`exclusive` is open.
             PartitionNotFoundError: The cluster has no such partition.
@@ -693,7 +693,7 @@ class Client(PartitionCalls):
             ) from obstacle
 
     def _seen(self, partition_id: int) -> int:
-        """The transaction against which locks are checked where the application does not name one."""
+        """The transaction against which locks are checked when the application does not name one."""
         feeds = self._feeds.get(partition_id)
         mark = None if feeds is None else seen(feeds.endless)
         if mark is None:
@@ -705,7 +705,7 @@ class Client(PartitionCalls):
         return mark
 
     async def _confirm(self, partition: StreamPartition, mark: int, now_s: float, timeout_s: float) -> None:
-        """Refuse a mark that the log does not have: it would switch the check of the locks off."""
+        """Refuse a mark beyond the log, which would disable the check of the locks."""
         engine = self._own_engine()
         check_seconds(timeout_s, "timeout_s")
         try:
@@ -752,14 +752,14 @@ class Client(PartitionCalls):
         return engine, self._open_reader, partition_id, after, until, feeds
 
     async def _open_reader(self, applier: Applier) -> Engine:
-        environment = self._environment.with_sessions(False, False)  # it would be a rival of this client for them
+        environment = self._environment.with_sessions(False, False)  # it would compete with this client for them
         reader = await Engine.open(dataclasses.replace(environment, on_event=None), applier)
         self._readers.add(reader)
         return reader
 
 
 def _lags(engine: Engine, feeds_of: Iterable[Mapping[int, PartitionFeeds]]) -> dict[int, int]:
-    """How far the feeds without an end are behind what is known to be committed, partition by partition."""
+    """The lag of the feeds without an end behind the known committed mark, by partition."""
     found: dict[int, int] = {}
     for partition_id, feeds in [each for known in feeds_of for each in known.items()]:
         known_id = engine.partitions[partition_id].feed.applied
@@ -777,7 +777,7 @@ def _check_locks(all_fields: Iterable[AppendFields]) -> bool:
 
 
 async def _finish(rest: Coroutine[Any, Any, None], append: PlainSubmission) -> None:
-    """Send as soon as the partition takes it, or end it at its deadline."""
+    """Send the append as soon as the partition takes it, or end it at its deadline."""
     try:
         async with asyncio.timeout_at(append.deadline_s):
             await rest

@@ -1,4 +1,4 @@
-"""Consumers: merged feeds that know where they were, and may share the partitions with other instances."""
+"""Consumers: merged feeds with stored positions, which may share the partitions with other instances."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ Start = Literal["beginning", "end"] | Mapping[int, int]
 
 
 class Log(NamedTuple):
-    """What a consumer needs of its client."""
+    """The part of a client that a consumer needs."""
 
     open_feed: OpenFeed
     cluster_key: Callable[[], Awaitable[str]]
@@ -36,7 +36,7 @@ class Log(NamedTuple):
 class Consumer(MergedFeed):
     """The transactions of several partitions behind stored positions.
 
-    Made by ``client.consume`` and used with ``async with``. It is read as :class:`MergedFeed` is, but leaving a loop
+    Made by ``client.consume`` and used with ``async with``. It is read like a :class:`MergedFeed`, but leaving a loop
     over it does not close it.
 
     Examples:
@@ -96,7 +96,8 @@ class Consumer(MergedFeed):
     async def __aenter__(self) -> Self:
         """Begin to read.
 
-        Raises ``PositionsError``, what the store raises, and for a first start from the end ``DeadlineExceededError``.
+        Raises ``PositionsError``, the errors of the store, and ``DeadlineExceededError`` for a first start from the
+        end.
         """
         check_loop(self._loop)
         if self._opened:
@@ -126,10 +127,10 @@ class Consumer(MergedFeed):
             logger.warning("the positions could not be committed at the end", exc_info=True)
 
     async def aclose(self) -> None:
-        """Commit what the consumer is done with, if that is done automatically, give partitions back, and read no more.
+        """Make the last automatic commit, if there are any, give partitions back, and stop reading.
 
-        What was handed out last does not count as done with: call :meth:`commit` before if it is. Raises as that. Once
-        begun, it goes on even if this is cancelled; another call waits for its end.
+        The last transactions handed out do not count as done: call :meth:`commit` before if they are. Raises like it.
+        Once begun, closing continues even if this call is cancelled; another call waits for its end.
         """
         await self._closing.run(self._close)
 
@@ -152,7 +153,7 @@ class Consumer(MergedFeed):
             await self._store.close()
 
     async def client_closed(self) -> None:
-        """Whoever reads is told; who has opened it closes it, and is told what becomes of the last commit."""
+        """End reads with an error; the consumer's owner closes it, and gets the result of the last commit."""
         self._fail(ClientClosedError())
 
     def __aiter__(self) -> AsyncGenerator[Record, None]:
@@ -160,16 +161,16 @@ class Consumer(MergedFeed):
         return super().__aiter__()
 
     async def _loop_left(self) -> None:
-        """It can be read on, and committed."""
+        """Nothing: reads and commits can continue."""
 
     async def commit(self, positions: Mapping[int, int] | None = None) -> None:
-        """Say that the work on everything that was handed out is safe: a restart goes on behind it.
+        """Confirm that the work on all transactions handed out is safe: a restart continues after them.
 
-        Nothing goes back. It may be called again after an error. After a conflict the partitions are read anew behind
-        the stored positions (with ``share``: if they become this instance's again).
+        No position goes back. The call may be repeated after an error. After a conflict the partitions are read anew
+        after the stored positions (with ``share``: if they become this instance's again).
 
         Args:
-            positions: Up to which transactions, by partition, if not everything is safe.
+            positions: The last safe transactions, by partition; by default all transactions handed out.
 
         Raises:
             ValueError: A transaction was not handed out.
@@ -184,12 +185,12 @@ class Consumer(MergedFeed):
                 raise ValueError(f"transaction {position} of partition {partition_id} was not handed out")
         await self._save(handed_out if positions is None else positions)
 
-    # What is read
+    # Reading
 
     async def turn(
         self, consumer: object, timeout_s: float | None, count: int | None = None, *, whole: bool = False
     ) -> list[Record]:
-        """As ``turn`` of :class:`MergedFeed`, with the same ``count`` and ``whole``.
+        """Like ``turn`` of :class:`MergedFeed`, with the same ``count`` and ``whole``.
 
         Raises ``InvalidOperationError``, too, when the consumer is not open.
         """
@@ -203,7 +204,7 @@ class Consumer(MergedFeed):
             self._membership.check()
 
     async def _begin(self, partition_ids: Sequence[int]) -> None:
-        """Read these partitions from where they were, or for the first time."""
+        """Read these partitions from their positions, or for the first time."""
         positions = await self._store.load(self._cluster_key, partition_ids)
         request_ids = {each: self._store.request_id(each) for each in positions}
         missing = [each for each in partition_ids if each not in positions]
@@ -212,7 +213,7 @@ class Consumer(MergedFeed):
             try:
                 await self._store.save(self._cluster_key, {each: Move(None, first[each]) for each in missing})
                 positions.update(first)
-            except PositionConflictError:  # another consumer has begun with them at the same moment
+            except PositionConflictError:  # another consumer has begun with the same partitions at the same moment
                 positions = await self._store.load(self._cluster_key, partition_ids)
                 if not positions.keys() >= set(partition_ids):
                     raise
@@ -233,7 +234,7 @@ class Consumer(MergedFeed):
         return self._start[partition_id]
 
     async def _give_back(self, partition_id: int) -> None:
-        """When the consumer is done with what it has of it, and that is committed."""
+        """Give a partition back when the consumer is done with its records of it, and has committed."""
         if self.closed or partition_id not in self._feeds:
             return
         feed = await self.withdraw(partition_id)
@@ -252,7 +253,7 @@ class Consumer(MergedFeed):
         self.drop(partition_id)
 
     def _give_up(self, partition_ids: Collection[int]) -> None:
-        """Their positions were moved by somebody else: what is at hand of them is not the next."""
+        """Drop the records at hand of partitions whose positions another consumer has moved."""
         for partition_id in partition_ids:
             if partition_id not in self._reading:
                 continue
@@ -263,7 +264,7 @@ class Consumer(MergedFeed):
                 self._membership.give_up(partition_id)
 
     async def _begin_anew(self, conflicting: Collection[int] = ()) -> None:
-        """Read what was given up behind the stored positions."""
+        """Read dropped partitions anew after their stored positions."""
         self._give_up(conflicting)
         if not self._anew or self.closed:
             return
@@ -279,7 +280,7 @@ class Consumer(MergedFeed):
         self._failure = error
         self._changed.notify()
 
-    # What is stored
+    # Storing
 
     async def _keep_committing(self, interval_s: float) -> None:
         while True:
@@ -295,7 +296,7 @@ class Consumer(MergedFeed):
                 logger.warning("positions cannot be committed at present, it is tried again: %s", error)
 
     async def _save(self, positions: Mapping[int, int]) -> None:
-        """Let it come to its end even if the caller is cancelled: what is stored has to be known."""
+        """Save to the end even if the caller is cancelled: the stored positions have to be known."""
         done = [_Done(feed, positions[each]) for each, feed in self._reading.items() if each in positions]
         saving = self._loop.create_task(self._save_all(done))
         saving.add_done_callback(_looked_at)
@@ -336,11 +337,11 @@ class Consumer(MergedFeed):
                 self._committed[feed.partition_id] = position
 
     def _reads(self, feed: Feed) -> bool:
-        """Whether it has not been given up: a partition that is read anew is behind another position."""
+        """Whether the partition is still read from the same start: one that is read anew is after another position."""
         return self._reading.get(feed.partition_id) is feed
 
     async def _learn(self) -> None:
-        """Find out what became of a change whose outcome is not known."""
+        """Find out the result of a change whose outcome is unknown."""
         stored = await self._store.load(self._cluster_key, list(self._attempted))
         attempted, self._attempted = self._attempted, {}
         for each, position in attempted.items():
@@ -349,7 +350,7 @@ class Consumer(MergedFeed):
 
 
 class _Done(NamedTuple):
-    """Up to where a consumer is done with what it reads."""
+    """The last transactions that a consumer is done with, by partition."""
 
     feed: Feed
     position: int
@@ -357,4 +358,4 @@ class _Done(NamedTuple):
 
 def _looked_at(task: "asyncio.Task[None]") -> None:
     if not task.cancelled():
-        task.exception()  # unless its caller was cancelled, that is told
+        task.exception()  # reported, unless the caller was cancelled

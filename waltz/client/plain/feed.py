@@ -1,4 +1,4 @@
-"""Feeds: the log of one partition in order and with data, as those who read it in a loop get it."""
+"""Feeds: the log of one partition in order and with data, for readers in a loop."""
 
 import asyncio
 import random
@@ -32,31 +32,31 @@ _NEVER = 1 << 63
 
 
 ACTING_FOR: ContextVar[int | None] = ContextVar("waltz_acting_for", default=None)
-"""Id of the thread for which the present task works; ``None``: it works for itself."""
+"""Id of the thread on whose behalf the present task works; ``None``: for itself."""
 
 
 def present_consumer() -> object:
-    """Who reads feeds, and decides on what they brought: a task, or the id of a thread."""
+    """The present reader of feeds and maker of decisions: a task, or the id of a thread."""
     return ACTING_FOR.get() or asyncio.current_task()
 
 
 class PartitionFeeds:
-    """The open feeds of one partition, of one client, that are read for one purpose."""
+    """The open feeds of one client and partition that are read for one purpose."""
 
     __slots__ = ("_open",)
 
     def __init__(self) -> None:
-        # Not a WeakSet: looking through one takes a third of the time of an append with locks.
+        # Not a WeakSet: its iteration takes a third of the time of an append with locks.
         self._open: tuple[weakref.ref[Feed], ...] = ()
 
     @property
     def open(self) -> "list[Feed]":
-        """Those that are not closed."""
+        """The feeds that are not closed."""
         return [feed for known in self._open if (feed := known()) is not None]
 
     @property
     def endless(self) -> "list[Feed]":
-        """The open ones that follow the log without an end: what their loops do keeps a state of the present."""
+        """The open feeds without an end: their loops keep the present state."""
         return [feed for feed in self.open if feed.endless]
 
     def opened(self, feed: "Feed") -> None:
@@ -64,7 +64,7 @@ class PartitionFeeds:
         self._keep([*self.open, feed])
 
     def closed(self, feed: "Feed") -> None:
-        """It is not read any more."""
+        """A feed was closed."""
         self._keep([each for each in self.open if each is not feed])
 
     def _keep(self, feeds: "list[Feed]") -> None:
@@ -72,9 +72,9 @@ class PartitionFeeds:
 
 
 def seen(feeds: "Iterable[Feed]") -> int | None:
-    """Id of the last transaction that the states kept by the loops over ``feeds`` all include; ``None`` without feeds.
+    """Id of the last transaction that is in all states kept by the loops over ``feeds``; ``None`` without feeds.
 
-    That is the position of the feed that is furthest behind. In the loop over a feed, the transaction at hand counts.
+    That is the smallest position of the feeds. In the loop over a feed, the transaction at hand counts.
     """
     consumer = present_consumer()
     marks = [feed.handed_out if feed.consumer == consumer else feed.position for feed in feeds]
@@ -84,8 +84,8 @@ def seen(feeds: "Iterable[Feed]") -> int | None:
 class Feed:
     """The committed transactions of one partition in order, and those to come: without an end, unless one was given.
 
-    Closed when its loop is left, by :meth:`aclose`, as an asynchronous context manager, and with its client. To go on
-    later, open another one after :attr:`position`. Made by clients, used on their loop.
+    Closed when its loop is left, by :meth:`aclose`, as an asynchronous context manager, and with its client. To
+    continue later, open another feed after :attr:`position`. Made by clients, used on their loop.
     """
 
     _begun = False
@@ -103,7 +103,7 @@ class Feed:
     ) -> None:
         """``open_engine`` makes another engine, to read from servers that have no bulk reads.
 
-        ``share`` is what it may have on its way, if that is not for it alone to say.
+        ``share`` limits its reads under way, if it shares the limits with other feeds.
         """
         self.partition_id = partition_id
         self.position = after
@@ -131,10 +131,10 @@ class Feed:
         feeds.opened(self)
 
     def expect(self, request_id: bytes) -> Self:
-        """Read only if the transaction that the feed begins after is the one of this request id; returns the feed.
+        """Read only if the transaction that the feed begins after has this request id; returns the feed.
 
-        To be called before anything is read. Reading raises ``OtherLogError`` where the log has another one there.
-        Without a transaction before it, or with an empty ``request_id``, there is nothing to be compared.
+        To be called before the first read. Reads raise ``OtherLogError`` if the log has another transaction there.
+        Without a transaction before the feed, or with an empty ``request_id``, there is no comparison.
         """
         if request_id and self.position > NO_TRANSACTION:
             assert isinstance(self._reader, BulkReader)
@@ -155,7 +155,7 @@ class Feed:
             warn(f"unclosed {self!r}", ResourceWarning, source=self)
 
     async def aclose(self) -> None:
-        """Read no more."""
+        """Close the feed."""
         if self.closed:
             return
         self.closed = True
@@ -170,31 +170,31 @@ class Feed:
     async def next_batch(self, timeout_s: float | None = None) -> list[Record]:
         """The next transactions, as many as came together; an empty list at the end, if there is one.
 
-        It is empty, too, when none came within ``timeout_s``; reading goes on meanwhile, so that any time is long
-        enough in the end. Asking says that the consumer is done with those before: ``position`` moves up to them. May
-        be given up (by cancelling) and called again.
+        The list is also empty when none came within ``timeout_s``; reading continues meanwhile, so that repeated calls
+        succeed with any time. The call confirms all earlier transactions: ``position`` moves up to them. It may be
+        cancelled and repeated.
 
         Raises:
             ClientAheadError: The log ends before the transaction that the feed begins after.
-            OtherLogError: The log has another transaction there than the one that is expected.
+            OtherLogError: The log has another transaction there than the expected one.
             DeadlineExceededError: Servers fail for too long.
             DataChecksumError: Servers give data that is damaged.
             ClientClosedError: The client or the feed is closed.
-            InvalidOperationError: On another event loop, and while somebody else waits for transactions of the feed.
+            InvalidOperationError: On another event loop, and while another call waits for transactions of the feed.
         """
         return self.take(await self.fetch(present_consumer(), timeout_s))
 
     def take(self, records: list[Record]) -> list[Record]:
-        """Hand them out."""
+        """Hand transactions out."""
         if records:
             self.handed_out = records[-1][0]
         return records
 
     async def passed(self, transaction_id: int) -> bool:
-        """Return when the consumer is done with a transaction; ``False`` when the feed is closed before."""
+        """Return ``True`` when the consumer is done with a transaction, ``False`` when the feed is closed before."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         entry = (transaction_id, waiter)
-        self.awaiting.append(entry)  # before position is looked at, which may move on another thread
+        self.awaiting.append(entry)  # before the read of position, which another thread may move
         try:
             if self.position < transaction_id and not self.closed:
                 await waiter
@@ -203,13 +203,13 @@ class Feed:
         return self.position >= transaction_id
 
     def wake(self) -> None:
-        """Tell those who wait for what :attr:`position` has come to."""
+        """Wake the calls that wait for a change of :attr:`position`."""
         for transaction_id, waiter in self.awaiting:
             if (self.closed or self.position >= transaction_id) and not waiter.done():
                 waiter.set_result(None)
 
     async def fetch(self, consumer: object, timeout_s: float | None = None) -> list[Record]:
-        """What :meth:`next_batch` returns; how many of them are handed out is up to the caller."""
+        """The result of :meth:`next_batch`; the caller decides how many of them it hands out."""
         self._check_turn()
         self.done(consumer)
         rest = list(self._rest)
@@ -238,21 +238,21 @@ class Feed:
             )
 
     def read_on(self, consumer: object) -> "asyncio.Task[list[Record]]":
-        """Begin to read what comes next, for the consumer that is done with all before."""
+        """Begin the next read, for the consumer that is done with all before."""
         self.done(consumer)
         self._reading = task = self._loop.create_task(self._read(), name=f"feed of partition {self.partition_id}")
         task.add_done_callback(_looked_at)
         return task
 
     def read_result(self) -> list[Record]:
-        """What has been read since :meth:`read_on`, when that has ended; raises what has kept it from being read."""
+        """The result of the read that :meth:`read_on` began, after its end; raises its error."""
         reading, self._reading = self._reading, None
         if reading is None or reading.cancelled() or (self.closed and reading.exception() is None):
             raise ClientClosedError
         return reading.result()
 
     def done(self, consumer: object) -> None:
-        """The consumer is done with what it has in hand, and asks for more."""
+        """The consumer is done with its transactions, and asks for more."""
         self.consumer = consumer
         self.position = self.handed_out
         if self.awaiting:
@@ -277,7 +277,7 @@ class Feed:
         return records[:-beyond] if beyond > 0 else records
 
     async def _one_by_one(self) -> list[Record]:
-        """The next ones from a server without bulk reads."""
+        """The next transactions from a server without bulk reads."""
         if self.closed:
             raise ClientClosedError
         assert isinstance(self._reader, BulkReader)
@@ -286,7 +286,7 @@ class Feed:
         return await self._reader.next_batch()
 
     async def begin(self) -> None:
-        """Make sure that the log has the transaction that the feed begins after; raises as :meth:`next_batch`."""
+        """Make sure that the log has the transaction that the feed begins after; raises like :meth:`next_batch`."""
         if self._begun:
             return
         partition = await self._engine.join(self.partition_id)
@@ -307,7 +307,7 @@ class Feed:
         self._begun = True
 
     async def begin_at_last(self, waiting: Callable[[DeadlineExceededError], object]) -> None:
-        """As :meth:`begin`, however long nobody owns the partition; ``waiting`` is told why each time."""
+        """Like :meth:`begin`, for any time without an owner of the partition; ``waiting`` gets the reason each time."""
         options = self._engine.options
         backoff = Backoff(options.data_retry_initial_s, options.data_retry_maximum_s, random.Random())
         while True:
@@ -325,9 +325,9 @@ async def confirm_mark(
 ) -> None:
     """Return when the log is known to have a transaction.
 
-    Raises ``ClientAheadError`` when it is proved that it has not: a server that has lost the partition without knowing
-    it yet says less than there is. Raises ``DeadlineExceededError`` and ``ClientClosedError``, too. ``open_engine``
-    makes another engine, for servers that do not confirm marks.
+    Raises ``ClientAheadError`` on proof of the contrary: a server that has lost the partition without knowing it yet
+    tells an old mark. Raises ``DeadlineExceededError`` and ``ClientClosedError``, too. ``open_engine`` makes another
+    engine, for servers that do not confirm marks.
     """
     partition_id = partition.partition_id
     if transaction_id <= partition.feed.applied:
@@ -345,9 +345,9 @@ async def confirm_mark(
 
 
 async def _is_ahead(open_engine: OpenEngine, partition_id: int, transaction_id: int, timeout_s: float) -> bool:
-    """Whether the log ends before a transaction, by the answer to a mount from behind it: servers prove that first.
+    """Whether the log ends before a transaction, by the answer to a mount after it, which servers prove first.
 
-    Raises ``DeadlineExceededError`` when there is no answer, for example by a server that lost the partition.
+    Raises ``DeadlineExceededError`` without an answer, for example of a server that lost the partition.
     """
 
     async def mark(_partition_id: int) -> int:
@@ -368,7 +368,7 @@ async def _is_ahead(open_engine: OpenEngine, partition_id: int, transaction_id: 
 
 
 def _ignore(*_: object) -> None:
-    """What is applied by an engine that is opened for its mount."""
+    """Ignores the transactions of an engine that is opened only for its mount."""
 
 
 class TransactionFeed(Feed):
@@ -396,7 +396,7 @@ class TransactionFeed(Feed):
             await self.aclose()
 
     async def __anext__(self) -> Record:
-        """What ``anext(feed)`` gives; the feed stays open."""
+        """The result of ``anext(feed)``; the feed stays open."""
         record = await self._next(present_consumer(), None)
         if record is None:
             raise StopAsyncIteration
@@ -447,7 +447,7 @@ class BatchFeed(Feed):
             await self.aclose()
 
     async def __anext__(self) -> list[Record]:
-        """What ``anext(feed)`` gives; the feed stays open."""
+        """The result of ``anext(feed)``; the feed stays open."""
         batch = await self.next_batch()
         if not batch:
             raise StopAsyncIteration

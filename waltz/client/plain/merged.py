@@ -1,4 +1,4 @@
-"""Many partitions read in one loop: each in its own order, all of them in turn."""
+"""Reads many partitions in one loop: each in its own order, all of them in turn."""
 
 import asyncio
 import functools
@@ -22,19 +22,19 @@ from waltz.common.records import Record
 logger = logging.getLogger(__name__)
 
 TURN = 64
-"""Transactions of a partition that are handed out before another one that has some gets its turn."""
+"""Transactions of a partition that are handed out before another partition gets its turn."""
 
 _LEAST_BYTES = 64 << 10
 
 OpenFeed = Callable[[int, int, int | None, Share | None], Feed]
-"""Makes the feed of a partition after a transaction, perhaps until another one."""
+"""Makes the feed of a partition after a transaction, perhaps up to another one."""
 
 
 def share_of(partition_count: int, options: ClientOptions) -> Share | None:
-    """What each of so many partitions may have read ahead; ``None``: as much as a single feed.
+    """The share of each of ``count`` partitions in the data read ahead; ``None``: as much as a single feed.
 
-    Together they have no more than that, as long as it is something for each. (More costs more, too: data that waits
-    for its turn does not stay in the processor's caches.)
+    Together they have no more than a single feed, as long as each has some. (More data would cost more, too: data that
+    waits for its turn does not stay in the processor's caches.)
     """
     if partition_count < 2:
         return None
@@ -51,10 +51,10 @@ class _Turn(NamedTuple):
 class MergedFeed:
     """The committed transactions of several partitions, and those to come, one by one: ``async for`` over all of them.
 
-    Those of each partition come in order. Partitions that have something are served in turn, and none waits for one
-    whose server does not answer: that is in :attr:`obstacles`, and is tried again for ever. Each partition has one bulk
-    read under way, or what it brought, so memory is bounded; and a consumer holds up nobody but itself. Closed when its
-    loop is left, by :meth:`aclose`, as an asynchronous context manager, and with its client.
+    The transactions of each partition come in order. Partitions with data are served in turn, and none waits for a
+    partition whose server does not answer: that one is in :attr:`obstacles`, and its reads are repeated for ever. Each
+    partition has one bulk read under way, or its result, so memory is bounded; and a slow consumer delays only itself.
+    Closed when its loop is left, by :meth:`aclose`, as an asynchronous context manager, and with its client.
 
     Examples:
         ```python
@@ -66,7 +66,7 @@ class MergedFeed:
     """
 
     def __init__(self, open_feed: OpenFeed, options: ClientOptions) -> None:
-        """Of no partition at first; see :meth:`add`."""
+        """A feed without partitions; see :meth:`add`."""
         self.closed = False
         self.obstacles: dict[int, WaltzError] = {}
         """Why partitions cannot be read at present, by their ids."""
@@ -87,7 +87,7 @@ class MergedFeed:
         self._loop = asyncio.get_running_loop()
         self._consumer: object = None
 
-    # Which partitions
+    # Partitions
 
     def add(
         self,
@@ -97,10 +97,9 @@ class MergedFeed:
         share: Share | None = None,
         request_id: bytes = b"",
     ) -> None:
-        """Begin to read a partition; ``share`` bounds what is read ahead of it, ``None`` as for a single feed.
+        """Begin to read a partition; ``share`` limits the data read ahead, ``None``: as for a single feed.
 
-        Where a ``request_id`` is given, the transaction ``after`` has to be that one: else reading raises
-        ``OtherLogError``.
+        With a ``request_id``, the transaction ``after`` has to have it: else reads raise ``OtherLogError``.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
@@ -114,7 +113,7 @@ class MergedFeed:
         self._read_on(feed)
 
     async def withdraw(self, partition_id: int) -> Feed:
-        """Hand out nothing more of a partition; returns when the consumer is done with what it has of it."""
+        """Hand out nothing more of a partition; returns when the consumer is done with its transactions of it."""
         feed = self._leaving[partition_id] = self._feeds.pop(partition_id)
         self._take_back(partition_id)
         await feed.passed(self._last_at_hand(feed))
@@ -124,7 +123,7 @@ class MergedFeed:
         return feed
 
     def drop(self, partition_id: int) -> None:
-        """Hand out nothing more of a partition, and know nothing of it any more."""
+        """Hand out nothing more of a partition, and drop its state."""
         self._take_back(partition_id)
         if self._given is not None and self._given[0].partition_id == partition_id:
             self._given = None
@@ -144,19 +143,19 @@ class MergedFeed:
             self._give_up_rest()
 
     def _give_up_rest(self) -> None:
-        for _ in self._rest:  # whoever iterates over it has the same iterator
+        for _ in self._rest:  # all loops over it have the same iterator
             pass
 
     def _last_at_hand(self, feed: Feed) -> int:
-        """The last transaction that the consumer has been given, or will take from what it has been given."""
+        """The last transaction that the consumer has been given, or will take from its present turn."""
         given = self._given
         return feed.handed_out if given is None or given[0] is not feed else max(feed.handed_out, given[1][-1][0])
 
     def pause(self, *partition_ids: int) -> None:
-        """Hand out nothing of these partitions until :meth:`resume`; what has been read of them is kept.
+        """Hand out nothing of these partitions until :meth:`resume`; data already read is kept.
 
-        What is at hand stays so: at most the rest of a turn of 64 transactions. A partition that leaves, and comes
-        back, is not paused any more.
+        The rest of the present turn, at most 64 transactions, is still handed out. A partition that leaves and comes
+        back is not paused any more.
 
         Raises:
             PartitionNotFoundError: A partition is not read here.
@@ -168,7 +167,7 @@ class MergedFeed:
         self._paused.update(partition_ids)
 
     def resume(self, *partition_ids: int) -> None:
-        """Go on with these partitions."""
+        """Continue with these partitions."""
         check_loop(self._loop)
         for partition_id in partition_ids:
             self._paused.discard(partition_id)
@@ -191,11 +190,11 @@ class MergedFeed:
 
     @property
     def handed_out(self) -> Mapping[int, int]:
-        """By partition, the id of the last transaction that the consumer was given; at first that before the first."""
+        """By partition, the id of the last transaction that the consumer was given; at first the id before it."""
         return {feed.partition_id: feed.handed_out for feed in self._all()}
 
     def request_id(self, partition_id: int, transaction_id: int) -> bytes:
-        """That of a transaction which was handed out a short while ago; empty when it is not known any more."""
+        """The request id of a recently handed out transaction; empty when it is not known any more."""
         turns = [*self._ready, *self._held.values(), *([] if self._at_hand is None else [self._at_hand])]
         for feed, records, _ in turns:
             place = transaction_id - records[0][0]
@@ -224,7 +223,7 @@ class MergedFeed:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Read no more."""
+        """Close the feed."""
         if self.closed:
             return
         self.closed = True
@@ -258,7 +257,7 @@ class MergedFeed:
         await self.aclose()
 
     async def __anext__(self) -> Record:
-        """What ``anext(feed)`` gives; the feed stays open."""
+        """The result of ``anext(feed)``; the feed stays open."""
         record = await self._next(None)
         if record is None:
             raise StopAsyncIteration
@@ -273,9 +272,9 @@ class MergedFeed:
         return await self._next(timeout_s)
 
     async def next_batch(self, timeout_s: float | None = None) -> list[Record]:
-        """The next transactions of one partition, as many as came together; an empty list as :meth:`poll` has ``None``.
+        """The next transactions of one partition, as many as came together; empty when :meth:`poll` returns ``None``.
 
-        Asking says that the consumer is done with those before.
+        The call confirms all earlier transactions.
 
         Raises:
             ClientAheadError: The log of a partition ends before the transaction that it is read after.
@@ -302,19 +301,19 @@ class MergedFeed:
 
     @property
     def feed_at_hand(self) -> Feed:
-        """That of the partition whose turn it is."""
+        """The feed of the partition whose turn it is."""
         assert self._at_hand is not None
         return self._at_hand.feed
 
     async def turn(
         self, consumer: object, timeout_s: float | None, count: int | None = None, *, whole: bool = False
     ) -> list[Record]:
-        """The next transactions of one partition, ``count`` at most; what of them is handed out is up to the caller.
+        """The next transactions of one partition, at most ``count``; the caller decides which of them it hands out.
 
         ``consumer`` is the task or the thread that asks. With ``whole`` it takes all of them, even when the partition
-        is withdrawn meanwhile, and asks only when it has handed all of them out: otherwise it has not got them, and is
-        given them again. The list is empty when there are none within ``timeout_s``, and at the end, if there is one.
-        Raises ``ClientAheadError`` and ``ClientClosedError`` as :meth:`next_batch`.
+        is withdrawn meanwhile, and asks again only when it has handed all of them out: a consumer that asks before has
+        not got them, and is given them again. The list is empty when there are none within ``timeout_s``, and at the
+        end, if there is one. Raises ``ClientAheadError`` and ``ClientClosedError`` like :meth:`next_batch`.
         """
         check_loop(self._loop)
         self._check_held()
@@ -349,7 +348,7 @@ class MergedFeed:
                 return []
 
     def _check_held(self) -> None:
-        """Drop the partitions that may be others' by now, before anything is handed out."""
+        """Drop the partitions that may be another instance's by now, before records are handed out."""
 
     def _not_taken(self) -> list[Record]:
         if self._given is None:
@@ -363,7 +362,7 @@ class MergedFeed:
             self._at_hand.feed.done(consumer)
 
     def _put_back(self) -> None:
-        """The turn is over: the rest of its batch waits for the next one, or the next batch is read."""
+        """End the turn: the rest of its batch waits for the next turn, or the next batch is read."""
         turn, self._at_hand = self._at_hand, None
         if turn is not None:
             place = turn.feed.handed_out - turn.records[0][0]
@@ -392,7 +391,7 @@ class MergedFeed:
             logger.warning("partition %d cannot be read at present, it is tried again: %s", partition_id, error)
             self.obstacles[partition_id] = error
             self._loop.call_later(self._options.data_retry_maximum_s, self._read_on, feed)
-        except BaseException as error:  # a defect: whoever reads has to know
+        except BaseException as error:  # a defect, which the reader has to know
             self._failure = error
         else:
             if self.obstacles.pop(partition_id, None) is not None:

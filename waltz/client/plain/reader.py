@@ -1,4 +1,4 @@
-"""Reading the log of one partition in order, with data: in bulk where servers can, one by one where they cannot."""
+"""Reads the log of one partition in order, with data: in bulk if the server can, else one by one."""
 
 import asyncio
 import random
@@ -26,24 +26,24 @@ _MAX_BYTES = 8 << 20
 """The limits of servers."""
 
 _QUEUED_RECORDS = 1024
-"""Transactions read one by one that may wait to be consumed."""
+"""Limit of transactions that are read one by one and wait to be consumed."""
 
 
 OpenEngine: TypeAlias = Callable[[Applier], Coroutine[Any, Any, Engine]]
-"""Opens an engine that applies what it is fed."""
+"""Opens an engine with an applier for its feed."""
 
 
 class Share(NamedTuple):
-    """What one of several readers may have on its way, or read and not yet consumed."""
+    """The limits of one of several readers for data under way or not yet consumed."""
 
     requests: int
-    """Bulk reads."""
+    """Number of bulk reads."""
     request_bytes: int
-    """Of transaction data that each asks for, at most; a single transaction may be larger."""
+    """Limit of transaction data in one bulk read; a single transaction may be larger."""
 
 
 class BulkReader:
-    """Keeps a few bulk reads on their way while the batches before them are consumed. Has no task of its own."""
+    """Keeps a few bulk reads under way while the batches before them are consumed. Has no task of its own."""
 
     def __init__(self, engine: Engine, partition_id: int, after: int, share: Share | None = None) -> None:
         self.partition: StreamPartition | None = None
@@ -104,7 +104,7 @@ class BulkReader:
         self._ahead.popleft()
         self.next_id += len(records)
         if len(records) < request.max_count:
-            self._start_over()  # what was asked for behind it leaves a gap
+            self._start_over()  # the reads requested after it leave a gap
         return records
 
     def _ask(self) -> None:
@@ -120,7 +120,7 @@ class BulkReader:
         self._asked_until = self.next_id
 
     def _checked(self, records: list[Record]) -> list[Record]:
-        """``records``, or those before the first damaged one."""
+        """``records`` up to the first damaged one."""
         expected_id = self.next_id
         if not records or records[0][0] != expected_id or records[-1][0] != expected_id + len(records) - 1:
             raise RpcError(f"the server has no transaction {expected_id}, or not the next ones")
@@ -145,7 +145,7 @@ class BulkReader:
 
 
 class SingleReader:
-    """Reads by applying, with an engine of its own: for servers that have no bulk reads."""
+    """Reads by applying, with an engine of its own, for servers without bulk reads."""
 
     def __init__(self, partition_id: int, after: int, open_engine: OpenEngine, share: Share) -> None:
         self.next_id = after + 1
@@ -162,9 +162,9 @@ class SingleReader:
         self._closed = False
 
     async def next_batch(self) -> list[Record]:
-        """What has come; waits for one at least.
+        """The transactions received so far; waits for at least one.
 
-        Raises what keeps it from joining the cluster, or a transaction from being read (once: after that it is tried
+        Raises the error that prevented the join of the cluster or the read of a transaction (once: then it is tried
         again), and ``ClientClosedError``.
         """
         if not self._begun:
@@ -204,7 +204,7 @@ class SingleReader:
         return len(records) >= _QUEUED_RECORDS or (len(records) > 0 and self._queued_bytes >= self._max_bytes)
 
     async def _apply(self, transaction: Transaction) -> None:
-        """Take it in when there is room for it."""
+        """Take a transaction when there is room for it."""
         while not self._closed and (self._error is not None or self._full):
             await self._changed.wait()
         try:
@@ -219,4 +219,4 @@ class SingleReader:
         self._changed.notify()
 
     def _failed(self, partition_id: int, transaction_id: int, error: BaseException) -> None:
-        """The consumer is told by :meth:`next_batch`."""
+        """Keep an error for :meth:`next_batch`."""

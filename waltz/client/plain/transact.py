@@ -1,4 +1,4 @@
-"""Read, decide, append: again and again, until the decision was not overtaken by somebody else's."""
+"""Read, decide, append: repeated until no other append conflicts with the decision."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ _PACE = RetryPolicy()
 
 
 class Transact:
-    """The steps of one call of the plain face; the decision between them is made where the caller wants it."""
+    """The steps of one call of the plain face; the caller makes the decisions between them."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Transact:
         timeout_s: float,
         max_attempts: int | None,
     ) -> None:
-        """``append`` is given a transaction and its high-water mark; it returns its id, and keeps the deadline."""
+        """``append`` gets a transaction and its high-water mark; it returns the id, and keeps the deadline."""
         self._append = append
         self._partition_id = partition_id
         self._partition = partition
@@ -44,14 +44,14 @@ class Transact:
         self._guessed = False
 
     async def basis(self) -> Basis:
-        """For the next decision."""
+        """The basis of the next decision."""
         self._attempt += 1
         mark = seen(self._followers())
         self._guessed = mark is None and not self._reads_log
         return Basis(self._partition_id, self._partition.feed.applied if mark is None else mark, self._attempt)
 
     async def decision(self, awaitable: Awaitable[Choice]) -> Choice:
-        """Wait for a decision, no longer than there is time."""
+        """Wait for a decision within the time limit."""
         try:
             async with asyncio.timeout_at(self._deadline_s) as limit:
                 return await awaitable
@@ -63,7 +63,7 @@ class Transact:
             ) from error
 
     async def append(self, basis: Basis, chosen: Append) -> int | None:
-        """Append what was decided; ``None``: it was overtaken, and the state is new enough to decide again."""
+        """Append a decision; ``None`` after a conflict, when the state is new enough for another decision."""
         if self._guessed and (chosen.write_locks or chosen.read_locks):
             raise TypeError(
                 f"what decide rests on is not known, so the locks cannot be checked: this client has no open feed of "
@@ -79,7 +79,7 @@ class Transact:
             return None
 
     def _followers(self) -> list[Feed]:
-        """The feeds whose loops keep the state that is decided on."""
+        """The feeds whose loops keep the state that decisions rest on."""
         if self._reads_log:
             return []
         if self._feed is not None:
@@ -87,7 +87,7 @@ class Transact:
         return [] if self._feeds is None else self._feeds.endless
 
     async def _catch_up(self, conflict: LockConflict) -> None:
-        """Return when the state includes the transaction that was in the way; raises ``conflict`` if it never will."""
+        """Return when the state includes the conflicting transaction; raises ``conflict`` if it never will."""
         try:
             async with asyncio.timeout_at(self._deadline_s):
                 if not self._reads_log:
@@ -98,7 +98,7 @@ class Transact:
                             raise conflict
                     mark = seen(followers)
                     if not self._guessed and (mark is None or mark < conflict.transaction_id):
-                        raise conflict  # nobody but the caller reads on, and it is waiting here
+                        raise conflict  # only the caller could read on, and it is waiting here
                 await asyncio.sleep(_PACE.delay_s(self._attempt, random.random()))
         except TimeoutError:
             raise NotAppendedError(
@@ -108,6 +108,6 @@ class Transact:
 
 
 def check_followed(feed: Feed | None, partition_id: int) -> None:
-    """Raises ``InvalidOperationError`` for a feed of another partition."""
+    """Raise ``InvalidOperationError`` for a feed of another partition."""
     if feed is not None and feed.partition_id != partition_id:
         raise InvalidOperationError(f"the feed is one of partition {feed.partition_id}, not of {partition_id}")

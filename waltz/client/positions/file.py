@@ -18,8 +18,8 @@ _FORMAT = 1
 class FilePositions(PositionStore):
     """Positions in a file of their own: ``FilePositions("mails.positions")``. Its directory has to be there.
 
-    The file is replaced by a new one that is on the disk before, so a crash leaves the old positions or the new ones.
-    Beside it stands a file that is locked, so that two processes do not use the same positions.
+    The file is replaced by a new one that is already durable, so a crash leaves the old or the new positions. A locked
+    file beside it keeps two processes from using the same positions.
 
     Examples:
         ```python
@@ -35,7 +35,7 @@ class FilePositions(PositionStore):
         self._lock: int | None = None
 
     async def load(self, cluster_key: str, partition_ids: Collection[int]) -> dict[int, int]:
-        """The positions in these partitions, where there are any; they are this consumer's until :meth:`close`.
+        """The stored positions in these partitions; they are this consumer's until :meth:`close`.
 
         Raises ``PositionsError`` when they are of another cluster, damaged, or in use by another consumer, and
         ``OSError`` when the file cannot be read.
@@ -45,7 +45,7 @@ class FilePositions(PositionStore):
         try:
             await asyncio.shield(loading)
         except BaseException:
-            await asyncio.wait((loading,))  # given up or not, the thread may be about to lock the file
+            await asyncio.wait((loading,))  # even if the call was given up, the thread may be about to lock the file
             if not locked_before:
                 await self.close()
             raise
@@ -55,7 +55,7 @@ class FilePositions(PositionStore):
         return self._marks[partition_id].request_id if partition_id in self._marks else b""
 
     async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
-        """Change positions, all or none; they are on the disk when this returns.
+        """Change positions, all or none; they are durable when this returns.
 
         Raises ``PositionConflictError`` when one of them is not what it is expected to be, and ``OSError`` when the
         file cannot be written.
@@ -72,7 +72,7 @@ class FilePositions(PositionStore):
         self._marks = marks
 
     async def close(self) -> None:
-        """Let other processes use it."""
+        """Let other processes use the file."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -131,7 +131,7 @@ class FilePositions(PositionStore):
 
 
 def foreign(where: str, theirs: object, ours: str) -> str:
-    """What to say of positions of another cluster."""
+    """The error text for positions of another cluster."""
     return (
         f"the positions in {where} are those of cluster {theirs}, and this is cluster {ours}: another one, or "
         "made anew. Use other positions for it; those that are not needed any more can be removed"
@@ -155,7 +155,7 @@ def _lock(path: Path, positions: Path) -> int:
 
 
 def _lock_file(descriptor: int) -> None:
-    """Until it is closed. Raises ``OSError`` when somebody else has it locked."""
+    """Lock the file until it is closed. Raises ``OSError`` when it is locked already."""
     if sys.platform == "win32":
         import msvcrt
 

@@ -1,4 +1,4 @@
-"""What keeps the positions of a consumer."""
+"""The contract of a store for a consumer's positions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Move(NamedTuple):
-    """How a position is to change; both are ids of transactions, and -1 stands before the first one.
+    """A change of a position; both values are ids of transactions, and -1 is before the first one.
 
     Examples:
         ```python
@@ -18,19 +18,19 @@ class Move(NamedTuple):
     """
 
     before: int | None
-    """What it is now; ``None``: there is none."""
+    """The present position; ``None``: there is none."""
     after: int
-    """What it is to be."""
+    """The new position."""
     request_id: bytes = b""
-    """The request id of the transaction ``after``, as its record has it; empty where it is not known."""
+    """The request id of the transaction ``after``, from its record; empty if it is not known."""
 
 
 class PositionStore(ABC):
     """Keeps, for each partition, the id of the last transaction that a consumer is done with.
 
-    Positions belong to the logs of one cluster, named by its key, and to one consumer, or the instances of one that
-    share the partitions. They are changed by compare-and-set, so that of two that believe a partition to be theirs one
-    is told: nothing moves on from a position that cannot be shown to be the consumer's own.
+    Positions belong to the logs of one cluster, named by its key, and to one consumer, or to the instances that share
+    its partitions. They are changed by compare-and-set, so that of two instances that believe a partition to be theirs
+    one gets an error: nothing moves on from a position that is not provably the consumer's own.
     :class:`waltz.FilePositions`, :class:`waltz.SqlitePositions`, :class:`waltz.SqlAlchemyPositions` and
     :class:`waltz.ZooKeeperPositions` are such stores; a class of your own needs these methods.
 
@@ -61,7 +61,7 @@ class PositionStore(ABC):
 
     @abstractmethod
     async def load(self, cluster_key: str, partition_ids: Collection[int]) -> dict[int, int]:
-        """The positions in these partitions, where there are any.
+        """The stored positions in these partitions.
 
         Raises ``PositionsError`` when they are of another cluster, damaged, or in use.
         """
@@ -70,23 +70,22 @@ class PositionStore(ABC):
     async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
         """Change positions, by partition; they are safe when this returns.
 
-        A position that is ``after`` already is as good. ``request_id`` of a move is kept beside it by a store that has
-        a place for it. Raises ``PositionConflictError`` for partitions whose position
-        is neither: nothing is saved for these.
+        A position that is ``after`` already counts as saved. A store with a place for it keeps the ``request_id`` of a
+        move, too. Raises ``PositionConflictError`` for partitions with any other position: nothing is saved for these.
         """
 
     def request_id(self, partition_id: int) -> bytes:
-        """The request id that stands beside the position that was loaded last; empty where there is none.
+        """The request id that was stored with the last loaded position; empty if there is none.
 
-        A consumer compares it with the log's: the log may have been put back from a backup, and have another
-        transaction of that id by now. A store that keeps none is never compared.
+        A consumer compares it with the log's: the log may have been restored from a backup, and have another
+        transaction with that id by now. Without a stored request id there is no comparison.
         """
         return b""
 
     def take_conflicts(self) -> Collection[int]:
-        """The partitions in which a move was a conflict, beside those that :meth:`save` told of; each is told once.
+        """The partitions with conflicts that :meth:`save` has not reported; each is reported once.
 
-        The consumer reads them anew behind their stored positions.
+        The consumer reads them anew after their stored positions.
         """
         return ()
 

@@ -1,4 +1,4 @@
-"""Positions in a table of a database, where they can be changed in the transaction that has the effects."""
+"""Positions in a table of a database, which can be changed in the transaction that makes the effects."""
 
 import asyncio
 import importlib
@@ -32,12 +32,12 @@ _PRIMARY_KEY = ("CONSUMER", "PARTITION_ID")
 
 
 class _SqlPositions(PositionStore, Generic[C]):
-    """What the databases have in common; connections of type ``C`` are the application's own, too."""
+    """The common part of the databases; connections of type ``C`` are also those of the application."""
 
     _errors: tuple[type[Exception], ...]
-    """What the database raises."""
+    """The errors of the database."""
     _twice: tuple[type[Exception], ...]
-    """What it raises for a row that is there already."""
+    """The errors for a row that exists already."""
 
     def __init__(self, group: str, table: str, where: str, execute: Execute[C]) -> None:
         if not group or len(group) > 190:
@@ -52,9 +52,9 @@ class _SqlPositions(PositionStore, Generic[C]):
         self._conflicts: set[int] = set()
 
     async def load(self, cluster_key: str, partition_ids: Collection[int]) -> dict[int, int]:
-        """The positions in these partitions, where there are any; makes the table if there is none.
+        """The stored positions in these partitions; creates a missing table.
 
-        Raises ``PositionsError`` when they are of another cluster, and what the database raises.
+        Raises ``PositionsError`` when they are of another cluster, and the errors of the database.
         """
         rows = await asyncio.to_thread(self._load)
         others = {key for _, key, _ in rows} - {cluster_key}
@@ -79,22 +79,22 @@ class _SqlPositions(PositionStore, Generic[C]):
     async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
         """Change positions, all or none, in one database transaction.
 
-        Where :meth:`advance` was called, that moves the position: then it is only moved on from the last transaction
-        that it was called for, if that is what is stored, and nothing is changed where it is not (yet). Raises
-        ``PositionConflictError`` when one of them is not what it is expected to be, and what the database raises.
+        In partitions with calls of :meth:`advance`, which moves the position itself, the position is only moved on from
+        the last transaction of these calls, and stays unchanged if that is not stored (yet). Raises
+        ``PositionConflictError`` when a position is not the expected one, and the errors of the database.
         """
         await asyncio.to_thread(self._save, cluster_key, moves)
 
     def advance(self, connection: C, records: Record | Sequence[Record]) -> None:
-        """Say, within a database transaction of the application, that ``records`` are done with.
+        """Record, within a database transaction of the application, that ``records`` are done.
 
-        That is one transaction, or several of one partition without gaps, such as a batch. When the database
-        transaction is committed, so is the position; then each of them has its effects exactly once.
+        The records are one transaction, or several of one partition without gaps, such as a batch. The position is
+        committed with the database transaction, so each of them has its effects exactly once.
 
-        Raises ``PositionConflictError`` when they are not the next ones, because they, or some of them, were applied
-        before: roll back, and go on; the consumer reads the partition anew behind the stored position. Raises
-        ``ValueError`` when they have gaps or are of several partitions, ``InvalidOperationError`` before a consumer was
-        opened with these positions, and what the database raises.
+        Raises ``PositionConflictError`` when they are not the next ones, because some of them were applied before: roll
+        back, and continue; the consumer reads the partition anew after the stored position. Raises ``ValueError`` when
+        they have gaps or are of several partitions, ``InvalidOperationError`` before a consumer was opened with these
+        positions, and the errors of the database.
         """
         several = [records] if isinstance(records, Record) else records
         first, last = several[0], several[-1]
@@ -115,11 +115,11 @@ class _SqlPositions(PositionStore, Generic[C]):
 
     @abstractmethod
     def _begin(self, *, writing: bool = False) -> AbstractContextManager[C]:
-        """A connection in a database transaction, which is committed at the end."""
+        """Open a connection in a database transaction, which is committed at the end."""
 
     @abstractmethod
     def _create(self) -> None:
-        """Make the table, or complete it, unless that has been done."""
+        """Create or complete the table, unless that has been done."""
 
     def _load(self) -> list[tuple[int, str, Mark]]:
         try:
@@ -137,14 +137,14 @@ class _SqlPositions(PositionStore, Generic[C]):
                 with self._begin(writing=True) as connection:
                     moved_on = self._move_all(connection, cluster_key, moves)
             except self._twice:
-                continue  # another consumer has just begun with one of them: its row is there now
+                continue  # another consumer has just begun with one of them, and made its row
             for partition_id in moved_on:
                 self._advanced.pop(partition_id, None)
             return
         raise PositionConflictError(moves, self._where)
 
     def _move_all(self, connection: C, cluster_key: str, moves: Mapping[int, Move]) -> list[int]:
-        """Returns the partitions whose positions were changed."""
+        """Change positions; returns the partitions whose positions were changed."""
         outcomes = {each: self._move(connection, cluster_key, each, move) for each, move in moves.items()}
         conflicting = [each for each, moved in outcomes.items() if moved is None]
         if conflicting:
@@ -152,7 +152,7 @@ class _SqlPositions(PositionStore, Generic[C]):
         return [each for each, moved in outcomes.items() if moved]
 
     def _move(self, connection: C, cluster_key: str, partition_id: int, move: Move) -> bool | None:
-        """Whether a position was changed; ``None`` for a conflict."""
+        """Change a position; returns whether it was changed, ``None`` for a conflict."""
         key, after = self._key(cluster_key, partition_id), Mark(move.after, move.request_id)
         advanced = self._advanced.get(partition_id)
         own = move.before if advanced is None else advanced
@@ -167,7 +167,7 @@ class _SqlPositions(PositionStore, Generic[C]):
             return True
         stored = mark.transaction_id
         if stored == move.after or (advanced is not None and (stored < advanced or stored == advanced > move.after)):
-            return False  # below: what was advanced is not committed, and may have been rolled back
+            return False  # below: the advanced position is not committed, and may have been rolled back
         return None
 
 
@@ -228,11 +228,11 @@ class SqlAlchemyPositions(_SqlPositions[Any]):
     """
 
     def __init__(self, engine: Any, group: str = "default", *, schema: str | None = None) -> None:
-        """``schema`` is where the table is, if not in the default one.
+        """``schema`` is the table's schema, if it is not the default one.
 
         Raises ``TypeError`` for asynchronous engines.
         """
-        alchemy = importlib.import_module("sqlalchemy")  # an optional dependency, which the application has
+        alchemy = importlib.import_module("sqlalchemy")  # an optional dependency, which the application has installed
         check_engine(alchemy, engine)
         self._engine = engine
         self._errors = (alchemy.exc.DBAPIError,)

@@ -1,6 +1,6 @@
-"""What a cluster manager does about what it reads below ``serverDescriptors``: pure functions, no I/O.
+"""A cluster manager's decisions on the content of ``serverDescriptors``: pure functions, no I/O.
 
-There is no leader election. The coordinator, who writes the assignment, is whoever manages the live server with the
+There is no leader election. The coordinator, which writes the assignment, is the process of the live server with the
 smallest id. An assignment is valid when the child version stored in it is that of the node.
 """
 
@@ -22,9 +22,9 @@ class ServerNode(NamedTuple):
 
 
 class ClusterSnapshot(NamedTuple):
-    """Everything below and including ``serverDescriptors``, the node itself read before its children.
+    """The node ``serverDescriptors`` and everything below; the node itself is read before its children.
 
-    In this order, because a child version older than the children only leads to one more computation, while one newer
+    The order matters: a child version older than the children only leads to one more computation, while one newer
     than the children would make an assignment that lacks a server look valid.
     """
 
@@ -63,16 +63,16 @@ def decide(applied_version: int, snapshot: ClusterSnapshot, own_server_ids: Coll
 
 
 def membership(nodes: Iterable[ServerNode]) -> dict[int, ServerDescriptor]:
-    """The live servers by id. Of several nodes with the same id the newest counts; undecodable ones do not."""
+    """The live servers by id. Of several nodes with the same id the newest counts; undecodable nodes do not count."""
     oldest_first = sorted(nodes, key=lambda node: node.name)
     return {node.descriptor.server_id: node.descriptor for node in oldest_first if node.descriptor is not None}
 
 
 class ServerRegistration(NamedTuple):
-    """The changes after which exactly one node with the right data stands for a server."""
+    """The changes that leave exactly one node, with the right data, for a server."""
 
     name: str | None
-    """The node that stands for it, ``None`` if one has to be created."""
+    """The server's node, ``None`` if one has to be created."""
     stale: bool
     """Whether that node has to be written again."""
     surplus: list[str]
@@ -80,7 +80,7 @@ class ServerRegistration(NamedTuple):
 
 
 def registration(wanted: ServerDescriptor, nodes: Iterable[ServerNode], session_id: int | None) -> ServerRegistration:
-    """Look for the node of one's own server among those that one's own session owns."""
+    """Find the node of an own server among the nodes of the own session."""
     own = sorted(
         (node.name, node.descriptor)
         for node in nodes
@@ -88,5 +88,5 @@ def registration(wanted: ServerDescriptor, nodes: Iterable[ServerNode], session_
     )
     if not own:
         return ServerRegistration(None, False, [])
-    name, descriptor = own[-1]  # the one that counts for everybody, see membership
+    name, descriptor = own[-1]  # the newest node, which counts for all processes: see membership
     return ServerRegistration(name, descriptor != wanted, [name for name, _ in own[:-1]])

@@ -1,4 +1,4 @@
-"""How a program reaches the nodes of one cluster, as one value."""
+"""The access of a program to the nodes of one cluster, as one value."""
 
 import ssl
 from typing import NamedTuple

@@ -15,7 +15,7 @@ class ManagedServer(Protocol):
         """Called once, before any partitions."""
 
     def set_partitions(self, partitions: list[PartitionGeneration]) -> None:
-        """All that this server owns now."""
+        """Take the partitions that this server owns now."""
 
 
 class ManagedClient(Protocol):
@@ -25,7 +25,7 @@ class ManagedClient(Protocol):
         """Called once, before any endpoints."""
 
     def set_endpoints(self, endpoints: dict[Endpoint, list[PartitionGeneration]]) -> None:
-        """All servers with all that they own."""
+        """Take all servers with the partitions that they own."""
 
     def remove_server(self, endpoint: Endpoint) -> None:
         """A server has gone."""

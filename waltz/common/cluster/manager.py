@@ -1,10 +1,9 @@
-"""The cluster manager: keeps servers registered, assigns partitions, and tells servers and clients who owns what.
+"""The cluster manager: registers servers, assigns partitions, and tells servers and clients the owners.
 
-Every process runs one. It is a reconciliation loop: whenever anything below ``serverDescriptors`` may have changed, the
-connection came back or something local is wanted, it reads everything again and does what is missing. So nothing has
-to be remembered about what was lost with a connection or a session: nodes that should exist are created, nodes that
-should not are deleted, watches are installed by the reading itself. Only the nodes of servers whose watch is in force
-are taken from memory (:mod:`waltz.common.cluster.server_nodes`).
+Every process runs one. It is a reconciliation loop: after any change below ``serverDescriptors``, a reconnection or a
+local request it reads everything again and makes the missing changes. So no state has to survive a lost connection or
+session: missing nodes are created, surplus nodes are deleted, and each read sets its watches. Only nodes of servers
+whose watch is in force are taken from memory (:mod:`waltz.common.cluster.server_nodes`).
 """
 
 import asyncio
@@ -74,7 +73,7 @@ class _Managed:
 
 
 class ClusterManager:
-    """Membership and assignment of one cluster, as one process sees and shapes them. Made by :meth:`open`."""
+    """Membership and assignment of one cluster for one process, which takes part in both. Made by :meth:`open`."""
 
     def __init__(self, zookeeper: ZooKeeper, paths: ClusterPaths, params: ClusterParams) -> None:
         self._zookeeper = zookeeper
@@ -94,8 +93,8 @@ class ClusterManager:
     async def open(cls, zookeeper: ZooKeeper, root: str) -> "ClusterManager":
         """Read the cluster's parameters and present state, and follow it from then on.
 
-        Raises ``StoreAdminError`` when there is no cluster at ``root``, ``ProtocolError`` when something else is there,
-        and ``ZooKeeperError`` when ZooKeeper is away.
+        Raises ``StoreAdminError`` when there is no cluster at ``root``, ``ProtocolError`` when the node has other
+        content, and ``ZooKeeperError`` when ZooKeeper is away.
         """
         params = await read_cluster_params(zookeeper, root)
         manager = cls(zookeeper, ClusterPaths.of(root), params)
@@ -125,7 +124,7 @@ class ClusterManager:
     async def manage_server(self, server: ManagedServer) -> int:
         """Give the server an id, register it, and return the id; its partitions come by callback.
 
-        Waits until ZooKeeper allows it, for ever; cancelling undoes it. Every call is a new server to the cluster.
+        Waits for ZooKeeper for ever; cancelling undoes it. Every call makes a new server of the cluster.
         """
         server_id = await self._next_id(self._paths.server_ids)
         managed = _Managed(server, server_id)
@@ -141,7 +140,7 @@ class ClusterManager:
         return server_id
 
     async def unmanage_server(self, server: ManagedServer) -> None:
-        """Take the server out of the cluster at once. It is not called again, not even to lose its partitions."""
+        """Take the server out of the cluster at once. It gets no further call, not even for its lost partitions."""
         server_id = self._server_id(server)
         gone = self._retire(server_id)
         if self._zookeeper.state is State.LOST:
@@ -153,10 +152,10 @@ class ClusterManager:
             logger.warning("Server %d could not be taken out of the cluster: ZooKeeper is away", server_id)
 
     async def set_preferred_partitions(self, server: ManagedServer, partition_ids: Iterable[int]) -> None:
-        """Have the server own these partitions, whoever owns them now; the order is the order of preference.
+        """Have the server own these partitions in place of their present owners, in the order of preference.
 
         Raises ``PolicyError`` when the stored assignment does not fit the cluster, and ``DeadlineExceededError`` when
-        ZooKeeper was away, or others kept writing, all the time.
+        ZooKeeper was away, or other processes kept writing, until the deadline.
         """
         managed = self._servers[self._server_id(server)]
         managed.descriptor = managed.descriptor._replace(preferred_partitions=tuple(dict.fromkeys(partition_ids)))
@@ -171,8 +170,8 @@ class ClusterManager:
     async def manage_client(self, client: ManagedClient, client_id: int | None = None) -> None:
         """Tell the client of the cluster, now and at every change.
 
-        Draws a client id, unique for the life of the cluster, unless one is given (-1 for tools that submit nothing).
-        Waits until ZooKeeper allows it, for ever.
+        Draws a client id, unique for the life of the cluster, unless one is given (-1 for tools without appends). Waits
+        for ZooKeeper for ever.
         """
         if client_id is None:
             client_id = await self._next_id(self._paths.client_ids)
@@ -199,7 +198,7 @@ class ClusterManager:
         raise WaltzError(f"the server at {server.endpoint} is not a member of the cluster, or not yet")
 
     def _retire(self, server_id: int) -> asyncio.Event:
-        """Remembered for good: the node of a creation whose answer was lost may appear at any time."""
+        """Remember a retired server for good: the node of a creation whose answer was lost may appear at any time."""
         self._servers.pop(server_id, None)
         gone = self._retired[server_id] = asyncio.Event()
         self._wake()
@@ -216,7 +215,7 @@ class ClusterManager:
         pause_s = 0.0
         outage = OutageLog(logger, asyncio.get_running_loop().time)
         while True:
-            # After a failure it is tried again without being called, for what failed calls nobody.
+            # After a failure it is tried again by itself, since no event will come.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s or None):
                     await self._changed.wait()
@@ -233,7 +232,7 @@ class ClusterManager:
                 logger.error("Cluster %s: %s", self.cluster_name, error)
                 pause_s = min(max(2 * pause_s, _FIRST_PAUSE_S), _MAX_PAUSE_S)
             except Exception:
-                # A defect; but a process that ignores its cluster from now on would be worse than one that complains.
+                # A defect; but a process that ignores its cluster from now on would be worse than one that logs errors.
                 logger.exception("Cluster %s: unexpected failure", self.cluster_name)
                 pause_s = _MAX_PAUSE_S
 
@@ -251,9 +250,9 @@ class ClusterManager:
             await self._write(snapshot)
 
     async def _reconcile(self) -> ClusterSnapshot | None:
-        """Everything below ``serverDescriptors``; ``None`` when its own value cannot be used."""
+        """Read everything below ``serverDescriptors``; ``None`` when the node's own value cannot be used."""
         path = self._paths.server_descriptors
-        retired = tuple(self._retired.items())  # before the reading, which then shows every node they ever made
+        retired = tuple(self._retired.items())  # before the read, which then shows every node that they ever made
         # In this order: see ClusterSnapshot.
         data, stat = await self._zookeeper.get(path, self._wake)
         names = await self._zookeeper.children(path, self._wake)
@@ -268,7 +267,7 @@ class ClusterManager:
         return ClusterSnapshot(stat.version, stat.cversion, assignment, membership(nodes))
 
     async def _register(self, nodes: list[ServerNode]) -> None:
-        """See to it that each server of this process has exactly one node, in the present session."""
+        """Make sure that each server of this process has exactly one node, in the present session."""
         session_id = self._zookeeper.session_id
         for managed in list(self._servers.values()):
             found = registration(managed.descriptor, nodes, session_id)
@@ -296,13 +295,13 @@ class ClusterManager:
         """As coordinator: renew the assignment."""
         servers = await self._read_servers_again()
         if not servers:
-            return  # all are gone by now; the stored assignment stays, so that generations survive
+            return  # no server is left; the stored assignment stays, so that generations survive
         try:
             assignment = assign(snapshot.cversion, snapshot.assignment, self.partition_count, servers.values())
         except PolicyError as error:
             logger.error("Cluster %s: partitions cannot be assigned: %s", self.cluster_name, error)
             return
-        # A bad version: someone changed something, and the event of it is on the way.
+        # A bad version: another process made a change, whose event is on the way.
         with contextlib.suppress(BadVersionError):
             await self._zookeeper.set(self._paths.server_descriptors, assignment.encode(), snapshot.version)
             logger.info("Cluster %s: partitions assigned to servers %s", self.cluster_name, sorted(servers))
@@ -358,10 +357,10 @@ class ClusterManager:
         return await self._repeated(increment)
 
     async def _repeated(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Until it succeeds, with a pause when ZooKeeper is away, or when someone else wrote first.
+        """Repeat an operation until it succeeds, with a pause when ZooKeeper is away or another process wrote first.
 
         Of many processes that start together only one gets its id at a time; the pauses grow, and are random, so that
-        not all others try in vain with it.
+        not all others fail with it.
         """
         contention: Backoff | None = None
         while True:
@@ -379,18 +378,18 @@ class ClusterManager:
 def _endpoints(
     servers: dict[int, ServerDescriptor], assignment: PartitionAssignment
 ) -> dict[Endpoint, list[PartitionGeneration]] | None:
-    """``None``: the assignment names a server that is not among them. A server without partitions is listed, too."""
+    """The servers with their partitions, also those without any; ``None`` if the assignment names an unknown server."""
     if assignment.servers.keys() - servers.keys():
         return None
     endpoints: dict[Endpoint, list[PartitionGeneration]] = {}
     for server_id, descriptor in servers.items():
-        # Not assigned but extended: the predecessor of a restarted server may still be there, at the same endpoint.
+        # Extended, not replaced: the predecessor of a restarted server may still be listed, at the same endpoint.
         endpoints.setdefault(descriptor.endpoint, []).extend(assignment.servers.get(server_id, ()))
     return endpoints
 
 
 def _tell(callback: Callable[..., None], *arguments: object) -> None:
-    """Inform one server or client; its failure must not keep the others from being informed."""
+    """Inform one server or client; its failure must not keep the news from the others."""
     try:
         callback(*arguments)
     except Exception:

@@ -1,6 +1,6 @@
 """Committed high-water marks, asked of the servers that own the partitions.
 
-First half of rule S6 (bulk readers bound first, choose after): only the owner knows what is committed; what lies on a
+First half of rule S6 (bulk readers bound first, choose after): only the owner knows the committed mark; records on a
 storage above that mark may still be truncated. The second half is :mod:`waltz.common.cluster.replicas`.
 """
 
@@ -20,7 +20,7 @@ from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkR
 from waltz.common.zk.store_admin import sync_cluster
 
 ATTEMPT_TIMEOUT_S = 5.0
-"""How long one server may take to accept a connection and answer; then its partitions are asked for again."""
+"""Time limit of one server's connection and answer; then its partitions are asked for again."""
 
 
 class MarkUnknownError(WaltzError):
@@ -45,11 +45,11 @@ async def read_committed_marks(
 async def ask_committed_marks(
     cluster: ClusterHandle, partition_ids: Iterable[int], *, deadline_s: float
 ) -> tuple[dict[int, int], dict[int, str]]:
-    """The marks that servers tell until ``deadline_s``, and why those of the other partitions are missing.
+    """The marks that servers tell until ``deadline_s``, and the reasons for missing marks.
 
-    The marks cover everything whose commit anybody was told of before the call: whoever owned the partition then is in
-    the assignment by now, or was replaced by a server that is, and a server tells no mark of an older assignment than
-    the question's. (A server of the original may, for a moment after it has lost a partition and got it back.)
+    The marks cover every commit that any process was told before the call: the owner at that time is in the assignment
+    by now, or was replaced by a server that is, and a server tells no mark of an older assignment than that of the
+    question. (A server of the original may, for a moment after it has lost a partition and got it back.)
 
     A server that has just taken a partition over may not know the mark yet, and an owner may change while it is asked:
     then the assignment is read again and the new owner asked. Raises ``WaltzError`` of ZooKeeper.
@@ -82,7 +82,7 @@ def _unknown(reasons: dict[int, str], waited_s: float) -> MarkUnknownError:
 async def _ask_owners(
     cluster: ClusterHandle, missing: set[int], marks: dict[int, int], reasons: dict[int, str], deadline_s: float
 ) -> None:
-    """Ask every owner once, all at the same time; add to ``marks``, and update ``reasons`` of the rest."""
+    """Ask every owner once, side by side; add to ``marks``, and update the ``reasons`` of missing ones."""
     owners = await read_owners(cluster.zookeeper, cluster.root)
     wanted: dict[Endpoint, dict[int, Owner]] = {}
     for partition_id, owner in owners.items():
@@ -105,9 +105,9 @@ async def _ask_owner(
     tls: ssl.SSLContext | None,
     deadline_s: float,
 ) -> None:
-    """Ask one server for all marks it should know; never raises for what the server does.
+    """Ask one server for all marks it should know; never raises because of the server.
 
-    The reason of an earlier attempt stays where ``deadline_s`` cuts this one off: it is the truer one.
+    If ``deadline_s`` cuts this attempt off, the reason of an earlier attempt stays, which says more.
     """
     loop = asyncio.get_running_loop()
     timeout_s = max(0.001, min(ATTEMPT_TIMEOUT_S, deadline_s - loop.time()))

@@ -1,8 +1,8 @@
-"""Asking the server that owns a partition, as readers of the log do that are no clients of it.
+"""Questions to the server that owns a partition, for readers of the log other than clients.
 
 A client of Waltz keeps connections, mounts partitions and follows them. A bulk read, a repair or a checker only puts a
-few questions to whoever owns a partition at the moment: :func:`read_owners` finds out who that is, an
-:class:`OwnerConnection` carries the questions.
+few questions to the present owner of a partition: :func:`read_owners` finds the owner, an :class:`OwnerConnection`
+carries the questions.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ CLIENT_ID = -1
 
 RETRY_INITIAL_S = 0.1
 RETRY_MAXIMUM_S = 2.0
-"""Pauses between attempts while a partition changes hands."""
+"""Longest pause between attempts while a partition changes its owner."""
 
 CLOSE_TIMEOUT_S = 5.0
 
@@ -43,7 +43,7 @@ class Owner(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A frame that came in answer to a request."""
+    """The frame of an answer."""
 
     buffer: bytes
     start: int
@@ -59,7 +59,7 @@ class Answer(NamedTuple):
 async def read_owners(zookeeper: ZooKeeper, root: str) -> dict[int, Owner]:
     """The owner of every partition that has one. Raises ``WaltzError`` of ZooKeeper.
 
-    What is read may lag; who needs an owner that knows all that was committed before calls ``sync_cluster`` first.
+    The answer may lag; a caller that needs an owner with all earlier commits calls ``sync_cluster`` first.
     """
     assignment = await read_partition_assignment(zookeeper, root)
     endpoints = {server.server_id: server.endpoint for server in await read_server_descriptors(zookeeper, root)}
@@ -98,11 +98,11 @@ class OwnerConnection:
         return self._channel
 
     def send(self, partition_id: int, generation: int, request: Callable[[ReqId], Message]) -> asyncio.Future[Answer]:
-        """Send what ``request`` makes of a new request id; the future gets the answer.
+        """Send the message that ``request`` makes of a new request id; the future gets the answer.
 
-        Its exception is ``ConnectionClosedError``; without an answer it stays open, so the caller sets a limit and
-        cancels it. Raises ``ConnectionClosedError`` at once, and ``ProtocolError`` when the protocol's negotiated
-        version has no such message.
+        The future fails with ``ConnectionClosedError``; without an answer it stays pending, so the caller sets a limit
+        and cancels it. Raises ``ConnectionClosedError`` at once, and ``ProtocolError`` when the negotiated version has
+        no such message.
         """
         channel = self.channel
         req_id = ReqId.of(CLIENT_ID, generation, partition_id, self._requests)
@@ -115,9 +115,9 @@ class OwnerConnection:
         return answer
 
     async def close(self) -> None:
-        """Close the connection; what has no answer by then gets none.
+        """Close the connection; open requests get no answer.
 
-        A server that somebody gave up waiting for is not waited for: it would not answer the farewell of TLS either.
+        After a request that timed out the close does not wait for the server, which would not answer TLS's farewell.
         """
         channel = self._channel
         if channel is not None:
@@ -144,7 +144,7 @@ class OwnerConnection:
         for answer in self._unanswered.values():
             if not answer.done():
                 answer.set_exception(ConnectionClosedError(f"server {self.endpoint} closed the connection{reason}"))
-                answer.exception()  # asyncio complains of an error that nobody has looked at; nobody may wait any more
+                answer.exception()  # retrieved, so that asyncio does not report it: no caller may be waiting
 
     def _forget(self, req_id: bytes, answer: asyncio.Future[Answer]) -> None:
         self._unanswered.pop(req_id, None)

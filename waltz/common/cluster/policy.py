@@ -1,9 +1,9 @@
-"""Which server gets which partition: the dynamic assignment policy, as a pure function.
+"""Assigns partitions to servers: the dynamic assignment policy, as a pure function.
 
-Compatible with the original's policy in everything others can see: the stored assignment is the base, preferences come
-first, generations grow by one with every change of owner, and the result is complete. It differs where the original is
-only one of many possible choices (servers are taken by ascending id, lists are stored sorted) and where the original is
-wrong: it also completes when preferences are spread unevenly.
+Compatible with the original's policy in everything that other processes can see: the stored assignment is the base,
+preferences come first, generations grow by one with every change of owner, and the result is complete. It differs where
+the original makes one of many possible choices (here servers are taken by ascending id, and lists are stored sorted),
+and where the original fails: it also completes when preferences are spread unevenly.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from waltz.common.zk.znodes import PartitionAssignment, PartitionGeneration, Ser
 
 
 class PolicyError(WaltzError):
-    """The stored assignment does not fit the cluster: repeating would not help."""
+    """The stored assignment does not fit the cluster; a retry would fail, too."""
 
 
 class _Partition:
@@ -36,11 +36,11 @@ def assign(
 ) -> PartitionAssignment:
     """Compute the assignment of all partitions to the servers.
 
-    Preferred partitions go to the server with the smallest id that prefers them, however many that gives it. The rest
-    is spread so that the numbers become as equal as they can, each server keeping what it has as far as its share goes.
+    A preferred partition goes to the preferring server with the smallest id, whatever its number of partitions. The
+    others are spread so that the numbers become as equal as possible; each server keeps its partitions up to its share.
 
-    ``cversion`` is the child version of the membership that ``servers`` is, ``stored`` the assignment to start from, as
-    it is in ZooKeeper. Raises ``PolicyError`` when that one is of more partitions than there are.
+    ``cversion`` is the child version of the membership ``servers``, ``stored`` the assignment in ZooKeeper, from which
+    the policy starts. Raises ``PolicyError`` when it has more partitions than the cluster.
     """
     by_id = {server.server_id: server for server in sorted(servers, key=lambda server: server.server_id)}
     pool = _pool(stored, partition_count)
@@ -78,7 +78,7 @@ def assign(
 
 
 def _pool(stored: PartitionAssignment, partition_count: int) -> dict[int, _Partition]:
-    """All partitions by ascending id. Listed twice, the higher generation counts; not listed, it begins anew."""
+    """All partitions by ascending id. Of two entries the higher generation counts; a missing partition begins anew."""
     if stored.partition_count > partition_count:
         raise PolicyError(
             f"the stored assignment has {stored.partition_count} partitions, the cluster has {partition_count}"
@@ -97,9 +97,9 @@ def _pool(stored: PartitionAssignment, partition_count: int) -> dict[int, _Parti
 
 
 def _shares(held: dict[int, int], own: dict[int, int], remaining: int) -> dict[int, int]:
-    """How many of the remaining partitions each server gets, so that the totals become as equal as they can.
+    """The number of remaining partitions for each server, so that the totals become as equal as possible.
 
-    What does not divide goes, one each, to the servers that would otherwise have to give away the most.
+    The remainder of the division goes, one each, to the servers that would otherwise have to give away the most.
     """
     level = _level(sorted(held.values()), remaining)
     shares = {server_id: max(0, level - count) for server_id, count in held.items()}
@@ -112,7 +112,7 @@ def _shares(held: dict[int, int], own: dict[int, int], remaining: int) -> dict[i
 
 
 def _level(held: list[int], remaining: int) -> int:
-    """Up to which number the remaining partitions fill those servers that hold the fewest; ``held`` is ascending."""
+    """The level to which the remaining partitions fill the servers with the fewest; ``held`` is ascending."""
     total = remaining
     for count, next_held in enumerate([*held[1:], None], start=1):
         total += held[count - 1]

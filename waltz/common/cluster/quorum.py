@@ -1,4 +1,4 @@
-"""The arithmetic of majorities: when a batch is committed, and what a recovery may decide. Pure."""
+"""The arithmetic of majorities: the commit of a batch, and the decision of a recovery. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -12,8 +12,8 @@ def quorum_of(replica_count: int) -> int:
 def committed_mark(positions: Iterable[int], quorum: int) -> int:
     """The highest id that ``quorum`` replicas have made durable, from the highest durable id of each replica.
 
-    ``positions`` must hold one entry for every *assigned* replica (those that never acknowledged anything count with
-    a low one), never for the connected ones alone.
+    ``positions`` must have an entry for every *assigned* replica, not only for connected ones; a replica that never
+    acknowledged anything has a low entry.
     """
     ranked = sorted(positions, reverse=True)
     if quorum < 1 or quorum > len(ranked):
@@ -22,21 +22,20 @@ def committed_mark(positions: Iterable[int], quorum: int) -> int:
 
 
 def can_reach(transaction_id: int, positions: Sequence[int], live: Sequence[bool], quorum: int) -> bool:
-    """Whether ``transaction_id`` can still be committed: it is durable at, or may be acknowledged by, a quorum.
+    """Whether ``transaction_id`` can still be committed: a quorum has made it durable or may still acknowledge it.
 
-    A replica that left keeps the vote that it gave; one that is still live may give its vote later.
+    A replica that left keeps its vote; a live replica may vote later.
     """
     votes = sum(1 for position, is_live in zip(positions, live, strict=True) if is_live or position >= transaction_id)
     return votes >= quorum
 
 
 class Evidence(NamedTuple):
-    """What one replica of the previous session tells a recovery.
+    """The evidence of one replica of the previous session for a recovery.
 
-    ``mark`` is the highest id that the replica holds, as far as it is trusted. ``votes``: it took part in the previous
-    session to the end. ``intact`` is false for a storage that is older than the metadata says: it has forgotten what it
-    acknowledged, so it proves nothing about what could have been committed, although the copy it has got counts as a
-    copy.
+    ``mark`` is the highest trusted id of the replica. ``votes``: it took part in the previous session to the end.
+    ``intact`` is false for a storage that is older than the metadata say: it has forgotten what it acknowledged, so it
+    proves nothing about possible commits, although its copy counts as a copy.
     """
 
     mark: int
@@ -47,10 +46,10 @@ class Evidence(NamedTuple):
 def decide_high_water_mark(evidence: Sequence[Evidence], previous_replica_count: int) -> int | None:
     """The high-water mark to which all replicas are brought, or ``None`` while absent replicas could matter.
 
-    ``evidence`` comes from the reachable replicas that are listed in the metadata, ``previous_replica_count`` is the
-    number of all that are listed there. The rule: the highest mark that a majority of the previous replicas holds,
-    unless a higher one could have been committed with the help of replicas that are unknown, and never below the lowest
-    mark of a voter, which is at least the previous session's own low-water mark.
+    ``evidence`` comes from the reachable replicas in the metadata, ``previous_replica_count`` is the number of all
+    replicas there. The rule: the highest mark that a majority of the previous replicas holds, unless a higher one could
+    have been committed with the votes of unknown replicas, and never below the lowest mark of a voter, which is at
+    least the previous session's own low-water mark.
     """
     voters = [item.mark for item in evidence if item.votes]
     if not voters:

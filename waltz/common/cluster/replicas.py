@@ -1,12 +1,12 @@
-"""Which replicas may serve a bulk read, a repair or a comparison.
+"""Chooses the replicas that may serve a bulk read, a repair or a comparison.
 
 Second half of rule S6 (the first is :mod:`waltz.common.cluster.marks`), judged on metadata that was read *after* the
-high-water mark: a replica of the current session
-that is unresolved took part in the recovery of this session, so everything it has up to a committed mark is right, and
-stays right in all later sessions. Any other replica may have a tail that a recovery is still going to truncate.
+high-water mark: an unresolved replica of the current session took part in the recovery of this session, so all its
+records up to a committed mark are right, and stay right in all later sessions. Any other replica may have a tail that a
+recovery will truncate.
 
-Whoever told the mark may have changed the metadata just before, and the ensemble answers reads from members that lag.
-So the metadata are to be had from :func:`read_replicas` only, which does not look at anything older than its own call.
+The server that told the mark may have changed the metadata just before, and the ensemble answers reads from members
+that lag. So the metadata come from :func:`read_replicas` only, which reads nothing older than its own call.
 """
 
 from collections.abc import Iterable
@@ -34,13 +34,13 @@ class Source(NamedTuple):
     """A storage node that may serve reads."""
 
     storage: str
-    """Its connect string, the name under which the cluster knows it."""
+    """Its connect string, which is its name in the cluster."""
     admin: Endpoint
-    """The admin port, at which it is read."""
+    """The admin port, which serves reads."""
 
 
 class Choice(NamedTuple):
-    """The replicas that may serve reads, and why the others may not."""
+    """The replicas that may serve reads, and the reasons against the others."""
 
     sources: tuple[Source, ...]
     refused: dict[str, str]
@@ -65,9 +65,9 @@ class Replicas(NamedTuple):
         return None
 
     def may_vote(self, partition_id: int, storage: str) -> bool:
-        """Whether the next recovery counts what that storage holds: nothing of it may be taken away.
+        """Whether the next recovery counts that storage's records, none of which may then be removed.
 
-        True also while a recovery is under way that has not written down yet who takes part.
+        Also true during a recovery that has not yet written its participants.
         """
         metadata = self.metadata[partition_id]
         state = None if metadata is None else metadata.replicas.get(ReplicaId(partition_id, storage))
@@ -75,7 +75,7 @@ class Replicas(NamedTuple):
 
 
 async def read_replicas(zookeeper: ZooKeeper, root: str, partition_ids: Iterable[int]) -> Replicas:
-    """What is known of the replicas of some partitions, at least as new as everything that was told before the call.
+    """The replicas of some partitions, at least as new as everything that any process was told before the call.
 
     Raises ``StoreAdminError`` (no cluster), ``ZooKeeperError``, ``ProtocolError``.
     """
@@ -86,7 +86,7 @@ async def read_replicas(zookeeper: ZooKeeper, root: str, partition_ids: Iterable
         assignments = await read_replica_assignments(zookeeper, root)
         connections = await read_connections(zookeeper, root)
         metadata = {each: await read_partition_metadata(zookeeper, root, each) for each in wanted}
-        if zookeeper.session_id == session_id:  # what was synced was this session's member of the ensemble
+        if zookeeper.session_id == session_id:  # only this session's member of the ensemble was synced
             return Replicas(assignments, connections, metadata)
 
 

@@ -16,14 +16,14 @@ logger = logging.getLogger(__name__)
 class ServerNodes:
     """Reads the children of ``serverDescriptors`` for one process.
 
-    Whoever follows a cluster looks at all of them whenever one comes or goes. Were they all read each time, every such
-    change would cost as many reads as there are processes, times the number of the servers.
+    Every process of a cluster looks at all server nodes whenever a server comes or goes. Without this memory each
+    such change would cost the number of processes times the number of servers in reads.
     """
 
     def __init__(
         self, zookeeper: ZooKeeper, paths: ClusterPaths, cluster_name: str, changed: Callable[[], None]
     ) -> None:
-        """``changed`` is called when a node that was read has changed, or may have."""
+        """``changed`` is called when a node that was read may have changed."""
         self._zookeeper = zookeeper
         self._paths = paths
         self._cluster_name = cluster_name
@@ -34,7 +34,7 @@ class ServerNodes:
         self._reported: set[tuple[str, int]] = set()
 
     async def read(self, names: set[str]) -> list[ServerNode]:
-        """The nodes of these names, but for those that are gone. Raises ``ZooKeeperError``."""
+        """The nodes of these names, without missing ones. Raises ``ZooKeeperError``."""
         for name in self._known.keys() - names:
             del self._known[name]
         self._names = names
@@ -42,9 +42,9 @@ class ServerNodes:
         return [*known.values(), *await self._read_all(names - known.keys())]
 
     async def read_again(self) -> list[ServerNode]:
-        """The nodes of the names of the last call of :meth:`read`, but for those that are gone by this time.
+        """The nodes of the last call of :meth:`read`, read anew, without missing ones.
 
-        Nothing is taken from memory: a watch may have fired and still be on its way. Raises ``ZooKeeperError``.
+        Not from memory: the event of a watch may still be on its way. Raises ``ZooKeeperError``.
         """
         return await self._read_all(self._names)
 
@@ -81,7 +81,7 @@ class ServerNodes:
         try:
             data, stat = await self._zookeeper.get(path, watch)
         except NoNodeError:
-            return None  # the event of its going is on the way
+            return None  # the event of its deletion is on the way
         try:
             return ServerNode(name, stat.owner, ServerDescriptor.decode(data, path))
         except ProtocolError as error:

@@ -1,4 +1,4 @@
-"""Configuration on the command line: what overrides it there, and what a check of it prints."""
+"""Configuration on the command line: overrides, and the output of a check."""
 
 import argparse
 import sys
@@ -16,10 +16,10 @@ HIDDEN = "********"
 """In place of a password."""
 
 DEFAULT = "default"
-"""The source of what nothing was said about."""
+"""The source of a value that was not set anywhere."""
 
 Look = Callable[[BaseModel, str], list[str]]
-"""Tells what is wrong with what a configuration names, such as files; the text is how the configuration is called."""
+"""Finds what is wrong with things that a configuration names, such as files; the text is the configuration's name."""
 
 _LONGEST_ALIGNED = 56
 
@@ -33,7 +33,7 @@ def setting(text: str) -> Setting:
 
 
 def setting_options(parser: argparse.ArgumentParser) -> None:
-    """Let the command line say what counts, and how strictly the configuration is looked at."""
+    """Add the options for overrides and for the strictness of a check."""
     parser.add_argument(
         "--set",
         action="append",
@@ -54,26 +54,26 @@ class Checked:
 
     source: str
     values: Mapping[str, object]
-    """The configuration that would count, by keys; empty if there is none."""
+    """The resulting configuration, by keys; empty if there is none."""
     sources: Mapping[str, str]
-    """Where each of the values is from."""
+    """The source of each value."""
     errors: Sequence[str]
     warnings: Sequence[str]
 
     def lines(self) -> list[str]:
-        """The configuration as a file that says the same, but for passwords; with the sources as comments."""
+        """The configuration as an equivalent file without passwords; the sources are comments."""
         texts = {key: _line(key, value) for key, value in self.values.items()}
         width = min(max(map(len, texts.values()), default=0), _LONGEST_ALIGNED)
         return [f"{text:<{width}}  # {one_line(self.sources[key])}" for key, text in texts.items()]
 
     def verdict(self) -> str:
-        """One line for all of it."""
+        """The result of the check in one line."""
         found = [_count(len(self.errors), "error"), _count(len(self.warnings), "warning")]
         return f"{self.source}: {', '.join(found)}" if self.errors else f"{self.source} is valid; {found[1]}"
 
 
 def checked(reading: Reading[ModelT], looks: Sequence[Look], *, strict: bool) -> Checked:
-    """What is to be said of a configuration, and of what it names."""
+    """Check a configuration and the things that it names."""
     values, problems = {}, []
     if reading.made is not None:
         values, problems = _shown_values(reading.made), found_by(looks, reading.made, reading.source)
@@ -88,12 +88,12 @@ def checked(reading: Reading[ModelT], looks: Sequence[Look], *, strict: bool) ->
 
 
 def found_by(looks: Sequence[Look], config: BaseModel, source: str) -> list[str]:
-    """All that is wrong with what a configuration names."""
+    """All faults of the things that a configuration names."""
     return [text for look in looks for text in look(config, source)]
 
 
 def print_check(found: Checked) -> int:
-    """The configuration on standard output, what is wrong with it on standard error; the exit code."""
+    """Print the configuration on standard output and its faults on standard error; returns the exit code."""
     for line in found.lines():
         print(line)  # noqa: T201 - what was asked for
     sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""The machine that reads configuration: a mapping in, a checked model out, and what is wrong or doubtful about it.
+"""The machine that reads configuration: turns a mapping into a checked model, errors and warnings.
 
-A key may be written dotted, nested, or as any mix of both; numbers may be written as strings. What is wrong is said in
-one line that names the key, the file and, where there is one, the near miss. A key that nothing knows is a warning with
-the nearest known name, since a misspelt option otherwise silently keeps its default.
+A key may be written dotted, nested, or as any mix of both; numbers may be written as strings. An error is one line with
+the key, the file and a near miss if there is one. An unknown key is a warning with the nearest known name, since a
+misspelt option would otherwise silently keep its default.
 """
 
 import difflib
@@ -27,29 +27,29 @@ _NEAR = 0.8
 
 _MAX_KEYS = 1000
 _MAX_DEPTH = 20
-"""Limits of nested keys, because YAML aliases let a few lines stand for very many, or very deep, keys."""
+"""Limit of nesting: YAML aliases let a few lines stand for very many, or very deep, keys."""
 
 _NO_OVERRIDES: Mapping[str, "Given"] = {}
 
 
 class Given(NamedTuple):
-    """A value that counts instead of what the configuration says."""
+    """A value that overrides the configuration."""
 
     value: object
     source: str
-    """How errors call where it was taken from."""
+    """Name of its source, for errors."""
 
 
 class NoEffect(NamedTuple):
-    """Why a key is accepted, and nothing comes of it. To be put into the annotation of a field that is such a key."""
+    """Why a key is accepted without effect. To be put into the annotation of the key's field."""
 
     reason: str
     is_harmless: bool = True
-    """Otherwise it asks for something that is not done here."""
+    """Whether the key can be ignored; if not, it asks for something that is not supported here."""
 
 
 class ForeignKeys(NamedTuple):
-    """Keys that no field of a model has, and that are no mistake nevertheless."""
+    """Keys that no field of a model has, and that are nevertheless valid."""
 
     models: Sequence[type[BaseModel]]
     """Models whose keys may stand in the same file."""
@@ -62,12 +62,12 @@ class Unknown(NamedTuple):
 
     what: str
     hint: str
-    """What was probably meant, as the rest of the sentence; may be empty."""
+    """The probable intention, as the rest of the sentence; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[ModelT]):
-    """What was found in a configuration: see :func:`settle`. All texts are one line and hold no password."""
+    """The result of reading a configuration: see :func:`settle`. All texts are one line and contain no password."""
 
     source: str
     made: ModelT | None
@@ -75,15 +75,15 @@ class Reading(Generic[ModelT]):
     errors: tuple[str, ...]
     unknown: tuple[Unknown, ...]
     without_effect: Mapping[str, NoEffect]
-    """The keys that were given and change nothing."""
+    """The given keys that have no effect."""
     sources: Mapping[str, str]
-    """Where the value of a key was taken from; those that are not listed have their defaults."""
+    """The source of each key's value; other keys have their defaults."""
     replaced: Mapping[str, str]
-    """Keys for which something else counts than what the file says, and what that is."""
+    """Keys whose value in the file is overridden, with the source of the override."""
 
     @property
     def overridings(self) -> list[str]:
-        """One text for each key for which the file has another value."""
+        """One text for each overridden key of the file."""
         return [f"{what} overrides '{key}' of {self.source}" for key, what in self.replaced.items()]
 
     @property
@@ -105,7 +105,7 @@ class Reading(Generic[ModelT]):
 
 
 def settle(reading: Reading[ModelT], *, strict: bool = False) -> ModelT:
-    """The model that was read; what is only doubtful is logged.
+    """The model that was read; warnings are logged.
 
     Raises ``ConfigError`` for the first error. With ``strict`` unknown keys and keys without effect are errors, too.
     """
@@ -129,7 +129,7 @@ def strictly(reading: Reading[ModelT]) -> list[str]:
 
 
 def ignored(unknown: Sequence[Unknown]) -> list[str]:
-    """A text for each key or variable that is left alone."""
+    """A text for each key or variable that is ignored."""
     return [f"{each.what} is ignored{each.hint}" for each in unknown]
 
 
@@ -145,13 +145,12 @@ def examine(
     unknown: Sequence[Unknown] = (),
     hint: Callable[[str], str] | None = None,
 ) -> Reading[ModelT]:
-    """What a mapping describes, with dotted or nested keys.
+    """Read a mapping with dotted or nested keys.
 
-    ``source`` is how errors call the mapping. ``prefix`` stands before every key of the model; other keys are left
-    alone. ``defaults``, by keys without the prefix, stand in for the model's own, and ``overrides`` for what the
-    mapping says; ``unknown`` is told with what nothing knows, and ``hint`` tells what to do about a missing key.
-    Errors are missing keys, wrong values, and what the model itself refuses. Raises ``ConfigError`` for what is no
-    configuration at all: a key given twice, or endlessly many.
+    ``source`` is the mapping's name in errors. ``prefix`` precedes every key of the model; other keys are ignored.
+    ``defaults``, by keys without the prefix, replace the model's own, and ``overrides`` replace values of the mapping;
+    ``unknown`` is reported with unknown keys, and ``hint`` gives the remedy for a missing key. Errors are missing keys,
+    wrong values, and refusals of the model itself. Raises ``ConfigError`` for a key given twice, or too many keys.
     """
     values = _values(mapping, source)
     own = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
@@ -169,11 +168,11 @@ def examine(
     made, errors = None, []
     try:
         made = model.model_validate(_nest(model, {**defaults, **given}))
-    except ValidationError as error:  # it would show secrets: no cause of anything
+    except ValidationError as error:  # it could show secrets: not kept as a cause
         errors = [
             _explain(each, prefix, source, strange, sources, hint)
             for each in error.errors(include_url=False)
-            if each["type"] != "default_factory_not_called"  # for another of the errors
+            if each["type"] != "default_factory_not_called"  # another error reports it
         ]
     of_model = {prefix + key: why for key, why in _without_effect(model).items() if key in given}
     strangers, of_nobody = _told(list(strange), prefix, [prefix + key for key in sorted(known)], source, foreign)
@@ -181,7 +180,7 @@ def examine(
 
 
 def _values(mapping: Mapping[str, object], source: str) -> dict[str, object]:
-    """The values of a mapping that has some, by dotted keys."""
+    """The values of a mapping by dotted keys."""
     values: dict[str, object] = {}
     for position, (key, value) in enumerate(_flatten(mapping, "", _MAX_DEPTH)):
         if key is None or position >= _MAX_KEYS:
@@ -195,7 +194,7 @@ def _values(mapping: Mapping[str, object], source: str) -> dict[str, object]:
 
 
 def _flatten(mapping: Mapping[str, object], prefix: str, depth: int) -> Iterator[tuple[str | None, object]]:
-    """Dotted keys and their values, ``None`` for what is nested too deep. An empty group counts as a key too."""
+    """Dotted keys and their values, ``None`` for keys nested too deep. An empty group counts as a key, too."""
     for name, value in mapping.items():
         key = f"{prefix}{name if isinstance(name, str) else shown(name)}"
         if not isinstance(value, Mapping):
@@ -209,7 +208,7 @@ def _flatten(mapping: Mapping[str, object], prefix: str, depth: int) -> Iterator
 
 
 def _parts(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel] | None]]:
-    """The keys of a model's fields, and the model behind those that are models themselves."""
+    """The keys of a model's fields, with the model of each field that is a model itself."""
     for field in model.model_fields.values():
         annotation = field.annotation
         inner = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
@@ -236,7 +235,7 @@ def _nest(model: type[BaseModel], values: Mapping[str, object]) -> dict[str, obj
 
 
 def flat(made: BaseModel) -> dict[str, object]:
-    """The values of a model by their dotted keys: the mapping that it could have been made from."""
+    """The values of a model by their dotted keys: a mapping that makes the same model."""
     found: dict[str, object] = {}
     for name, field in type(made).model_fields.items():
         value, key = getattr(made, name), str(field.validation_alias)
@@ -248,7 +247,7 @@ def flat(made: BaseModel) -> dict[str, object]:
 
 
 def _without_effect(model: type[BaseModel]) -> dict[str, NoEffect]:
-    """The model's own keys that are accepted without effect."""
+    """The model's keys that are accepted without effect."""
     found: dict[str, NoEffect] = {}
     for field, (key, inner) in zip(model.model_fields.values(), _parts(model), strict=True):
         if inner is not None:
@@ -267,10 +266,10 @@ def _explain(
     sources: Mapping[str, str],
     hint: Callable[[str], str] | None,
 ) -> str:
-    """One line for something that pydantic found wrong."""
+    """One line for an error of pydantic."""
     expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     expected = expected.partition(", unable to ")[0]
-    if not error["loc"]:  # found by a check of the whole model, which names its keys itself
+    if not error["loc"]:  # from a check of the whole model, whose text names the keys
         named = {
             where for key, where in sources.items() if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", expected)
         }
@@ -293,7 +292,7 @@ def _explain(
 
 
 def _list_for_group(key: str, prefix: str, given: Mapping[str, object]) -> str | None:
-    """Says so if a list was given to a group that the key belongs to."""
+    """The error text if a list was given for a group that the key belongs to."""
     for name, value in given.items():
         if key.startswith(f"{prefix}{name}.") and isinstance(value, list | tuple):
             return f"'{prefix}{name}' has a list there, where keys below it are expected"
@@ -303,7 +302,7 @@ def _list_for_group(key: str, prefix: str, given: Mapping[str, object]) -> str |
 def _told(
     strange: Sequence[str], prefix: str, known: Sequence[str], source: str, foreign: ForeignKeys
 ) -> tuple[dict[str, NoEffect], list[Unknown]]:
-    """Of keys that the model does not have: those without effect, and those that nothing knows."""
+    """The keys that the model does not have: those without effect, and unknown ones."""
     of_other_models = {key for model in foreign.models for key in keys(model)}
     without_effect: dict[str, NoEffect] = {}
     unknown = []
@@ -324,7 +323,7 @@ def _inside(key: str, group: str) -> bool:
 
 
 def _nearest(key: str, candidates: Sequence[str]) -> str | None:
-    """The candidate that was probably meant: misspelt, cut short, or in other case."""
+    """The probably intended candidate: misspelt, cut short, or in other case."""
     if len(key) > 2 * SHOWN_LENGTH:  # the comparison takes the time of both lengths' product
         return None
     by_lower_case = {name.lower(): name for name in candidates if len(name) <= 2 * SHOWN_LENGTH}

@@ -1,6 +1,6 @@
-"""Where the values of a configuration come from besides its file: environment variables and the command line.
+"""Sources of configuration values beside the file: environment variables and the command line.
 
-What counts more stands first: ``--set KEY=VALUE``, the environment, the file. The variable of a key is ``WALTZ_`` and
+In the order of precedence: ``--set KEY=VALUE``, the environment, the file. The variable of a key is ``WALTZ_`` and
 the key in capitals, an underscore for each dot and before each word: ``WALTZ_SERVER_SSL_TRUST_STORE_LOCATION`` for
 ``server.ssl.trustStore.location``.
 """
@@ -22,8 +22,8 @@ _PREFIX = "WALTZ_"
 _NEAR = 0.9
 _NEAR_KEY = 0.6
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
-"""What Kubernetes puts into ``WALTZ_SERVER_PORT`` of every container if there is a service ``waltz-server``, and into
-``WALTZ_SERVER_0_PORT`` for ``waltz-server-0``."""
+"""Matches the values that Kubernetes puts into ``WALTZ_SERVER_PORT`` of every container if there is a service
+``waltz-server``, and into ``WALTZ_SERVER_0_PORT`` for ``waltz-server-0``."""
 
 
 class Setting(NamedTuple):
@@ -34,11 +34,11 @@ class Setting(NamedTuple):
 
 
 class FromEnvironment(NamedTuple):
-    """What environment variables say."""
+    """The settings of environment variables."""
 
     given: dict[str, Given]
     unknown: list[Unknown]
-    """Variables that are probably meant to say something, and do not."""
+    """Variables that look like settings, and are none."""
 
 
 def variable_of(key: str) -> str:
@@ -75,14 +75,14 @@ def from_environment(model: type[BaseModel], variables: Mapping[str, str]) -> Fr
 
 
 def _near(name: str, value: str, own: Iterable[str]) -> str | None:
-    """Which variable was probably meant by one that nothing knows."""
+    """The variable that was probably meant by an unknown one."""
     if not name.startswith(_PREFIX) or name in ALL_VARIABLES or _SERVICE_LINK.match(value):
         return None
     return next(iter(difflib.get_close_matches(name, own, n=1, cutoff=_NEAR)), None)
 
 
 def from_settings(model: type[BaseModel], settings: Sequence[Setting]) -> dict[str, Given]:
-    """What the command line says, the last of a key. Raises ``ConfigError`` for what is no key of the model."""
+    """The settings of the command line; the last one of a key counts. Raises ``ConfigError`` for unknown keys."""
     known = keys(model)
     for key, _ in settings:
         if key not in known:
@@ -98,9 +98,9 @@ def examine_sources(
     settings: Sequence[Setting],
     variables: Mapping[str, str],
 ) -> Reading[ModelT]:
-    """What the file (if any), the environment and the command line say together.
+    """The configuration by the file (if any), the environment and the command line together.
 
-    Raises ``ConfigError`` for a file that cannot be read, or is no configuration, and for settings that are none.
+    Raises ``ConfigError`` for a file that cannot be read or is no configuration, and for unknown settings.
     """
     environment = from_environment(model, variables)
     overrides = environment.given | from_settings(model, settings)
@@ -112,5 +112,5 @@ def examine_sources(
 
 
 def hint(key: str) -> str:
-    """What to do about a key that is missing."""
+    """The remedy for a missing key."""
     return f"add it to a configuration file, or set {variable_of(key)}"

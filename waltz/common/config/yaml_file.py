@@ -1,4 +1,4 @@
-"""YAML files with configuration: one line that names the file and the line for whatever is wrong with them."""
+"""YAML files with configuration; every error is one text with the file and the line."""
 
 import os
 from collections.abc import Hashable
@@ -11,13 +11,13 @@ from waltz.common.errors import ConfigError
 
 _MAX_FILE_BYTES = 1 << 20
 _MAX_KEYS = 1000
-"""Limit for one group, because YAML aliases let a few lines stand for very many keys."""
+"""Limit of keys in one group: YAML aliases let a few lines stand for very many keys."""
 
 _TAB = r"'\t'"
 
 
 def read_yaml(path: str | os.PathLike[str]) -> dict[str, object]:
-    """The keys of a YAML file, nested as they stand there. Raises ``ConfigError``."""
+    """The keys of a YAML file, nested as in the file. Raises ``ConfigError``."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)
@@ -30,7 +30,7 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, object]:
         raise ConfigError(f"{path} is not a text file in UTF-8") from error
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
-        # The cause would show a piece of the file, in which there may be a password.
+        # The cause would show a piece of the file, which may contain a password.
         problem = "found a tab; indent with spaces" if _TAB in (error.problem or "") else one_line(error.problem)
         raise ConfigError(f"{path}{line}: not valid YAML: {problem}") from None
     except yaml.YAMLError as error:
@@ -43,7 +43,7 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, object]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as usual, except that a key given twice is an error and not silently the last one."""
+    """Plain YAML, except that a repeated key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         seen = set()
@@ -58,7 +58,7 @@ class _Loader(yaml.SafeLoader):
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
-        if len(node.value) > _MAX_KEYS:  # merges of merges double with every line
+        if len(node.value) > _MAX_KEYS:  # merges of merges double with each line
             raise yaml.constructor.ConstructorError(problem="too many keys", problem_mark=node.start_mark)
 
 
@@ -67,6 +67,6 @@ def _parse(text: str) -> object:
         document: object = yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
     except yaml.YAMLError:
         raise
-    except Exception as error:  # its constructors of numbers, dates and the rest raise whatever they stumble over
+    except Exception as error:  # constructors of numbers, dates and the rest raise all kinds of errors
         raise yaml.YAMLError(f"a value cannot be read ({type(error).__name__})") from None
     return document

@@ -74,7 +74,7 @@ class _Step:
 
 
 class DurationCounts:
-    """Counts since the beginning, and the same with weights by which the last five minutes prevail."""
+    """Counts since the beginning, and weighted counts in which the last five minutes prevail."""
 
     __slots__ = ("_landmark_s", "_steps")
 
@@ -102,7 +102,7 @@ class DurationCounts:
         return sum(step.total_s for step in list(self._steps.values()))
 
     def counts(self) -> dict[int, int]:
-        """Events since the beginning, by the places of their steps in :data:`BOUNDS_S`; without steps that had none."""
+        """Events since the beginning, by the index of their step in :data:`BOUNDS_S`; without empty steps."""
         return {place: step.count for place, step in list(self._steps.items())}
 
     def snapshot(self, now_s: float) -> Snapshot:
@@ -121,7 +121,7 @@ class DurationCounts:
         return Snapshot(values, cumulated, mean, math.sqrt(variance))
 
     def _rescale(self, now_s: float) -> None:
-        """Move the landmark, so that weights stay representable; what has become weightless is forgotten."""
+        """Move the landmark, so that weights stay representable; steps without weight are dropped."""
         factor = math.exp(-_ALPHA * (now_s - self._landmark_s))
         for step in list(self._steps.values()):
             kept = factor if step.weight * factor > 1e-200 else 0.0

@@ -51,12 +51,12 @@ _T = TypeVar("_T")
 
 
 def http_document(registry: Registry) -> dict[str, Json]:
-    """What HTTP ``/metrics`` answers: sorted by full name, durations in seconds."""
+    """The answer of HTTP ``/metrics``: sorted by full name, durations in seconds."""
     return {"version": _JSON_VERSION, **{section: dict(entries) for section, entries in _http_sections(registry)}}
 
 
 def http_pieces(registry: Registry, *, pretty: bool = False) -> Iterator[str]:
-    """The text of :func:`http_document`, piece by piece: of a thousand partitions it takes a second."""
+    """The text of :func:`http_document` in pieces: for a thousand partitions it takes a second."""
     yield ("{\n  " if pretty else "{") + f'"version"{": " if pretty else ":"}"{_JSON_VERSION}"'
     for section, entries in _http_sections(registry):
         yield ",\n  " if pretty else ","
@@ -65,7 +65,7 @@ def http_pieces(registry: Registry, *, pretty: bool = False) -> Iterator[str]:
 
 
 def _member(name: str, entries: Iterable[tuple[str, str]], *, pretty: bool) -> Iterator[str]:
-    """A member of a document that is an object itself, entry by entry; their values are texts."""
+    """A member of a document that is an object itself, in pieces; its values are texts."""
     item, end, colon = (",\n    ", "\n  }", ": ") if pretty else (",", "}", ":")
     yield f'"{name}"{colon}{{'
     empty = True
@@ -85,9 +85,9 @@ def _http_sections(registry: Registry) -> Iterator[tuple[str, Iterator[tuple[str
 
 
 def admin_pieces(registry: Registry) -> Iterator[str]:
-    """What the storage admin protocol answers to a metrics request, indented, piece by piece: durations in nanoseconds.
+    """The answer of the storage admin protocol to a metrics request, indented, in pieces; durations in nanoseconds.
 
-    Whatever comes or goes meanwhile, all parts are of the same metrics.
+    All parts are of the same metrics, even if metrics come or go meanwhile.
     """
     registry.refresh()
     sections: tuple[tuple[str, Iterator[tuple[str, Json]]], ...] = (
@@ -129,7 +129,7 @@ def _sorted(metrics: Mapping[MetricId, _T]) -> Iterator[tuple[str, _T]]:
 
 
 def _read(gauge: Gauge) -> dict[str, Json]:
-    """A gauge that fails says so and keeps nobody from reading the others."""
+    """The value of a gauge; a failing gauge shows its error and does not affect others."""
     try:
         value = gauge()
         json.dumps(value, allow_nan=False)
@@ -222,12 +222,12 @@ class Family(NamedTuple):
 
 
 def families(registry: Registry) -> list[Family]:
-    """The metrics as Prometheus knows them, sorted by name.
+    """The metrics as families of Prometheus, sorted by name.
 
     A group ``waltz-server.partition-7`` becomes the prefix ``waltz_server_partition`` with the label ``partition="7"``:
     no family has samples of partitions beside those of the node; and so does ``waltz-client-3.partition-7`` with
-    another prefix. Meters are counters (rates are the reader's business), timers are summaries in seconds, texts are
-    labels of an ``_info`` metric. Lists are left out, and maps unless they say what their keys are.
+    another prefix. Meters are counters (readers compute rates), timers are summaries in seconds, texts are
+    labels of an ``_info`` metric. Lists are left out, and mappings unless a label is given for their keys.
     """
     found: dict[str, Family] = {}
     deque(_gather(registry, found), maxlen=0)
@@ -296,7 +296,7 @@ def prometheus_text(registry: Registry) -> str:
 
 
 def prometheus_pieces(registry: Registry) -> Iterator[str]:
-    """The text, piece by piece, some of them empty: of a thousand partitions it takes a second."""
+    """The text in pieces, some of them empty: for a thousand partitions it takes a second."""
     found: dict[str, Family] = {}
     for _ in _gather(registry, found):
         yield ""
@@ -312,7 +312,7 @@ def prometheus_pieces(registry: Registry) -> Iterator[str]:
 
 
 def _snapshot(metrics: Mapping[MetricId, _T]) -> list[tuple[MetricId, _T]]:
-    """A metric may be registered while this is read on another thread."""
+    """A copy: a metric may be registered while another thread reads this."""
     return list(metrics.items())
 
 

@@ -1,6 +1,6 @@
-"""What a process takes of its machine, under the names that all exporters for Prometheus use; and its event loop's lag.
+"""A process's use of its machine, by the names that all exporters for Prometheus use, and its event loop's lag.
 
-What the operating system does not tell is left out: memory, descriptors and the start are known on Linux only.
+Unknown values are left out: memory, descriptors and the start time are known on Linux only.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pathlib import Path
 from waltz.common.metrics.registry import DURATION_BOUNDS_S, Description, Readings, Registry
 
 LAG_INTERVAL_S = 0.5
-"""How often the event loop is asked to be on time."""
+"""Interval of the measurements of the event loop's lag."""
 
 _SELF = Path("/proc/self")
 _START_FIELD = 19
@@ -36,7 +36,7 @@ def _virtual_bytes() -> float:
 
 def _open_files() -> float:
     names = os.listdir(_SELF / "fd")  # noqa: PTH208 - there may be many thousands
-    return len(names) - 1  # without the one that the folder is read with
+    return len(names) - 1  # without the descriptor of this read
 
 
 def _max_files() -> float:
@@ -80,7 +80,7 @@ def _reading(read: Callable[[], float]) -> Callable[[], Readings]:
 
 @contextlib.contextmanager
 def watched_process(registry: Registry, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """Show this process, and measure how late the running loop is for as long as the context lasts."""
+    """Show this process's metrics, and measure the lag of the running loop, within the context."""
     for description, read in _READ.items():
         registry.reading(description, _reading(read))
     loop = asyncio.get_running_loop()

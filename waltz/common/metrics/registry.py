@@ -1,13 +1,12 @@
 """Gauges, counters, meters, timers and histograms of a process.
 
 Metrics are named by group and name, joined with a dot. Rates and samples follow the library of the original: averages
-over 1, 5 and 15 minutes that decay in steps of five seconds, and durations of which those of the last five minutes
-prevail; they are counted by size (:mod:`waltz.common.metrics.durations`). Nothing ticks: what time has done is
-computed when a metric is marked or read. How metrics are shown is the business of
-:mod:`waltz.common.metrics.exposition`.
+over 1, 5 and 15 minutes that decay in steps of five seconds, and durations in which the last five minutes prevail,
+counted by size (:mod:`waltz.common.metrics.durations`). There is no timer: decay is computed when a metric is marked or
+read. :mod:`waltz.common.metrics.exposition` formats metrics.
 
-What the original does not know is registered with a :class:`Description` and read by Prometheus only: the JSON stays
-what the original's tools expect.
+Metrics that the original lacks are registered with a :class:`Description` and read by Prometheus only: the JSON stays
+as the original's tools expect it.
 
 Everything here belongs to one loop; nothing is locked.
 """
@@ -21,7 +20,7 @@ from typing import Literal, NamedTuple
 from waltz.common.metrics.durations import BOUNDS_S, DurationCounts, Snapshot
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | Mapping[int, "Json"]
-"""What ``json.dumps`` takes; integer keys become strings."""
+"""An argument of ``json.dumps``; integer keys become strings."""
 
 Gauge = Callable[[], Json]
 """Reads a value when metrics are read; must be quick. An exception becomes the gauge's error."""
@@ -58,7 +57,7 @@ class Meter:
         self._rates: tuple[float, ...] | None = None
 
     def mark(self, number: int = 1, now_s: float | None = None) -> None:
-        """``number`` events have happened; ``now_s`` is the clock's time, if the caller has just read it."""
+        """Count ``number`` events; ``now_s`` is the clock's time, if the caller has just read it."""
         if now_s is None:
             now_s = self._clock()
         if now_s >= self._next_tick_s:
@@ -81,7 +80,7 @@ class Meter:
         return self._rates or (0.0,) * len(_MINUTES)
 
     def _tick(self, now_s: float) -> None:
-        """Do all steps that are due: the first takes what was marked, the others are silence."""
+        """Do all steps that are due: the first one takes the marked events, the others none."""
         ticks = int((now_s - self._next_tick_s) // _TICK_S) + 1
         rate = self._uncounted / _TICK_S
         if self._rates is None:
@@ -127,7 +126,7 @@ class Timer:
 
 
 DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the buckets of durations: from a fast disk to what operators are called for."""
+"""Upper bounds of the buckets of durations: from a fast disk to an alarm."""
 
 
 class Histogram:
@@ -150,11 +149,11 @@ class Histogram:
         self.total += value * count
 
     def include(self, durations: DurationCounts) -> None:
-        """Count, whenever it is read, the events of a timer, too. All bounds must be among those of durations."""
+        """Count the events of a timer, too, at each read. All bounds must be among those of durations."""
         self._included.append(durations)
 
     def exclude(self, durations: DurationCounts) -> None:
-        """Keep what an included timer has counted until now, and let go of the timer; without effect on others."""
+        """Keep the counts of an included timer, and release the timer; no effect on timers that are not included."""
         if any(each is durations for each in self._included):
             self._included = [each for each in self._included if each is not durations]
             self._take(durations, self.counts)
@@ -174,7 +173,7 @@ class Histogram:
 
 
 class Histograms:
-    """Histograms of one kind of thing, apart by labels. Whoever makes one sees to it that there are few."""
+    """Histograms that differ by labels. Their number is the caller's responsibility."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -188,7 +187,7 @@ class Histograms:
         return found
 
     def keep(self, labels: Iterable[tuple[str, ...]]) -> None:
-        """Show no others than those of these labels."""
+        """Keep only the histograms of these labels."""
         kept = set(labels)
         self.by_labels = {found: histogram for found, histogram in self.by_labels.items() if found in kept}
 
@@ -204,22 +203,22 @@ class Description(NamedTuple):
     kind: Kind
     labels: tuple[str, ...]
     meaning: str
-    """A sentence."""
+    """The meaning, as a sentence."""
 
 
 Readings = Iterable[tuple[tuple[str, ...], float]]
-"""Values by those of the labels."""
+"""Values by values of the labels."""
 
 
 class GaugeForm(NamedTuple):
-    """How a gauge is to be understood where that shows: in the text format of Prometheus. JSON knows only gauges."""
+    """The form of a gauge in the text format of Prometheus; JSON has only gauges."""
 
     label: str | None = None
     """Label for the keys of a mapping, of which each entry is a sample. Without a label mappings are left out."""
     counts: bool = False
     """The value only grows while the process lives: a counter."""
     name: str | None = None
-    """Another name there than the metric's own: with the unit."""
+    """A name in place of the metric's own, with the unit."""
 
 
 class MetricId(NamedTuple):
@@ -288,11 +287,11 @@ class Registry:
         return self.timers.setdefault(metric_id, Timer(self.clock))
 
     def describe(self, descriptions: Iterable[Description]) -> None:
-        """Say what metrics are that are registered under the original's names."""
+        """Describe metrics that are registered under the original's names."""
         self.descriptions.update({each.name: each for each in descriptions})
 
     def reading(self, description: Description, read: Callable[[], Readings]) -> None:
-        """Have Prometheus read counters or gauges; it takes them one by one, others having their turn in between."""
+        """Have Prometheus read counters or gauges, one by one, with turns of other work in between."""
         self.descriptions[description.name] = description
         self.readings[description.name] = read
 
@@ -302,7 +301,7 @@ class Registry:
         return self.histograms.setdefault(description.name, Histograms(bounds))
 
     def remove_group(self, group: str) -> None:
-        """Forget all metrics of a group: its partition, say, has been closed."""
+        """Remove all metrics of a group, for example of a closed partition."""
         for metric_id in self._groups.pop(group, ()):
             for metrics in (*self._kinds(), self.forms):
                 metrics.pop(metric_id, None)

@@ -1,10 +1,10 @@
-"""Watches over peers that send without end or do not read, so that they cost a node time and memory only up to limits.
+"""Limits the time and memory that peers cost a node when they send without end or do not read.
 
-Only what has begun is watched: a frame whose rest has not come, and a channel whose unsent bytes are above its high
-limit. A connection on which nothing is under way may be idle for as long as it likes, as the protocols demand.
+Only unfinished work is watched: an incomplete frame, and a channel whose unsent bytes are above its high limit. A
+connection without unfinished work may be idle for ever, as the protocols demand.
 
-Time is counted in ticks of the loop's timer and not read off a clock: a process that stood still itself (stopped,
-swapped out, a long pause) has then seen one tick, and blames nobody.
+Time is counted in ticks of the loop's timer, not by a clock: a process that stood still itself (stopped, swapped out, a
+long pause) has then seen one tick, and blames no peer.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.net.limits import TrafficLimits
 
 MIN_PROGRESS_BYTES = 64 << 10
-"""A peer that moves this much within a time-out is slow, but alive: large transactions over bad lines get through."""
+"""A peer that moves this number of bytes within a time-out is slow but alive: large transactions pass bad lines."""
 
 _TICKS_PER_TIMEOUT = 4
 _MAX_TICK_S = 1.0
 
 
 class OverloadedError(WaltzError):
-    """All connections together took more memory than they may; this one was the first to be able to do without."""
+    """All connections together exceeded their memory; this one was chosen to give way."""
 
 
 class Guarded(Protocol):
-    """What the guard needs of a channel."""
+    """The part of a channel that the guard needs."""
 
     @property
     def reading_paused(self) -> bool:
@@ -33,18 +33,18 @@ class Guarded(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes taken for sending that the operating system has not taken yet."""
+        """Bytes to be sent that the operating system has not taken yet."""
 
     @property
     def sent_bytes(self) -> int:
         """Bytes that the operating system has taken so far."""
 
     def give_up(self, error: Exception) -> None:
-        """End the connection at once because of what its peer does."""
+        """End the connection at once because of its peer."""
 
 
 class _Progress:
-    """How far something had come when it was last seen to move."""
+    """The last seen progress, and the ticks since then."""
 
     __slots__ = ("seen_bytes", "ticks")
 
@@ -53,7 +53,7 @@ class _Progress:
         self.ticks = 0
 
     def stalled(self, now_bytes: int, limit_ticks: int) -> bool:
-        """Count a tick; whether there were too many without progress."""
+        """Count a tick; returns whether there were too many without progress."""
         self.ticks += 1
         if self.ticks <= limit_ticks:
             return False
@@ -64,7 +64,7 @@ class _Progress:
 
 
 class PartialFrame:
-    """The frame of one channel that has begun and is not complete. What the frame splitter tells goes here."""
+    """The incomplete frame of one channel; takes the reports of the frame splitter."""
 
     __slots__ = ("_guard", "channel", "held_bytes", "progress")
 
@@ -75,7 +75,7 @@ class PartialFrame:
         self.progress = _Progress(0)
 
     def begun(self, size_bytes: int) -> None:
-        """A frame of which so much has come."""
+        """A frame has begun, with ``size_bytes`` so far."""
         self.held_bytes = size_bytes
         self.progress = _Progress(size_bytes)
         self._guard.frame_begun(self, size_bytes)
@@ -93,7 +93,7 @@ class PartialFrame:
 
 
 class TrafficGuard:
-    """One for all ports of a node. Its timer runs only while there is something to watch."""
+    """The guard of all ports of a node. Its timer runs only while there is unfinished work."""
 
     def __init__(self, limits: TrafficLimits) -> None:
         self.received_bytes = 0
@@ -109,17 +109,17 @@ class TrafficGuard:
         self._closed = False
 
     def close(self) -> None:
-        """Watch no more. What is told from now on is only counted."""
+        """Stop watching. Later reports are only counted."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def partial_frame(self, channel: Guarded) -> PartialFrame:
-        """What a channel's splitter reports to."""
+        """The receiver of a channel's splitter's reports."""
         return PartialFrame(self, channel)
 
-    # What partial frames tell
+    # Reports of partial frames
 
     def frame_begun(self, frame: PartialFrame, size_bytes: int) -> None:
         """A frame is not complete; from now on it is watched."""
@@ -128,7 +128,7 @@ class TrafficGuard:
         self.frame_grown(size_bytes)
 
     def frame_grown(self, size_bytes: int) -> None:
-        """Frees memory when there is too much: the frames that have been incomplete for longest give way."""
+        """Count received bytes; above the memory limit the frames that have been incomplete for longest give way."""
         self.received_bytes += size_bytes
         while self.received_bytes > self._limits.max_receive_bytes:
             frame = next(iter(self._frames))
@@ -141,7 +141,7 @@ class TrafficGuard:
         self._frames.pop(frame, None)
         self.received_bytes -= frame.held_bytes
 
-    # What channels tell
+    # Reports of channels
 
     def not_read(self, channel: Guarded) -> None:
         """The unsent bytes of a channel are above its high limit."""
@@ -150,7 +150,7 @@ class TrafficGuard:
         self._shed_unread()
 
     def read_again(self, channel: Guarded) -> None:
-        """They fell below the low limit, or the channel has ended."""
+        """The unsent bytes fell below the low limit, or the channel has ended."""
         self._unread.pop(channel, None)
 
     # The timer
@@ -181,7 +181,7 @@ class TrafficGuard:
             frame.ended()
 
     def _shed_unread(self) -> None:
-        """The channels that have been unread for longest give way when all together take too much."""
+        """End the channels that have been unread for longest while all together exceed the memory limit."""
         unsent = {channel: channel.unsent_bytes for channel in self._unread}
         total = sum(unsent.values())
         for channel, size_bytes in unsent.items():

@@ -24,10 +24,10 @@ MAX_REQUEST_BYTES = 16 << 10
 """Request line and headers together."""
 
 MAX_CONNECTIONS = 64
-"""When there are more, the oldest is broken off: who sends a whole request at once is always answered."""
+"""Limit of connections; above it the oldest is closed, so that a complete request is always answered."""
 
 DEADLINE_S = 10.0
-"""How long one connection may last, from its first byte to the last of the response."""
+"""Time limit of one connection, from its first byte to the last of the response."""
 
 Health = Callable[[], tuple[bool, Json]]
 """Whether the node is healthy, and the body of ``/health``. Called on the loop; must be quick."""
@@ -63,14 +63,14 @@ class Response(NamedTuple):
     status: int
     content_type: str
     body: str | Iterator[str]
-    """All of it, or what makes it piece by piece, and others have their turn in between."""
+    """The whole body, or an iterator of its pieces, with turns of other work in between."""
     allow: str = "GET"
-    """The methods that the path has, told with status 405."""
+    """The methods of the path, sent with status 405."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Further ones."""
+    """Further headers."""
 
     def encode(self) -> bytes:
-        """The bytes to send; the connection is closed behind them."""
+        """The bytes to send; the connection is closed after them."""
         assert isinstance(self.body, str)
         body = self.body.encode()
         allow = f"Allow: {self.allow}\r\n" if self.status == 405 else ""
@@ -147,7 +147,7 @@ def _parse(head: str) -> Request:
 
 
 def prefers_prometheus(accept: str) -> bool:
-    """Whether an ``Accept`` header asks for plain text more than for JSON; whoever does not care gets JSON."""
+    """Whether an ``Accept`` header prefers plain text to JSON; without a preference it is JSON."""
     quality = {"text/plain": 0.0, _JSON: 0.0}
     for choice in accept.split(","):
         media_type, *parameters = (part.strip().lower() for part in choice.split(";"))
@@ -226,7 +226,7 @@ class Pages:
 
 
 def json_page(body: Json, request: Request) -> Response:
-    """A page of JSON; ``?pretty=true`` has it in many lines."""
+    """A page of JSON; ``?pretty=true`` prints it in many lines."""
     return Response(200, _JSON, to_json(body, pretty=_pretty(request)) + "\n")
 
 
@@ -259,7 +259,7 @@ class HttpServer:
         more: Mapping[str, Page] | None = None,
         access: Access = ALLOW_ALL,
     ) -> Self:
-        """Listen on all addresses that ``host`` resolves to. Raises ``WaltzError`` when the port cannot be had.
+        """Listen on all addresses that ``host`` resolves to. Raises ``WaltzError`` when the port cannot be used.
 
         ``more`` are further pages by method and path, such as ``POST /reset``. ``access`` decides about all pages but
         ``/ping``; their readers are anonymous.
@@ -270,7 +270,7 @@ class HttpServer:
         return server
 
     async def close(self) -> None:
-        """Stop accepting and break off what is being answered. May be called twice."""
+        """Stop accepting and close open connections. May be called twice."""
         self._closed = True
         if self._server is not None:
             self._server.close()

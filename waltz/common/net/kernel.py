@@ -1,4 +1,4 @@
-"""What the operating system says about a connection beside what asyncio tells."""
+"""The operating system's view of a connection, beyond asyncio's."""
 
 import struct
 import sys
@@ -9,12 +9,12 @@ _INT = struct.Struct("i")
 def unacknowledged_bytes(sock: object) -> int:
     """Bytes that the kernel has taken for sending and the peer's kernel has not acknowledged.
 
-    ``sock`` is what a transport calls its socket. 0 where that cannot be found out: not on Linux, no socket, or closed.
+    ``sock`` is the socket of a transport. 0 if the number is unknown: not on Linux, no socket, or closed.
     """
     fileno = getattr(sock, "fileno", None)
     if fileno is None or sys.platform != "linux":
         return 0
-    import fcntl  # not at the top: neither is there on Windows
+    import fcntl  # not at the top: Windows has neither
     import termios
 
     try:

@@ -1,4 +1,4 @@
-"""What connections may cost a node before they are refused or cut off."""
+"""Limits of the cost of connections; above them connections are refused or closed."""
 
 import logging
 from dataclasses import dataclass
@@ -8,25 +8,25 @@ from waltz.common.config.schemas import ConnectionsConfig
 logger = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_S = 10.0
-"""How long a peer may take for the TLS handshake, and then to say hello (the original waits for ever)."""
+"""Time limit of the TLS handshake, and again of the peer's hello (the original waits for ever)."""
 
 MAX_PAYLOAD_BYTES = 2**31 - 1
 """Largest payload of the frame format."""
 
 OPENING_PAYLOAD_BYTES = 64 << 10
-"""Largest frame of a peer that has not yet asked for anything that makes larger ones plausible."""
+"""Largest frame of a peer that has not yet sent a request that justifies larger ones."""
 
 RESERVED_FILES = 256
-"""Open files that connections leave to everything else: segments, ZooKeeper, logs."""
+"""Open files reserved for everything but connections: segments, ZooKeeper, logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """Limits of one port. Those on whole connections first, then those on what a connection does."""
+    """Limits of one port: first those of whole connections, then those of a connection's traffic."""
 
     max_connections: int = 10_000
     max_per_address: int = 10_000
-    """Connections from one address, so that one host alone cannot take all places."""
+    """Connections from one address, so that one host cannot take all places."""
     max_greeting: int = 1000
     """Connections that have not said hello yet; the oldest of them make room for new ones, once they have had
     ``greeting_grace_s``: when thousands of clients come at once, their handshakes take a while."""
@@ -34,7 +34,7 @@ class ListenerLimits:
     hello_timeout_s: float = HELLO_TIMEOUT_S
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
     opening_payload_bytes: int | None = None
-    """Largest frame until the handler lifts the limit; ``None``: the same as ever after."""
+    """Largest frame until the handler lifts the limit; ``None``: the final limit from the beginning."""
     abridged_type: int | None = None
     """Larger frames of this message type are abridged instead of refused: see
     :class:`~waltz.common.wire.frames.FrameSplitter`."""
@@ -42,7 +42,7 @@ class ListenerLimits:
 
 @dataclass(frozen=True, slots=True)
 class TrafficLimits:
-    """Limits that all connections of a node share, whichever port they are on."""
+    """Limits that all connections of all ports of a node share."""
 
     frame_timeout_s: float = 60.0
     """A frame that has begun must be complete after this time, or have brought
@@ -52,11 +52,11 @@ class TrafficLimits:
     max_receive_bytes: int = 256 << 20
     """Memory of all incomplete frames."""
     max_send_bytes: int = 1 << 30
-    """All that is unsent, together, on connections whose peers do not keep up."""
+    """Memory of all unsent bytes on connections whose peers lag."""
 
 
 def traffic_limits(config: ConnectionsConfig) -> TrafficLimits:
-    """The limits that a configuration asks for."""
+    """The limits of a configuration."""
     return TrafficLimits(
         frame_timeout_s=config.frame_timeout_ms / 1000,
         unread_timeout_s=config.unread_timeout_ms / 1000,

@@ -1,8 +1,7 @@
 """A listening port whose connections are channels, all closed when it closes.
 
-When places are short, connections of which nothing is known give way first: those that have not said hello, then those
-that never asked for anything, the oldest of them before the others. So whoever only occupies places cannot keep out
-a peer that comes to work.
+When places are short, unused connections give way first: those without a hello, then those without any request, the
+oldest first. So idle connections cannot keep out a working peer.
 """
 
 import asyncio
@@ -43,7 +42,7 @@ class Listener:
         self.refused_count = 0
         """Connections for which there was no room."""
         self._limits = limits
-        self._greeting: dict[Channel, float] = {}  # since when, the oldest first
+        self._greeting: dict[Channel, float] = {}  # with the time of each, the oldest first
         self._unused: dict[Channel, None] = {}
         self._addresses: dict[str, int] = {}
         self._server: asyncio.Server | None = None
@@ -68,8 +67,8 @@ class Listener:
     ) -> Self:
         """Listen on all addresses that ``host`` resolves to (an empty string: all of this machine).
 
-        Every connection gets a handler of its own. Listeners of one node share a ``guard``; whoever made it closes it
-        after them. Raises ``WaltzError`` saying what to do when the port cannot be had.
+        Every connection gets a handler of its own. Listeners of one node share a ``guard``, which its maker closes
+        after them. Raises ``WaltzError`` with a remedy when the port cannot be used.
         """
         limits = limits or ListenerLimits()
         listener = cls(limits, guard or TrafficGuard(TrafficLimits()))
@@ -134,22 +133,22 @@ class Listener:
 
     @property
     def received_bytes(self) -> int:
-        """All that was ever read from peers."""
+        """Number of all bytes read from peers."""
         return self._received_bytes + sum([channel.received_bytes for channel in self.channels])
 
     @property
     def sent_bytes(self) -> int:
-        """All that was ever written to peers."""
+        """Number of all bytes written to peers."""
         return self._sent_bytes + sum([channel.written_bytes for channel in self.channels])
 
     @property
     def failed_handshakes(self) -> int:
-        """Connections that did not become ones of TLS."""
+        """Number of failed TLS handshakes."""
         return 0 if self._acceptor is None else self._acceptor.failed_handshakes
 
     @property
     def unusable_stores(self) -> bool:
-        """Whether the key store or trust store has changed and cannot be used: the former one is."""
+        """Whether the key store or trust store has changed and cannot be used; the former one is in use."""
         return self._acceptor is not None and self._acceptor.unusable_stores
 
     def _has_room_for(self, channel: Channel) -> bool:
@@ -181,7 +180,7 @@ class Listener:
         return None
 
     def _evict(self, channel: Channel) -> None:
-        """Its place is free at once, though its connection ends a little later."""
+        """Give a connection's place free at once; the connection itself ends a little later."""
         self.release(channel)
         if self._acceptor is None or not self._acceptor.cancel(channel):
             channel.give_up(OverloadedError("its place is needed, and it has not asked for anything"))
@@ -218,14 +217,14 @@ async def _all_closed(channels: list[Channel]) -> None:
 
 
 async def start_server(protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int) -> asyncio.Server:
-    """``loop.create_server`` with errors that say what to do (``WaltzError``)."""
+    """``loop.create_server`` whose errors are ``WaltzError`` with a remedy."""
     with listening_errors(host, port):
         return await asyncio.get_running_loop().create_server(protocol_factory, host, port, backlog=BACKLOG)
 
 
 @contextmanager
 def listening_errors(host: str, port: int) -> Iterator[None]:
-    """Errors of listening, as ``WaltzError`` that says what to do."""
+    """Turn errors of listening into ``WaltzError`` with a remedy."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,7 @@
-"""What one turn of the loop sends on several channels: first everything is put together, then each is written once.
+"""Gathers the messages of one turn of the loop on several channels, and writes each channel once.
 
-A batch is put together at the end of a turn, when everything that was read in it is there; a channel left to itself
-would then write it at the end of the next one. That is another look at all connections for nothing, and a callback for
-each channel. Here both are one step.
+A batch is made at the end of a turn, when all reads of the turn are handled; a channel on its own would write it at the
+end of the next turn, after another poll of all connections, with a callback for each channel. Here both are one step.
 """
 
 import asyncio
@@ -11,14 +10,14 @@ from typing import Protocol
 
 
 class Gathering(Protocol):
-    """What an outbox needs of a channel."""
+    """The part of a channel that an outbox needs."""
 
     def flush(self) -> None:
-        """Write what is gathered now."""
+        """Write the gathered messages now."""
 
 
 class Outbox:
-    """Shared by all who send on the same channels of a process. Everything is done in the order in which it came."""
+    """Shared by all senders on the same channels of a process. Calls are carried out in their order."""
 
     __slots__ = ("_channels", "_loop", "_preparations", "_scheduled")
 

@@ -1,4 +1,4 @@
-"""What the ports of a node have to do, for Prometheus."""
+"""Metrics of the load of a node's ports, for Prometheus."""
 
 from collections.abc import Callable, Mapping
 
@@ -45,7 +45,7 @@ DESCRIPTIONS = tuple(_READ)
 
 
 def watch_ports(registry: Registry, listeners: Mapping[str, Listener]) -> None:
-    """Show the ports of these names."""
+    """Register the metrics of the ports with these names."""
     for description, read in _READ.items():
         registry.reading(description, _reading(listeners, read))
 

@@ -1,4 +1,4 @@
-"""Waiting for an answer for as long as bytes move, and not longer (rule L1)."""
+"""Waits for an answer as long as bytes move, and no longer (rule L1)."""
 
 import asyncio
 from typing import Protocol, TypeVar
@@ -13,18 +13,18 @@ class Moving(Protocol):
 
     @property
     def received_bytes(self) -> int:
-        """All that came, incomplete frames included."""
+        """Number of received bytes, with incomplete frames."""
 
     def left_bytes(self) -> int:
-        """All that has left this machine."""
+        """Number of bytes that have left this machine."""
 
 
 async def while_moving(
     answer: asyncio.Future[Answer], channel: Moving, limit_s: float, min_progress_bytes: int = MIN_PROGRESS_BYTES
 ) -> Answer:
-    """The answer. Raises ``TimeoutError`` when less than so many bytes have moved on the connection for ``limit_s``.
+    """The answer. Raises ``TimeoutError`` when fewer than ``least_bytes`` have moved on the connection for ``limit_s``.
 
-    Looked at once in that time, so that silence may last for up to twice as long.
+    Progress is checked once in that time, so silence may last for up to twice the limit.
     """
     moved_bytes = channel.received_bytes + channel.left_bytes()
     while True:

@@ -1,11 +1,11 @@
 """TLS contexts from the original's key store and trust store keys.
 
-Stores are PEM or PKCS#12 files; which of them is seen from the content, as the type keys of existing configurations say
-``JKS`` even where keytool wrote PKCS#12. Java's own JKS format cannot be read here; the error names the command that
-converts it.
+Stores are PEM or PKCS#12 files, told apart by their content, since the type keys of existing configurations say ``JKS``
+even where keytool wrote PKCS#12. Java's own JKS format cannot be read here; the error names the command that converts
+it.
 
 Rules of all Waltz protocols: TLS 1.2 or later; without key store a self-signed certificate; with a trust store the
-peer's chain is verified, on servers also demanded. Whether host names are checked the configuration tells.
+peer's chain is verified, and on servers required. The configuration decides whether host names are checked.
 """
 
 import datetime
@@ -44,7 +44,7 @@ class _Format(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Store:
-    """A store file as read, not decrypted yet."""
+    """The content of a store file, not decrypted yet."""
 
     name: str
     """``keyStore`` or ``trustStore``."""
@@ -57,7 +57,7 @@ class _Store:
 def server_context(config: TlsConfig) -> ssl.SSLContext | None:
     """The context for listeners; ``None`` for plaintext. It follows its files. Raises ``ConfigError``.
 
-    Reads files and may generate a key: call it at start, once per process and configuration.
+    Reads files and may generate a key: to be called at the start, once per process and configuration.
     """
     return None if config.plaintext else following(lambda: _server_context(config), _locations(config))
 
@@ -77,8 +77,8 @@ def _server_context(config: TlsConfig) -> FollowingContext:
 def client_context(config: TlsConfig) -> ssl.SSLContext | None:
     """The context for outgoing connections; ``None`` for plaintext. It follows its files. Raises ``ConfigError``.
 
-    Without a trust store nothing is verified, and asking for a check of host names all the same is an error. A client
-    without key store offers no certificate: a self-signed one, as the original offers, is trusted by nobody.
+    Without a trust store nothing is verified, and a wish for a check of host names is an error. A client without key
+    store offers no certificate: no peer would trust a self-signed one, which the original offers.
     """
     return None if config.plaintext else following(lambda: _client_context(config), _locations(config))
 
@@ -134,7 +134,7 @@ def _read_store(name: str, location: str | None, password: SecretStr | None) -> 
 
 
 def _unreadable(store: _Store) -> ConfigError:
-    """Never says more: texts of the libraries may depend on the password."""
+    """The error for an unreadable store; without the library's text, which may depend on the password."""
     return ConfigError(f"{store.name} {store.path} cannot be decrypted: wrong {store.name}.password or damaged file")
 
 
@@ -151,7 +151,7 @@ def _load_key_store(context: ssl.SSLContext, store: _Store) -> None:
         raise ConfigError(f"{store.name}.password is missing for the encrypted key in {store.path}")
     secret = "" if store.password is None else store.password.get_secret_value()
     try:
-        context.load_cert_chain(store.path, password=secret)  # never None: OpenSSL would ask the terminal
+        context.load_cert_chain(store.path, password=secret)  # never None: OpenSSL would ask on the terminal
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise ConfigError(f"{store.name} {store.path}: the first certificate is not that of the key") from None
@@ -173,7 +173,7 @@ def _load_trust_store(context: ssl.SSLContext, config: TlsConfig) -> bool:
     if not certificates:
         raise ConfigError(f"{store.name} {store.path} holds no certificate")
     context.load_verify_locations(cadata=b"".join(map(_der, certificates)))
-    # As in Java, whatever the trust store holds is an anchor: a root, an intermediate or a peer's own certificate.
+    # As in Java, every certificate in the trust store is an anchor: a root, an intermediate or a peer's own one.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return True
 
@@ -183,7 +183,7 @@ def _der(certificate: x509.Certificate) -> bytes:
 
 
 def _open_pkcs12(store: _Store) -> tuple[PrivateKeyTypes | None, list[x509.Certificate]]:
-    """The private key, if any, and the certificates; that of the key comes first."""
+    """The private key, if any, and the certificates, that of the key first."""
     assert store.password is not None
     try:
         with warnings.catch_warnings():
@@ -202,7 +202,7 @@ def _open_pkcs12(store: _Store) -> tuple[PrivateKeyTypes | None, list[x509.Certi
 
 
 def _chain(certificate: x509.Certificate, others: list[x509.Certificate]) -> list[x509.Certificate]:
-    """The certificate, its issuer, and so on, as TLS wants them; what does not belong to the chain comes last."""
+    """The certificate, its issuer, and so on, in the order of TLS; certificates outside the chain come last."""
     chain = [certificate]
     rest = list(others)
     while issuer := next((other for other in rest if other.subject == chain[-1].issuer), None):
@@ -212,7 +212,7 @@ def _chain(certificate: x509.Certificate, others: list[x509.Certificate]) -> lis
 
 
 def _load_key(context: ssl.SSLContext, key: PrivateKeyTypes, chain: list[x509.Certificate]) -> None:
-    """Python takes keys from files only: it gets one that is encrypted with a password nobody else knows."""
+    """Load the key by a file, which Python demands, encrypted with a random password."""
     password = secrets.token_bytes(32).hex().encode()
     pem = key.private_bytes(
         serialization.Encoding.PEM,
@@ -230,7 +230,7 @@ def _load_key(context: ssl.SSLContext, key: PrivateKeyTypes, chain: list[x509.Ce
 
 
 def _load_self_signed(context: ssl.SSLContext) -> None:
-    """A certificate that proves nothing but lets the connection be encrypted; made anew at every start."""
+    """Load a new self-signed certificate, which proves nothing but allows encryption."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=_SELF_SIGNED_KEY_BITS)
     host = socket.gethostname()[:64]  # the longest common name that X.509 allows
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host or "waltz")])

@@ -1,7 +1,7 @@
-"""Accepts TCP connections and does their TLS handshakes, all of them in sight from the first packet on.
+"""Accepts TCP connections and does their TLS handshakes; each connection is counted from its first packet on.
 
-asyncio's own TLS servers show a connection when its handshake is complete, so whoever begins handshakes and never ends
-them could open as many connections as the process may have files.
+asyncio's own TLS servers report a connection when its handshake is complete, so a peer that begins handshakes and never
+ends them could open as many connections as the process may have files.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 BACKLOG = 512
 
 ACCEPT_RETRY_S = 1.0
-"""How long to wait when the operating system gives no connection, for want of files most likely."""
+"""Pause after a failed accept, most likely for want of file descriptors."""
 
 
 class TlsAcceptor:
-    """Makes channels of the connections to one port; a channel is its owner's from the moment of the connection."""
+    """Makes channels of the connections to one port; a channel belongs to its owner from its connection on."""
 
     def __init__(
         self,
@@ -81,17 +81,17 @@ class TlsAcceptor:
         return files is not None and files.problem is not None
 
     def cancel(self, channel: Channel) -> bool:
-        """Break off a handshake; ``False`` when that channel is not in one."""
+        """End a handshake; ``False`` when the channel is not in one."""
         task = self._handshakes.get(channel)
         return task is not None and task.cancel()
 
     async def close(self) -> None:
-        """Stop accepting and break off all handshakes; channels beyond that are the owner's. May be called twice."""
+        """Stop accepting and end all handshakes; other channels belong to the owner. May be called twice."""
         tasks = [*self._tasks, *self._handshakes.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # what is to be done when a handshake ends is done in the next turn of the loop
+        await asyncio.sleep(0)  # the end of a handshake is handled in the next turn of the loop
         for listening in self._sockets:
             listening.close()
 
@@ -130,12 +130,12 @@ class TlsAcceptor:
                 ssl_handshake_timeout=self._handshake_timeout_s,
                 ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
             )
-        except OSError as error:  # those of TLS and time-outs included
+        except OSError as error:  # with errors of TLS and time-outs
             self.failed_handshakes += not isinstance(error, ConnectionResetError)
             self._owner.log.warning("no TLS connection with %s: %s", channel.peer, _reason(error))
 
     def _handshake_over(self, channel: Channel, connection: socket.socket, task: asyncio.Task[None]) -> None:
-        """Also called when the task was cancelled before it began."""
+        """The end of a handshake's task, also of one that was cancelled before it began."""
         del self._handshakes[channel]
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a handshake failed for an unforeseen reason", exc_info=error)
@@ -143,7 +143,7 @@ class TlsAcceptor:
             connection.close()
             channel.abort()
             self._owner.release(channel)
-        elif task.cancelled():  # just when it was complete
+        elif task.cancelled():  # at the moment of its completion
             channel.abort()
 
 

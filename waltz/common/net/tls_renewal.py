@@ -1,7 +1,7 @@
-"""TLS contexts that follow their files: what a changed key store or trust store says holds for new connections.
+"""TLS contexts that follow their files: a changed key store or trust store counts for new connections.
 
-A context cannot forget what it trusts. So a change makes another context, and the first one, which all the process
-holds, knows its successor.
+A context cannot drop a trusted certificate. So a change makes another context, and the first one, which the whole
+process uses, refers to its successor.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from waltz.common.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 10.0
-"""Files are looked at for changes at most this often."""
+"""Least interval of checks of the files."""
 
 
 class FollowingContext(ssl.SSLContext):
@@ -26,7 +26,7 @@ class FollowingContext(ssl.SSLContext):
 
 
 class _Version(NamedTuple):
-    """What tells one state of a file from another; the time of the last change is also that of its permissions."""
+    """The version of a file; the time of its last change covers its permissions, too."""
 
     device: int
     inode: int
@@ -36,10 +36,10 @@ class _Version(NamedTuple):
 
 
 class StoreFiles:
-    """The files of a configuration, and the context that they made when they could be used last."""
+    """The files of a configuration, and the context of their last usable version."""
 
     def __init__(self, make: Callable[[], FollowingContext], paths: Sequence[str]) -> None:
-        """Make the first context from ``paths``. Raises as ``make`` does."""
+        """Make the first context from ``paths``. Raises the errors of ``make``."""
         self.problem: str | None = None
         """Why the files as they are now cannot be used; ``None`` if they are."""
         self._make = make
@@ -50,7 +50,7 @@ class StoreFiles:
         self._checking = False
 
     async def check_if_due(self) -> None:
-        """Look whether the files have changed, unless that was done a moment ago or is being done."""
+        """Check the files for changes, unless a check is recent or under way."""
         now_s = asyncio.get_running_loop().time()
         if self._checking or now_s < self._next_check_s:
             return
@@ -64,13 +64,13 @@ class StoreFiles:
             self._checking = False
 
     def check(self) -> None:
-        """Follow the files; blocking. Files that cannot be used leave the former context in use."""
+        """Check the files; blocking. Unusable files leave the former context in use."""
         versions = self._look()
         if versions == self._versions and self.problem is None:
             return
         try:
             self.present = self._make()
-        except (ConfigError, OSError, ValueError) as error:  # ValueError: what cryptography says of a damaged file
+        except (ConfigError, OSError, ValueError) as error:  # ValueError: the error of cryptography for a damaged file
             if versions != self._versions or self.problem is None:
                 logger.error("TLS: a changed file cannot be used, and the former certificates stay in use: %s", error)
             self.problem = str(error)
@@ -92,7 +92,7 @@ def _version(path: str) -> _Version | None:
 
 
 def following(make: Callable[[], FollowingContext], paths: Sequence[str]) -> FollowingContext:
-    """The context that ``make`` makes of the files at ``paths``, with a successor when they change."""
+    """The context that ``make`` makes of the files at ``paths``, with a successor after each change."""
     files = StoreFiles(make, paths)
     context = files.present
     context.files = files if paths else None
@@ -100,7 +100,7 @@ def following(make: Callable[[], FollowingContext], paths: Sequence[str]) -> Fol
 
 
 async def follow(context: ssl.SSLContext) -> None:
-    """Look after the context's files now and then, until cancelled."""
+    """Check the context's files regularly, until cancelled."""
     files = files_of(context)
     while files is not None:
         await asyncio.sleep(CHECK_INTERVAL_S)

@@ -1,8 +1,8 @@
-"""The request to append a transaction: what clients send most, and servers read most.
+"""The request to append a transaction, the most frequent message of clients.
 
-It exists twice. :func:`append_layout` is its definition, field by field, like that of any other message, and says what
-is wrong with a request. :func:`encode_append` and :func:`collect_appends` do the same in one go, for any number of
-locks; what they find unusual they leave to the definition.
+There are two codecs. :func:`append_layout` is the definition, field by field, like that of any other message, and finds
+the error of a wrong request. :func:`encode_append` and :func:`collect_appends` do the same in one step, for any number
+of locks; they leave unusual requests to the definition.
 """
 
 import struct
@@ -31,16 +31,16 @@ _CHECKSUM_BYTES = _CHECKSUM.size
 _CHECKSUM_AND_SESSION = struct.Struct(">Iq")
 _RUN_PART_BYTES = RUN_PART.stop - RUN_PART.start
 _BODY_HEAD_BYTES = 8  # header and size of the data
-_LOCKS_OFFSET = 25  # behind type, request id and mark
-_WRITE_PLACE = 2  # of the count of write locks among the fields: behind request id and mark
+_LOCKS_OFFSET = 25  # after type, request id and mark
+_WRITE_PLACE = 2  # index of the count of write locks among the fields, after request id and mark
 _ALL_LOCK_KINDS = 3
-_SMALL_BYTES = 4096  # below that, copying data in order to checksum it is cheaper than not to copy it
+_SMALL_BYTES = 4096  # below that, a checksum over a copy of the data is cheaper than one without a copy
 
 
 class AppendRequest(NamedTuple):
     """Asks to append a transaction. Locks are signed 32-bit hashes; ``checksum`` is the signed CRC-32 of ``data``.
 
-    With a ``write_session``, which version 5 introduced, it is refused unless that is the present one.
+    With a ``write_session`` (version 5) it is refused unless that is the present one.
     """
 
     req_id: bytes
@@ -144,7 +144,7 @@ def encode_append(
 ) -> bytes:
     """The frame of an :class:`AppendRequest` with these fields and the checksum of ``data``.
 
-    Locks are given as they travel: as a count and the hashes. Raises :class:`ProtocolError` when ``version`` cannot
+    Locks have the form of the wire: a count and the hashes. Raises :class:`ProtocolError` when ``version`` cannot
     express the locks or the write session, or a value does not fit into its field.
     """
     has_session = version >= FIRST_WITH_WRITE_SESSION
@@ -172,7 +172,7 @@ def encode_append(
                 )
             )
         except (TypeError, struct.error):
-            pass  # the definition says what is wrong
+            pass  # the definition raises the error
     return _DEFINITIONS[version].encode(
         AppendRequest(
             req_id,
@@ -205,7 +205,7 @@ class AppendSizes(NamedTuple):
 
 
 def measure_append(buffer: bytes, start: int, end: int, version: int) -> AppendSizes | None:
-    """Look at the counts of a request before anything is made of it; ``None`` when they do not fit its frame."""
+    """The sizes in a request, read before its fields; ``None`` when they do not fit its frame."""
     position = start + _LOCKS_OFFSET
     lock_counts: list[int] = []
     for _ in range(_lock_kinds(version)):
@@ -239,9 +239,9 @@ def _tail_bytes(version: int) -> int:
 
 
 class _Shape(NamedTuple):
-    """How requests with certain numbers of locks are read: places in what ``unpack`` gives.
+    """The layout of requests with given numbers of locks: indexes in the result of ``unpack``.
 
-    A kind of locks that the version does not have takes the count of the kind before for its own, and an empty slice.
+    A kind of locks that the version lacks has the count of the former kind, and an empty slice.
     """
 
     unpack: Callable[[bytes, int], tuple[Any, ...]]
@@ -262,7 +262,7 @@ class _Start(NamedTuple):
     has_session: bool
     tail_bytes: int
     shape: _Shape
-    """That of a single write lock, the most common one."""
+    """The shape with a single write lock, the most common one."""
 
 
 @lru_cache(maxsize=16)
@@ -273,7 +273,7 @@ def _start(version: int, max_write_locks: int) -> _Start:
 
 @lru_cache(maxsize=256)
 def _shape(*lock_counts: int) -> _Shape:
-    """The shape of requests with so many locks of each kind that their version has."""
+    """The shape of requests with these numbers of locks, one for each kind that the version has."""
     head = struct.Struct(f">x16sq{''.join(f'i{count}i' for count in lock_counts)}ii")
     counts, places, slices = [], [], []
     place = _WRITE_PLACE
@@ -306,19 +306,19 @@ def collect_appends(
     max_data_bytes: int,
     max_locks: int,
 ) -> tuple[int, int] | None:
-    """Take append requests off ``frames``; add what ``make`` makes of each to the run of its generation and partition,
-    and of its write session if it has one. :func:`session_of_run` tells it from the key of the run.
+    """Take append requests off ``frames``; add the result of ``make`` for each to the run of its generation and
+    partition, and of its write session if it has one. :func:`session_of_run` reads it from the key of the run.
 
-    ``make`` gets request id, mark, write, read and append locks, header, and the *body*: header, size of the data, data
-    and checksum, which lie side by side in the request as in a record, cut out as one piece.
+    ``make`` gets request id, mark, write, read and append locks, header, and the *body*, cut out as one piece: header,
+    size of the data, data and checksum, which are adjacent in the request as in a record.
 
     Returns the bounds of the first frame that is something else, or an append that is damaged or beyond the limits;
     ``None`` at the end.
     """
     has_session, tail_bytes, shape = _start(version, 1 if max_locks else 0)
     unpack_checksum, unpack_checksum_and_session = _CHECKSUM.unpack_from, _CHECKSUM_AND_SESSION.unpack_from
-    # Most requests have as many locks as the one before. So each is read as if it had, which is true if its counts are
-    # then found where they are expected: the first is where it always is, and tells where the next one is.
+    # Most requests have as many locks as the request before. So each is read with that shape, which is right if its
+    # counts are then as expected: the place of the first count is fixed, and gives the place of the next one.
     unpack, head_bytes, (write_count, read_count, append_count), places, slices = shape
     (read_place, append_place, header_place), (write_locks, read_locks, append_locks) = places, slices
     least_bytes = head_bytes + tail_bytes
@@ -378,7 +378,7 @@ def collect_appends(
 
 
 def session_of_run(key: bytes) -> int:
-    """The write session of the appends in a run that :func:`collect_appends` has put there."""
+    """The write session of a run of :func:`collect_appends`, by its key."""
     session_bytes = key[_RUN_PART_BYTES:]
     return LONG.decode(session_bytes, 0, len(session_bytes))[0] if session_bytes else NO_WRITE_SESSION
 

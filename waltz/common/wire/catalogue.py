@@ -1,4 +1,4 @@
-"""Catalogues: which messages one version of a protocol has, and their encoding to and from frames."""
+"""Catalogues: the messages of one version of a protocol, and their encoding to and from frames."""
 
 import struct
 from collections.abc import Mapping

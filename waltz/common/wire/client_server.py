@@ -1,9 +1,9 @@
 """Messages between clients and servers, versions 0 to 6.
 
 ``req_id`` holds the 16 bytes of a :class:`~waltz.common.ids.ReqId`; wrap it in one to read its parts. A response
-carries the request id of its request, :class:`FeedData` that of the append that made the transaction. What version 5
-adds is defined in :mod:`waltz.common.wire.version5` and :mod:`waltz.common.wire.write_sessions`, what version 6 adds in
-:mod:`waltz.common.wire.confirmed_marks` and :mod:`waltz.common.wire.mark_feed`.
+carries the request id of its request, :class:`FeedData` that of the append that made the transaction. The
+additions of version 5 are in :mod:`waltz.common.wire.version5` and :mod:`waltz.common.wire.write_sessions`, those of
+version 6 in :mod:`waltz.common.wire.confirmed_marks` and :mod:`waltz.common.wire.mark_feed`.
 """
 
 import struct
@@ -52,7 +52,7 @@ from waltz.common.wire.write_sessions import WriteSessionMessage
 
 
 class PartitionState(IntEnum):
-    """What a server says to a mount. Versions below 3 cannot tell the last two apart: both arrive as not ready."""
+    """A server's answer to a mount. Versions below 3 cannot tell the last two apart: both arrive as not ready."""
 
     READY = 0
     NOT_READY = 1
@@ -90,7 +90,7 @@ class FeedData(NamedTuple):
 
 
 class FeedSuspended(NamedTuple):
-    """As many transactions as promised were fed; the client asks for more with a feed request."""
+    """The promised number of transactions was fed; the client asks for more with a feed request."""
 
     req_id: bytes
 
@@ -335,12 +335,12 @@ _CATALOGUES: dict[int, Catalogue[Message]] = {
 }
 
 _DATA_RESPONSE_HEAD = struct.Struct(">x16sq")
-_FEED_DATA_PAYLOAD = struct.Struct(">x16sqi")  # behind the type byte, the fields of FeedData
+_FEED_DATA_PAYLOAD = struct.Struct(">x16sqi")  # after the type byte, the fields of FeedData
 _FEED_DATA_FRAME = struct.Struct(">8s16sqi")
-_FED = struct.Struct(">8x16sqi")  # the same, for those who read the fields only
+_FED = struct.Struct(">8x16sqi")  # the same, for reading the fields only
 
 FED_CLIENT_SERVER = CLIENT_SERVER._replace(run=Run(_FEED_DATA, _FEED_DATA_PAYLOAD.size))
-"""What a client speaks that follows a feed: the :class:`FeedData` of one read come in runs, for :func:`fed`."""
+"""The protocol of a client that follows a feed: the :class:`FeedData` of one read come in runs, for :func:`fed`."""
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -355,7 +355,7 @@ def encode(message: Message, version: int) -> bytes:
 def decode(buffer: bytes, start: int, end: int, version: int) -> Message:
     """The message whose payload is ``buffer[start:end]``.
 
-    Raises :class:`ProtocolError` on anything wrong with it, be it the checksum of its data.
+    Raises :class:`ProtocolError` on any error, also of the checksum of its data.
     """
     return _CATALOGUES[version].decode(buffer, start, end)
 
@@ -367,8 +367,8 @@ def decode_batch(buffer: bytes, bounds: Bounds, version: int) -> list[Message]:
 
 
 def transaction_data_head(buffer: bytes, start: int, end: int) -> tuple[bytes, int] | None:
-    """Request id and transaction id of a :class:`TransactionDataResponse`, however damaged the rest of it is; ``None``
-    for other messages."""
+    """Request id and transaction id of a :class:`TransactionDataResponse`, even if its rest is damaged; ``None`` for
+    other messages."""
     if buffer[start] != _DATA_RESPONSE or end - start < _DATA_RESPONSE_HEAD.size:
         return None
     req_id, transaction_id = _DATA_RESPONSE_HEAD.unpack_from(buffer, start)
@@ -377,14 +377,14 @@ def transaction_data_head(buffer: bytes, start: int, end: int) -> tuple[bytes, i
 
 @cache
 def feed_data_head(version: int) -> bytes:
-    """What the frame of every :class:`FeedData` begins with."""
+    """Beginning of the frame of every :class:`FeedData`."""
     return FRAME_HEADER.pack(CLIENT_SERVER.magic, version, _FEED_DATA_PAYLOAD.size) + bytes([_FEED_DATA])
 
 
 def fed(buffer: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
     """The fields of each :class:`FeedData` of a run, by the bounds of its payloads.
 
-    It is a run if ``feed_data_head`` stands where its first frame begins.
+    It is a run if its first frame begins with ``feed_data_head``.
     """
     return _FED.iter_unpack(buffer[start - FRAME_HEADER_SIZE_BYTES : end])
 

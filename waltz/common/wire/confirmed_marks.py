@@ -1,7 +1,7 @@
 """Messages of confirmed marks, which version 6 adds to the protocol between clients and servers.
 
-A server that was replaced as the owner of a partition may not know it yet. The mark that it tells is old then, as long
-as that lasts. A confirmed mark is not: a quorum of the storages has answered the owner after it was asked.
+A former owner of a partition may not know yet that it was replaced, and then tells an old mark. A confirmed mark is not
+old: a quorum of the storages has answered the owner after the question.
 """
 
 from enum import IntEnum
@@ -12,23 +12,23 @@ from waltz.common.wire.fields import LONG, REQ_ID, enumeration
 
 
 class ConfirmedMarkStatus(IntEnum):
-    """What came of a question for a confirmed mark."""
+    """The result of a question for a confirmed mark."""
 
     OK = 0
     NOT_READY = 1
-    """The partition is not at this server, or has no store session."""
+    """This server does not own the partition, or has no store session."""
     NOT_CONFIRMED = 2
     """The store session ended, or no quorum of the storages answered in time; ask again."""
 
 
 class ConfirmedMarkRequest(NamedTuple):
-    """Asks for a high-water mark that covers everything committed before the question, by whichever server."""
+    """Asks for a high-water mark that covers every commit before the question, on any server."""
 
     req_id: bytes
 
 
 class ConfirmedMarkResponse(NamedTuple):
-    """The mark, or -1 when the log is empty or there is no mark to tell."""
+    """The mark, or -1 when the log is empty or the mark is unknown."""
 
     req_id: bytes
     confirmed_mark_status: ConfirmedMarkStatus

@@ -1,4 +1,4 @@
-"""One connection without its socket: the hello of both sides, then frames of the version they agreed on."""
+"""One connection without its socket: the hello of both sides, then frames of the negotiated version."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,11 +20,11 @@ HELLO_MAGIC = ord("H")
 HELLO_VERSION = 0
 
 MAX_HELLO_SIZE_BYTES = 4 * 1024
-"""Nobody is known yet when a hello arrives, so its payload is limited; those of the original have some thirty bytes."""
+"""Limit of a hello's payload, since its sender is still unknown; those of the original have some thirty bytes."""
 
 
 class Hello(NamedTuple):
-    """What each side says first, without waiting for the other: the codec versions it knows and a text for people."""
+    """The first message of each side, sent without waiting for the other: its codec versions and a text for people."""
 
     versions: list[int]
     text: str | None
@@ -39,7 +39,7 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def decode_hello(buffer: bytes, start: int, end: int) -> Hello:
-    """The hello whose payload is ``buffer[start:end]``; raises :class:`ProtocolError` when it is none."""
+    """The hello whose payload is ``buffer[start:end]``; raises :class:`ProtocolError` for anything else."""
     hello, position = _HELLO.decode(buffer, start, end)
     if position != end:
         raise ProtocolError(f"Hello: {end - position} bytes left over")
@@ -49,7 +49,7 @@ def decode_hello(buffer: bytes, start: int, end: int) -> Hello:
 class WireConnection:
     """Hello and frames of one connection: bytes in, payloads out, no I/O.
 
-    ``hello`` is to be sent at once. ``version`` is ``None`` until the peer's hello has come; nothing but ``hello`` and
+    ``hello`` has to be sent at once. ``version`` is ``None`` until the peer's hello has come; only ``hello`` and
     :meth:`keep_alive` may be sent before.
     """
 
@@ -95,7 +95,7 @@ class WireConnection:
         """Take what was read; return a buffer and the bounds of every payload that is complete now.
 
         May set ``version`` and return payloads in one call. Raises :class:`ProtocolError` when the peer breaks the
-        protocol or knows no version that we know; the connection is to be closed then.
+        protocol or has no version in common; the connection has to be closed then.
         """
         if self._splitter is None:
             data = self._receive_hello(data)
@@ -105,7 +105,7 @@ class WireConnection:
 
     @property
     def split(self) -> Callable[[bytes], tuple[bytes, Bounds]]:
-        """What :meth:`receive` comes to once ``version`` is set; a call less for each read."""
+        """The same as :meth:`receive` once ``version`` is set, with one call less for each read."""
         assert self._splitter is not None, "the peer's hello has come"
         return self._splitter.feed
 
@@ -115,21 +115,21 @@ class WireConnection:
         return self._splitter is not None and self._splitter.receiving
 
     def receiving_head(self, size_bytes: int) -> bytes:
-        """Up to so many of the first payload bytes of the frame of :attr:`receiving`."""
+        """The first payload bytes, at most ``size_bytes``, of the frame of :attr:`receiving`."""
         return b"" if self._splitter is None else self._splitter.receiving_head(size_bytes)
 
     def keep_alive(self) -> bytes:
-        """A frame without payload, for the phase that the connection is in."""
+        """A frame without payload, in the present phase of the connection."""
         if self.version is None:
             return encode_frame(HELLO_MAGIC, HELLO_VERSION, b"")
         return encode_frame(self._family.magic, self.version, b"")
 
     def allow_large_frames(self) -> bool:
-        """Lift the opening limit. Whether a frame waits for that: call :meth:`receive` then, if only with no bytes."""
+        """Lift the opening limit; returns whether a frame waits for that: then call :meth:`receive`, even empty."""
         return self._splitter is not None and self._splitter.allow_large()
 
     def _receive_hello(self, data: bytes) -> bytes:
-        """Look for the peer's hello; return what came behind it."""
+        """Look for the peer's hello; returns the bytes after it."""
         early = self._early
         early += data
         while len(early) >= FRAME_HEADER_SIZE_BYTES:

@@ -1,14 +1,14 @@
-"""How a storage says that a newer session has spoken to a partition, and how that is recognised (rules S1 and S2).
+"""The failure by which a storage refuses an older session, and its recognition (rules S1 and S2).
 
-The failures of the storage protocol are texts: the name of a Java class, a colon and a message. Those of a fence are
-the original's, so that the servers and storages of a mixed cluster understand each other.
+The failures of the storage protocol are texts: the name of a Java class, a colon and a message. The texts of a fence
+are the original's, so that the servers and storages of a mixed cluster understand each other.
 """
 
 CONCURRENT_UPDATE_EXCEPTION = "com.wepay.waltz.storage.exception.ConcurrentUpdateException"
-"""The class under which requests of an older session are refused."""
+"""The class of refusals of an older session's requests."""
 
 STORAGE_EXCEPTION = "com.wepay.waltz.storage.exception.StorageException"
-"""The class under which anything else is refused, requests of an offline recovery among it."""
+"""The class of all other refusals, also of an offline recovery's requests."""
 
 _CHANGED = "session id has changed to "
 _CHANGED_OFFLINE = "partition last session id has changed to "
@@ -26,5 +26,5 @@ def offline_fence_message(session_id: int, requested_id: int) -> str:
 
 
 def is_fence(failure_text: str) -> bool:
-    """Whether a failure says that the request's session can never write to the partition again."""
+    """Whether a failure means that the request's session can never write to the partition again."""
     return failure_text.startswith(_FENCED)

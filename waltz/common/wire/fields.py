@@ -1,7 +1,7 @@
-"""Field encodings shared by all message families: how a value stands in a payload.
+"""Field encodings shared by all message families.
 
-A :class:`Field` is a pair of functions. ``decode(buffer, position, end)`` never looks behind ``end`` and never reserves
-memory for a count it has not checked against the bytes that are there.
+A :class:`Field` is a pair of functions. ``decode(buffer, position, end)`` never reads beyond ``end`` and never reserves
+memory for a count that it has not checked against the bytes present.
 """
 
 import struct
@@ -21,7 +21,7 @@ _REQ_ID_SIZE_BYTES = 16
 
 
 class Field(NamedTuple, Generic[T]):
-    """How one value is encoded, and decoded to the value and the position behind it."""
+    """The encoding of one value, and the decoding to the value and the position after it."""
 
     encode: Callable[[T], bytes]
     decode: Callable[[bytes, int, int], tuple[T, int]]
@@ -185,7 +185,7 @@ def not_null(field: Field[T | None], name: str) -> Field[T]:
 
 
 def map_of(key: Field[K], value: Field[V], pair_size_bytes: int) -> Field[tuple[tuple[K, V], ...]]:
-    """A map as the pairs in the order they came, each taking at least ``pair_size_bytes``.
+    """A map as pairs in their order, each of at least ``pair_size_bytes``.
 
     A negative count reads as empty; of a repeated key the last value wins.
     """
@@ -240,7 +240,7 @@ def optional(field: Field[T]) -> Field[T | None]:
 
 
 def structure(make: Callable[..., T], *fields: Field[Any]) -> Field[T]:
-    """A NamedTuple as the fields of it one after the other."""
+    """A NamedTuple as its fields one after the other."""
 
     def encode(value: Any) -> bytes:
         return b"".join([field.encode(part) for field, part in zip(fields, value, strict=True)])

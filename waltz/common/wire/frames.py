@@ -1,4 +1,4 @@
-"""Frames: what every Waltz connection consists of, whatever the messages in it.
+"""Frames, the units of every Waltz connection, independent of the messages in them.
 
 A frame is a magic byte, a codec version (2 bytes), the length of the payload (4 bytes, signed) and the payload. A frame
 without payload is a keep-alive.
@@ -20,13 +20,13 @@ MAX_PAYLOAD_SIZE_BYTES = (1 << 31) - 1
 """Largest value of the length field; the original has no smaller limit."""
 
 Bounds = list[tuple[int, int]]
-"""Start and end of each payload inside the one buffer that is handed on with it."""
+"""Start and end of each payload in the buffer that comes with them."""
 
 ABRIDGED_BYTES = 17
 """Bytes of an abridged payload: the type and the request id of a message between client and server."""
 
 _PIECE_BYTES = 4096
-"""Reads of this size are kept as they are until the frame is complete; smaller ones are put together."""
+"""Reads of at least this size are kept unchanged until the frame is complete; smaller ones are joined."""
 
 _PREFIX = struct.Struct(">Bh")
 _PREFIX_AND_LENGTH = struct.Struct(">3si")
@@ -34,9 +34,9 @@ _LENGTH = struct.Struct(">i")
 
 
 class Run(NamedTuple):
-    """Frames that a connection mostly brings: the first byte of their payloads, and the size that they all have.
+    """The most frequent frames of a connection: the first byte of their payloads, and their common size.
 
-    Where they lie side by side they are handed on as one piece, from the payload of the first to that of the last.
+    Consecutive frames of the kind are handed on as one piece, from the first payload to the last.
     """
 
     first_byte: int
@@ -66,19 +66,19 @@ def encode_frame(magic: int, version: int, payload: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def _run_pattern(prefix: bytes, payload_bytes: int, first_byte: int) -> re.Pattern[bytes]:
-    """Matches a whole run, at a tenth of the price of looking at one frame after another.
+    """Matches a whole run, at a tenth of the cost of a loop over frames.
 
-    The expression gives nothing back once it has matched, so that it needs no memory for what it has passed.
+    The expression is possessive: it does not backtrack, so it needs no memory for the matched frames.
     """
     head = re.escape(prefix + _LENGTH.pack(payload_bytes) + bytes([first_byte]))
     return re.compile(b"(?:%s.{%d})++" % (head, payload_bytes - 1), re.DOTALL)
 
 
-_NO_RUN = Run(-1, -1)  # what no frame is
+_NO_RUN = Run(-1, -1)  # never matches
 
 
 class FrameWatcher(Protocol):
-    """Is told of the frame that is not complete. Sizes are what has come of it, header included."""
+    """Gets reports about the incomplete frame. Sizes are those of the received part, with the header."""
 
     def begun(self, size_bytes: int) -> None:
         """A read ended inside a frame."""
@@ -87,7 +87,7 @@ class FrameWatcher(Protocol):
         """A read brought this many more bytes of it, but not its end."""
 
     def ended(self) -> None:
-        """It is complete; also called, to be begun anew, when a read completed its header only."""
+        """The frame is complete; also called, before another ``begun``, when a read completed its header only."""
 
 
 class FrameSplitter:
@@ -96,13 +96,13 @@ class FrameSplitter:
     Memory grows only with the bytes received: a length field reserves nothing. A frame that arrives in many reads is
     joined once, when its last byte is there.
 
-    The size of frames may be limited more narrowly until :meth:`allow_large` is called: ``opening_payload_bytes``.
-    A larger one is then refused only when nothing comes before it in the same read whose handling might allow it.
+    ``opening_payload_bytes`` is a lower limit of frames until :meth:`allow_large` is called. A larger frame is refused
+    only if no frame before it in the same read might lift the limit.
 
     Frames beyond the limit whose payload begins with the byte ``abridged_type`` are abridged instead of refused: their
-    first :data:`ABRIDGED_BYTES` are handed on as if they were all, and the rest is skipped as it comes.
+    first :data:`ABRIDGED_BYTES` are handed on as the whole payload, and the rest is skipped.
 
-    Frames of ``run`` that lie side by side count as one payload; whether one is meant is told by the length before it.
+    Consecutive frames of ``run`` count as one payload, which the length before it tells from a single frame.
     """
 
     __slots__ = (
@@ -138,7 +138,7 @@ class FrameSplitter:
         self._watcher = watcher
         self._skip_bytes = 0  # of an abridged frame
         self._pending: list[bytes | bytearray] = []  # the start of a frame that is not complete
-        self._missing_bytes = 0  # until these have come, pending needs no second look
+        self._missing_bytes = 0  # number of bytes until which pending need not be parsed again
 
     def feed(self, data: bytes) -> tuple[bytes, Bounds]:
         """Take what was read; return a buffer and the bounds of every payload that is complete now.
@@ -152,7 +152,7 @@ class FrameSplitter:
         if size > FRAME_HEADER_SIZE_BYTES and not pending and not self._skip_bytes:
             found, length = unpack(data)
             if length == size - FRAME_HEADER_SIZE_BYTES and found == self._prefix and length <= self._limit_bytes:
-                return data, [(FRAME_HEADER_SIZE_BYTES, size)]  # one whole frame, as most reads of little traffic
+                return data, [(FRAME_HEADER_SIZE_BYTES, size)]  # exactly one frame, the usual read of light traffic
         if self._skip_bytes:
             skipped = min(self._skip_bytes, len(data))
             self._skip_bytes -= skipped
@@ -170,7 +170,7 @@ class FrameSplitter:
         append = bounds.append
         prefix, limit, size = self._prefix, self._limit_bytes, len(data)
         run_first, run_length = self._run or _NO_RUN
-        start = 7  # of the payload, behind the seven bytes of the frame header
+        start = 7  # of the payload, after the seven bytes of the frame header
         while start <= size:
             found, length = unpack(data, start - 7)
             if found != prefix or length < 0 or length > limit:
@@ -217,7 +217,7 @@ class FrameSplitter:
         return head[FRAME_HEADER_SIZE_BYTES:]
 
     def allow_large(self) -> bool:
-        """Lift the opening limit. Whether a frame waits for that: feed something then, if only no bytes."""
+        """Lift the opening limit; returns whether a frame waits for that: then call :meth:`feed`, even empty."""
         self._limit_bytes = self._max_payload_bytes
         return bool(self._pending) and self._missing_bytes == 0
 
@@ -239,7 +239,7 @@ class FrameSplitter:
             self._watcher.begun(len(data) - start)
 
     def _refuse(self, header: bytes, length: int) -> None:
-        # The offending header stays, so that whatever is fed later is refused as well.
+        # The offending header stays, so that all later bytes are refused, too.
         self._pending = [header]
         self._missing_bytes = 0
         if header[:3] != self._prefix:

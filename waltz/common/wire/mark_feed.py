@@ -1,7 +1,7 @@
 """Messages of the feed of marks, which version 6 adds to the protocol between clients and servers.
 
-Readers of bulk data have to learn that the log has advanced. Marks tell that without the headers of transactions, which
-come with the data.
+Bulk readers have to learn that the log has advanced. Marks tell that without the headers of transactions, which come
+with the data.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from waltz.common.wire.fields import LONG, REQ_ID
 class MarkFeedRequest(NamedTuple):
     """Asks for the high-water mark in place of the feed, until the next feed request or mount of the connection.
 
-    The mark is told when it is above ``client_high_water_mark``, and at each change. ``req_id`` is that of the mount.
+    The mark is sent when it is above ``client_high_water_mark``, and at each change. ``req_id`` is that of the mount.
     """
 
     req_id: bytes
@@ -21,7 +21,7 @@ class MarkFeedRequest(NamedTuple):
 
 
 class MarkAdvanced(NamedTuple):
-    """Everything up to the transaction is committed. All get one frame: ``req_id`` tells the partition only."""
+    """Everything up to the transaction is committed. All readers get one frame: ``req_id`` only names the partition."""
 
     req_id: bytes
     transaction_id: int

@@ -257,7 +257,7 @@ _SUCCESS_FRAME = struct.Struct(">BhiBqqi")
 _SUCCESS_SEQ_NUM = struct.Struct(f">{FRAME_HEADER_SIZE_BYTES + 9}xq4x")
 SUCCESS_RUN = Run(SUCCESS_RESPONSE, _COMMON_HEADER.size)
 """The answers to the appends of one turn lie side by side."""
-_LARGE_BYTES = 192 << 10  # below that, copying costs less than to write three pieces
+_LARGE_BYTES = 192 << 10  # below that, a copy costs less than a write of three pieces
 
 
 def encode(message: Message) -> bytes:
@@ -271,11 +271,11 @@ def decode(buffer: bytes, start: int, end: int) -> Message:
 
 
 HEAD_BYTES = _COMMON_HEADER.size
-"""What every message begins with: its type, session id, sequence number and partition."""
+"""Size of the beginning of every message: type, session id, sequence number and partition."""
 
 
 def seq_num_of(head: bytes) -> int | None:
-    """The sequence number of a message of which at least the beginning is there; ``None`` when that is too little."""
+    """The sequence number of a message with at least its beginning; ``None`` for fewer bytes."""
     return None if len(head) < HEAD_BYTES else int(_COMMON_HEADER.unpack_from(head)[2])
 
 
@@ -299,15 +299,15 @@ def decode_batch(buffer: bytes, bounds: Bounds) -> list[Message]:
 
 
 def encode_success(session_id: int, seq_num: int, partition_id: int) -> bytes:
-    """The frame of a :class:`SuccessResponse` to a request, whose fields fit therefore: the answer to every append."""
+    """The frame of a :class:`SuccessResponse`, the answer to every append, whose fields always fit."""
     return _SUCCESS_FRAME.pack(
         STORAGE.magic, VERSION, _COMMON_HEADER.size, SUCCESS_RESPONSE, session_id, seq_num, partition_id
     )
 
 
 def success_seq_nums(buffer: bytes, start: int, end: int) -> Iterable[tuple[int]]:
-    """The sequence number of each :class:`SuccessResponse` of a run, or of a single one; nothing for other messages,
-    and for whatever is damaged."""
+    """The sequence number of each :class:`SuccessResponse` of a run, or of a single one; empty for other or damaged
+    messages."""
     start -= FRAME_HEADER_SIZE_BYTES
     if buffer[start + TYPE_AT] != SUCCESS_RESPONSE or (end - start) % _SUCCESS_FRAME.size:
         return ()
@@ -325,8 +325,8 @@ def encode_append(
 ) -> Sequence[bytes]:
     """The frame, in pieces, of an :class:`AppendRequest` of ``count`` records that are encoded already.
 
-    ``records`` is what :func:`waltz.common.records.encode_records` makes, so that a batch is encoded once for all
-    replicas; when it is large, it is a piece of its own, and not copied for each of them either. Raises
+    ``records`` is the result of :func:`waltz.common.records.encode_records`, so that a batch is encoded once for all
+    replicas; if it is large, it is a piece of its own, not copied for each replica. Raises
     :class:`ProtocolError` when a number does not fit into its field.
     """
     try:

@@ -1,9 +1,9 @@
-"""Both versions of the storage protocol: that of the original, and ours, which adds to it.
+"""Both versions of the storage protocol: the original's, and our extension of it.
 
-Version 0 is the original's. Version 1, which only nodes of ours offer in their hello, has one frame for the appends of
-many partitions, so that what one turn of the loop brings together costs one frame and not one for each partition.
-Everything else, all answers included, is as in version 0: an append among many is in all respects the request that it
-would be in a frame of its own, so that the partitions have nothing to do with each other.
+Version 0 is the original's. Version 1, which only our own nodes offer in their hello, has one frame for the appends of
+many partitions, so that one turn of the loop costs one frame and not one for each partition. Everything else, with all
+answers, is as in version 0: an append among many is the same request as in a frame of its own, so the partitions stay
+independent of each other.
 """
 
 import struct
@@ -24,7 +24,7 @@ APPEND_MANY_REQUEST = 19
 """Type number of :class:`AppendManyRequest`."""
 
 MAX_MANY_BYTES = 1 << 20
-"""The most that the entries of an :class:`AppendManyRequest` have together."""
+"""Limit of the size of all entries of an :class:`AppendManyRequest`."""
 MAX_ENTRY_BYTES = 128 << 10
 """Appends of this size, and larger ones, have a frame of their own."""
 
@@ -34,7 +34,7 @@ _ENTRY_HEAD = struct.Struct(">qii")
 _COMMON = struct.Struct(">bqqi")
 _COUNT = struct.Struct(">i")
 _MAX_LONG = (1 << 63) - 1
-_new_tuple = tuple.__new__  # what a named tuple's own constructors call, at half of their price
+_new_tuple = tuple.__new__  # the call behind a named tuple's constructors, at half their price
 
 MANY_OVERHEAD_BYTES = _MANY.size
 """Bytes of the frame of an :class:`AppendManyRequest` beside its entries."""
@@ -53,7 +53,7 @@ class PartitionAppend(NamedTuple):
 class AppendManyRequest(NamedTuple):
     """Appends, the first of which is the request ``seq_num``, the next one ``seq_num + 1``, and so on.
 
-    Each is answered for itself. ``session_id`` and ``partition_id`` are -1.
+    Each append has its own answer. ``session_id`` and ``partition_id`` are -1.
     """
 
     session_id: int
@@ -63,7 +63,7 @@ class AppendManyRequest(NamedTuple):
 
 
 Message = wire.Message | AppendManyRequest
-"""Whatever can be said on the data port."""
+"""All messages of the data port."""
 
 _ENTRIES = list_of(structure(PartitionAppend, LONG, INT, RECORD_LIST), ENTRY_OVERHEAD_BYTES)
 
@@ -98,10 +98,10 @@ def with_version(frame: bytes, version: int) -> bytes:
 
 
 SUCCESS_HEAD = with_version(wire.encode_success(0, 0, 0), OUR_VERSION)[: wire.TYPE_AT + 1]
-"""What the frame of a ``SuccessResponse`` begins with; the rest is as in version 0."""
+"""Beginning of the frame of a ``SuccessResponse``; the rest is as in version 0."""
 
 EncodedAppend = tuple[int, int, int, bytes]
-"""Session, partition, number of records, and the records as they are encoded; plain tuples are made faster."""
+"""Session, partition, number of records, and the encoded records; a plain tuple, which is faster to make."""
 
 
 def encode_many(first_seq_num: int, appends: Sequence[EncodedAppend], size_bytes: int) -> bytes:
@@ -121,7 +121,7 @@ def encode_many(first_seq_num: int, appends: Sequence[EncodedAppend], size_bytes
 
 
 def decode_many(buffer: bytes, start: int, end: int) -> list[tuple[wire.AppendRequest, int]]:
-    """The appends of an :class:`AppendManyRequest` as requests of their own, each with its size in bytes.
+    """The appends of an :class:`AppendManyRequest` as single requests, each with its size in bytes.
 
     Raises :class:`ProtocolError` on anything wrong with it.
     """
@@ -134,7 +134,7 @@ def decode_many(buffer: bytes, start: int, end: int) -> list[tuple[wire.AppendRe
         raise ProtocolError(f"AppendManyRequest: entries of {end - position} bytes, at most {MAX_MANY_BYTES}")
     if count < 0 or count * ENTRY_OVERHEAD_BYTES > end - position:
         raise ProtocolError(f"AppendManyRequest: {count} entries in {end - position} bytes")
-    if seq_num + count > _MAX_LONG:  # the last of them could not be answered
+    if seq_num + count > _MAX_LONG:  # the last append could not be answered
         raise ProtocolError(f"AppendManyRequest: {count} requests from {seq_num} on")
     found: list[tuple[wire.AppendRequest, int]] = []
     last_entry = end - ENTRY_OVERHEAD_BYTES

@@ -21,7 +21,7 @@ class RpcException(NamedTuple):
     """Why a request failed.
 
     ``message`` is the Java rendering of the exception: the qualified class name, then ``": "`` and the text, if any.
-    Peers compare it, so it keeps that form whoever says it. We send no stack frames.
+    Peers compare it, so every node uses that form. We send no stack frames.
     """
 
     message: str | None

@@ -1,7 +1,7 @@
-"""What version 5 adds to the protocol between clients and servers. It is ours; peers of the original never speak it.
+"""The messages that version 5, our own, adds to the protocol between clients and servers.
 
-Bulk reads of transactions with their data, a word about appends that are known not to be in the log, a word when a
-partition leaves its server, and write sessions (:mod:`waltz.common.wire.write_sessions`).
+Bulk reads of transactions with their data, notices of appends that are not in the log, notices of partitions that leave
+their server, and write sessions (:mod:`waltz.common.wire.write_sessions`).
 """
 
 import struct
@@ -17,7 +17,7 @@ from waltz.common.wire.write_sessions import write_session_layouts
 
 
 class DataListStatus(IntEnum):
-    """What came of a request for a list of transactions."""
+    """The result of a request for a list of transactions."""
 
     OK = 0
     NOT_READY = 1
@@ -30,18 +30,18 @@ class AppendFailure(IntEnum):
 
     GENERATION_MISMATCH = 1
     NOT_STORED = 2
-    """It was handed to the storages; a later session has decided that it was not stored."""
+    """The append was handed to the storages; a later session has decided that it was not stored."""
     MOVED = 3
     """The partition moved or closed before the append was handed to a storage."""
     TOO_LARGE = 4
     STOPPING = 5
-    """The server is stopping and had not handed it to a storage."""
+    """The server is stopping and had not handed the append to a storage."""
 
 
 class TransactionDataListRequest(NamedTuple):
     """Asks for consecutive transactions with their data, from ``transaction_id`` on.
 
-    Servers have limits of their own, which hold against larger wishes (10,000 transactions, 8 MiB by default).
+    Servers have their own limits for larger requests (10,000 transactions, 8 MiB by default).
     """
 
     req_id: bytes
@@ -52,10 +52,10 @@ class TransactionDataListRequest(NamedTuple):
 
 class TransactionDataListResponse(NamedTuple):
     """The transactions from ``transaction_id`` on: up to the committed high-water mark or the limits, at least one if
-    there is one. The checksums in ``records`` are those of the appends; whoever uses the data verifies them.
+    there is one. The checksums in ``records`` are those of the appends; the user of the data verifies them.
 
-    While the server has no store session it does not know the end of the log: ``high_water_mark`` is the last of the
-    records then, and where there are none the status is ``NOT_READY``.
+    While the server has no store session it does not know the end of the log: ``high_water_mark`` is then the id of the
+    last record, and without records the status is ``NOT_READY``.
     """
 
     req_id: bytes
@@ -103,7 +103,7 @@ def encode_transaction_data_list(
 ) -> bytes:
     """The frame of an ``OK`` :class:`TransactionDataListResponse` whose ``count`` records are encoded already.
 
-    ``records`` is what :func:`waltz.common.records.encode_records` makes, or what a storage sent.
+    ``records`` is the result of :func:`waltz.common.records.encode_records`, or an answer of a storage.
     """
     head = _LIST_HEAD.pack(_LIST_RESPONSE, req_id, transaction_id, DataListStatus.OK, high_water_mark, count)
     size = len(head) + len(records) + 4

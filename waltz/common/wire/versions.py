@@ -1,4 +1,4 @@
-"""What each version of the protocol between clients and servers was the first to have.
+"""The first version of the protocol between clients and servers with each feature.
 
 A connection speaks the highest version that both ends offered; compare it with these, never with a number. Versions 0
 to 4 are the original's, 5 and 6 are ours.
@@ -17,7 +17,7 @@ FIRST_WITH_ASSIGNMENT = 2
 """A server tells which partitions it owns."""
 
 FIRST_WITH_PREFERENCES = 2
-"""A server takes wishes for the partitions that it should own."""
+"""A server takes preferences for the partitions that it should own."""
 
 FIRST_WITH_PARTITION_STATE = 3
 """The answer to a mount tells "not ready" and "client ahead" apart."""

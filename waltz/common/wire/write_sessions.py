@@ -1,8 +1,8 @@
 """Messages of write sessions, which belong to version 5 of the protocol between clients and servers.
 
-A write session is a number W of a partition. Appends may carry it, and one that carries another number than the
-partition's present one is refused. Raising the number ("fencing") thereby ends all that writers of older sessions
-might still add to the log.
+A write session is a number W of a partition. Appends may carry a number, and an append with another number than the
+partition's present one is refused. So raising the number ("fencing") keeps writers of older sessions from adding to the
+log.
 """
 
 from enum import IntEnum, IntFlag
@@ -13,22 +13,22 @@ from waltz.common.wire.catalogue import Layout, layout
 from waltz.common.wire.fields import LONG, REQ_ID, Field, enumeration, too_short
 
 NO_WRITE_SESSION = -1
-"""In place of a number: none."""
+"""The number of a missing write session."""
 
 
 class HeartbeatOption(IntFlag):
-    """What a heartbeat asks for."""
+    """The question of a heartbeat."""
 
     MARK_FOR_READERS = 1
     """A sign of life for readers of the log. The answer's high-water mark is one; nothing is written."""
     GET_SESSION = 2
     """The number of the present session."""
     EXCLUSIVE = 4
-    """A session in which only this client may write: unless there is one, the number is raised for it."""
+    """A session in which only this client may write; if there is none, the number is raised for it."""
 
 
 class HeartbeatState(IntEnum):
-    """What came of a heartbeat."""
+    """The result of a heartbeat."""
 
     OK = 0
     NOT_READY = 1
@@ -38,14 +38,14 @@ class HeartbeatState(IntEnum):
 
 
 class SessionFlag(IntFlag):
-    """What is to be known of a session besides its number."""
+    """Properties of a session beside its number."""
 
     EXCLUSIVE = 1
     HELD_BY_YOU = 2
 
 
 class FenceOption(IntFlag):
-    """What a question for the last transaction asks for besides."""
+    """Options of a question for the last transaction."""
 
     FENCE = 1
     """Raise the number of the session first."""
@@ -54,7 +54,7 @@ class FenceOption(IntFlag):
 
 
 class LastTransactionStatus(IntEnum):
-    """What came of a question for the last transaction."""
+    """The result of a question for the last transaction."""
 
     OK = 0
     NOT_READY = 1
@@ -66,8 +66,8 @@ class LastTransactionStatus(IntEnum):
 
 
 class SessionFenced(NamedTuple):
-    """The append of this request id was refused because of its session. ``write_session`` is the present one, for
-    logs: a client that went on with it would defeat the purpose."""
+    """The append of this request id was refused because of its session. ``write_session`` is the present one, for logs
+    only: a client that continued in it would defeat the fence."""
 
     req_id: bytes
     high_water_mark: int
@@ -92,7 +92,7 @@ class HeartbeatResponse(NamedTuple):
 
 
 class LastTransactionIdRequest(NamedTuple):
-    """Asks for the last transaction behind all appends that came before, and perhaps for a fence there.
+    """Asks for the last transaction after all earlier appends, and perhaps for a fence there.
 
     With an ``expected_session`` other than -1, nothing is raised unless that is the present one.
     """
@@ -103,8 +103,8 @@ class LastTransactionIdRequest(NamedTuple):
 
 
 class LastTransactionIdResponse(NamedTuple):
-    """The last transaction, or -1 when the log is empty, and the present session. After a fence: whatever carries an
-    older number is not behind ``transaction_id``."""
+    """The last transaction, or -1 when the log is empty, and the present session. After a fence no
+    append with an older number is after ``transaction_id``."""
 
     req_id: bytes
     last_transaction_status: LastTransactionStatus
@@ -118,7 +118,7 @@ WriteSessionMessage = (
 
 
 def _flags(kind: type[IntFlag], name: str) -> Field[Any]:
-    """One byte of flags; one that is not known is an error, for it may ask for something that would not be done."""
+    """One byte of flags; an unknown flag is an error, since it may ask for something that is not supported here."""
     known = sum(kind)
 
     def encode(value: int) -> bytes:

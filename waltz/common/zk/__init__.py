@@ -1,7 +1,7 @@
 """ZooKeeper: the interface that everything is written against, and the data of a cluster there.
 
-1. ``client``: the interface and its rules; ``kazoo_client`` fills it for a real ensemble, ``kazoo_log`` condenses its
-   log, ``session_clock`` knows when a session may have ended; ``addresses`` checks connect strings.
+1. ``client``: the interface and its rules; ``kazoo_client`` implements it for a real ensemble, ``kazoo_log`` condenses
+   its log, ``session_clock`` knows when a session may have ended; ``addresses`` checks connect strings.
 2. ``paths``, ``znodes``: places in the tree, and their bytes. Both are the original's.
 3. ``store_admin``: creation, changes and reads of a cluster; ``ensure``: creation of the missing parts.
 4. ``mutex``, ``session``: a lock, and a view of a client that ends with its ZooKeeper session.

@@ -1,4 +1,4 @@
-"""Where a configuration says that the cluster is: whether that can be an address at all. Nothing is connected to."""
+"""Checks the form of a cluster's address in a configuration, without a connection."""
 
 from kazoo.hosts import collect_hosts
 from pydantic import BaseModel
@@ -10,7 +10,7 @@ from waltz.common.zk.paths import ClusterPaths
 
 
 def address_problems(config: BaseModel, source: str) -> list[str]:
-    """One text for each part of the address that is none; ``source`` is how they call the configuration."""
+    """One text for each wrong part of the address; ``source`` is the configuration's name in the texts."""
     found: list[str] = []
     if isinstance(config, ClusterConfig):
         given = config.zookeeper_connect_string

@@ -1,4 +1,4 @@
-"""The narrow asyncio interface to ZooKeeper that everything here is written against.
+"""The narrow asyncio interface to ZooKeeper that the whole package uses.
 
 :mod:`waltz.common.zk.kazoo_client` implements it for a real ensemble; the tests have a tree in memory. Both obey the
 same rules:
@@ -8,8 +8,8 @@ same rules:
   installed again. Installing an equal callable again on the same path does not make it fire twice.
 * Reads are repeated inside their deadline when the connection breaks. Writes are never repeated: after
   :class:`ConnectionLossError` a write may have happened, may not have, or may still happen.
-* When a session expires a new one is made without being asked. The listener sees ``LOST``, then ``CONNECTED``;
-  ephemeral nodes of the old session are gone, and all watches have fired.
+* When a session expires a new one is made automatically. The listener sees ``LOST``, then ``CONNECTED``; ephemeral
+  nodes of the old session are gone, and all watches have fired.
 * Null data (``None``) and empty data (``b""``) are different values, as they are for the original's nodes.
 """
 
@@ -27,7 +27,7 @@ ANY_VERSION = -1
 
 
 class ZooKeeperError(WaltzError):
-    """Root of everything that a ZooKeeper operation raises."""
+    """Root of all errors of ZooKeeper operations."""
 
 
 class NoNodeError(ZooKeeperError):
@@ -43,7 +43,7 @@ class NotEmptyError(ZooKeeperError):
 
 
 class BadVersionError(ZooKeeperError):
-    """Compare-and-set failed: the data version is not the one given; nothing was written."""
+    """Compare-and-set failed: the data version is not the expected one; nothing was written."""
 
 
 class ConnectionLossError(ZooKeeperError):
@@ -76,8 +76,8 @@ class State(enum.Enum):
     SUSPENDED = "suspended"
     """The connection is lost; the session may or may not be alive."""
     LOST = "lost"
-    """The session has ended (expired or closed), or the ensemble may have ended it: nothing was heard of it for the
-    session time-out. Ephemeral nodes are gone or going; should the session turn out to live, it is connected again."""
+    """The session has ended (expired or closed), or the ensemble may have ended it, after the session time-out without
+    an answer. Ephemeral nodes are gone or going; if the session turns out to be alive, it is connected again."""
 
 
 Listener = Callable[[State], None]
@@ -100,25 +100,25 @@ class Stat(NamedTuple):
     data_length: int
     children_count: int
     mtime_ms: int = 0
-    """When its data was changed last, by the clock of the ensemble's leader; 0 where that is not told."""
+    """Time of the last change of its data, by the clock of the ensemble's leader; 0 if it is unknown."""
 
 
 class Nodes(Protocol):
-    """Data in nodes, by compare-and-set: as much of :class:`ZooKeeper` as those need who only keep something there."""
+    """Data in nodes, by compare-and-set: the part of :class:`ZooKeeper` for users that only store data."""
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
         """Data and stat. The watch fires on a data change or deletion. :class:`NoNodeError` (no watch is left)."""
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """Stat or ``None``. The watch fires on creation, data change or deletion, and is left in either case."""
+        """Stat or ``None``. The watch fires on creation, data change or deletion, and is set in either case."""
         ...
 
     async def sync(self, path: str) -> None:
-        """Have what is read after it, in this session, be at least as new as every write that anyone was told before.
+        """Make later reads of this session at least as new as every write that any client was told before.
 
-        A plain read may be answered by a member of the ensemble that lags. ``path`` is one that may be read; the
-        promise is for the whole tree. :class:`NoNodeError`.
+        A member of the ensemble that lags may answer a plain read. ``path`` is a readable node; the promise holds for
+        the whole tree. :class:`NoNodeError`.
         """
         ...
 
@@ -143,7 +143,7 @@ class ZooKeeper(Nodes, Protocol):
 
     @property
     def state(self) -> State:
-        """The state that the listeners know."""
+        """The last state reported to the listeners."""
         ...
 
     @property
@@ -182,7 +182,7 @@ class ZooKeeper(Nodes, Protocol):
         ...
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Call ``listener`` for every later change of state; returns the function that ends this."""
+        """Call ``listener`` for every later change of state; returns a function that removes it."""
         ...
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from waltz.common.zk.store_admin import (
 
 
 class StorageAddress(NamedTuple):
-    """Where a storage node listens."""
+    """The ports of a storage node."""
 
     host: str
     port: int
@@ -44,9 +44,9 @@ async def ensure_cluster(
 ) -> list[str]:
     """Create the cluster with a replica of every partition on every one of ``storages``; each is a group of its own.
 
-    The replicas come last, all at once. So a cluster without any is a creation that did not finish, and is completed;
-    one that has some is left as it is, whatever has become of it since. Returns those of ``storages``, as
-    ``host:port``, that are no storage nodes of the cluster.
+    The replicas come last, all at once. So a cluster without any is an unfinished creation, and is completed; a cluster
+    with replicas is left unchanged, whatever its state. Returns those of ``storages``, as ``host:port``, that are no
+    storage nodes of the cluster.
 
     Raises ``StoreAdminError`` when the cluster exists with another name, partition count or administration port.
     """

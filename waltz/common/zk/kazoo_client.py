@@ -1,14 +1,14 @@
 """The asyncio face of kazoo.
 
-kazoo runs threads of its own (one for the connection, one for watches, one for answers). Nothing of ours runs in
-them but the hop to the loop. A hop may come when the loop is closed already, at shut-down: then nobody is left to tell.
+kazoo runs threads of its own (one for the connection, one for watches, one for answers). Our code in them only hops to
+the loop. A hop may come when the loop is closed already, at shut-down: then it has no effect.
 
-What kazoo does by itself and is relied on here: it reconnects for ever; after an expiry it asks for a new session; it
-fires and forgets every watch when the connection breaks.
+This face relies on kazoo for three things: it reconnects for ever; after an expiry it asks for a new session; it fires
+and drops every watch when the connection breaks.
 
-What it does not do: it tells that a session has ended only when it is connected again. So this face asks the ensemble
-something now and then, and says ``LOST`` itself when nothing was answered for the session time-out. Should the session
-turn out to have lived, ``CONNECTED`` follows with the same session.
+kazoo reports the end of a session only when it is connected again. So this face asks the ensemble regularly, and
+reports ``LOST`` itself after the session time-out without an answer. If the session turns out to be alive,
+``CONNECTED`` follows with the same session.
 """
 
 import asyncio
@@ -49,15 +49,16 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _MAX_OUTSTANDING = 128
-"""kazoo wakes its connection thread by a byte per request over a socket pair; it blocks when a few hundred wait."""
+"""Limit of open requests: kazoo wakes its connection thread by a byte per request over a socket pair, which blocks at a
+few hundred."""
 
 _RECONNECT_MAX_DELAY_S = 0.5
-"""Well below any session time-out: a session that could be resumed must not expire while its client pauses between
-attempts. (The original pauses up to 8 s, kazoo by default up to an hour.)"""
+"""Well below any session time-out: a session must not expire while its client pauses between attempts.
+(The original pauses up to 8 s, kazoo by default up to an hour.)"""
 
 _CLOSE_TIMEOUT_S = 10.0
 _GIVE_UP_TIMEOUT_S = 0.2
-"""The same where there was no session, so that there is none to end."""
+"""Time limit of the stop when there was no session to be ended."""
 _REPEAT_DELAY_S = 0.05
 
 _STATES = {
@@ -119,7 +120,7 @@ class _AsyncResult(Protocol[_T]):
 
 
 class _WatchHop:
-    """A watch as kazoo holds it, in sets: equal for equal callables, so that installing again does not pile up."""
+    """A watch in kazoo's sets: equal for equal callables, so that repeated installations do not pile up."""
 
     __slots__ = ("_face", "_watch")
 
@@ -222,10 +223,10 @@ class KazooZooKeeper:
 
     async def sync(self, path: str) -> None:
 
-        # ZooKeeper's own sync does not ask a quorum: a leader that was deposed and has not noticed it answers it, and
-        # so does a member that it still leads. A transaction, also one that changes nothing, needs the quorum of the
-        # present leader, and is answered by the member of this session when it has applied all that came before it.
-        # Members that are behind refuse a session that has seen it, so a later connection does not go back either.
+        # ZooKeeper's own sync does not ask a quorum: a deposed leader that has not noticed it answers, and so does a
+        # member that it still leads. A transaction, even one without changes, needs the quorum of the present leader,
+        # and the member of this session answers it after applying all earlier ones. Members that lag refuse a session
+        # that has seen it, so a later connection does not go back either.
         def submit() -> _AsyncResult[list[object]]:
             transaction = self._client.transaction()
             transaction.check(path, ANY_VERSION)
@@ -255,7 +256,7 @@ class KazooZooKeeper:
         except NoNodeError:
             if not make_path:
                 raise
-        # Not kazoo's own makepath: it gives the ancestors empty data instead of null.
+        # Not kazoo's own makepath, which gives the ancestors empty data instead of null.
         with contextlib.suppress(NodeExistsError):
             await self.create(path.rpartition("/")[0], None, make_path=True)
         return await self._write("create", path, submit)
@@ -276,12 +277,12 @@ class KazooZooKeeper:
         return remove
 
     async def close(self) -> None:
-        """Waits for kazoo's threads, but not for ever."""
+        """Close the client; waits for kazoo's threads for a limited time."""
         if not await self._stop(_CLOSE_TIMEOUT_S):
             logger.warning("ZooKeeper: the connection is still not closed after %g s; left alone", _CLOSE_TIMEOUT_S)
 
     async def _stop(self, timeout_s: float) -> bool:
-        """Have kazoo's threads end; whether they have within ``timeout_s``. If not, they end by themselves."""
+        """Stop kazoo's threads; returns whether they have ended in ``timeout_s``. If not, they end by themselves."""
         if self._closed:
             return True
         self._closed = True
@@ -289,14 +290,14 @@ class KazooZooKeeper:
             self._look_timer.cancel()
         self._listeners.clear()
         self._state, self._session_id = State.LOST, None
-        self._connected.set()  # whoever waits learns that there is nothing to wait for
+        self._connected.set()  # waiting calls end
         for future in self._outstanding:
             if not future.done():
                 future.set_exception(SessionExpiredError("the client is closed"))
         stopped = asyncio.Event()
 
         def stop() -> None:
-            # Not in the loop's executor, whose shut-down would wait for a server that does not answer.
+            # Not in the loop's executor, whose shut-down would wait for a silent server.
             try:
                 self._client.stop()
                 self._client.close()
@@ -313,18 +314,18 @@ class KazooZooKeeper:
         return True
 
     def hop(self, callback: Callable[..., None], *arguments: object) -> None:
-        """For kazoo's threads: have ``callback`` run on the loop, if there still is one."""
+        """For kazoo's threads: run ``callback`` on the loop, unless it is closed."""
         # RuntimeError: the loop is closed.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def fire(self, watch: Watch) -> None:
-        """On the loop: a watch came."""
+        """On the loop: a watch has fired."""
         if not self._closed:
             watch()
 
     def _kazoo_state_changed(self, kazoo_state: str) -> None:
-        """In kazoo's connection thread, and before anything of the new session can be answered."""
+        """Called in kazoo's connection thread, before any answer of the new session."""
         client_id: tuple[int, bytes] | None = self._client.client_id
         session_id = None if client_id is None else client_id[0]
         self.hop(self._kazoo_says, _STATES[kazoo_state], session_id, time.monotonic())
@@ -335,10 +336,10 @@ class KazooZooKeeper:
             self._clock = SessionClock(self._session_timeout_s, said_s)
             self._look_soon()
         if state is self._state or (state is State.SUSPENDED and self._state is State.LOST):
-            return  # it was lost by the clock
+            return  # reported as lost by the clock before
         self._state_changed(state, session_id)
 
-    # The end of a session by one's own clock
+    # The end of a session by the own clock
 
     def _look_soon(self) -> None:
         if self._look_timer is not None:
@@ -354,7 +355,7 @@ class KazooZooKeeper:
         self._look_soon()
 
     def _look_at_clock(self) -> None:
-        """Also whenever somebody asks for the state: a process that stood still finds out before it acts on it."""
+        """Check the clock; also at each read of the state, so that a process that stood still notices in time."""
         if self._state is not State.LOST and not self._closed and self._clock.is_over(time.monotonic()):
             logger.warning("ZooKeeper: nothing was heard of it for %g s, the session time-out", self._session_timeout_s)
             self._state_changed(State.LOST, None)
@@ -404,7 +405,7 @@ class KazooZooKeeper:
                 except (ConnectionLossError, SessionExpiredError):
                     if self._closed:
                         raise
-                    # Also for the hop of the new state, which may still be on its way.
+                    # Also waits for the hop of the new state, which may still be on its way.
                     await asyncio.sleep(_REPEAT_DELAY_S)
 
     async def _write(self, operation: str, path: str, submit: Callable[[], _AsyncResult[_T]]) -> _T:
@@ -420,7 +421,7 @@ class KazooZooKeeper:
             raise ConnectionLossError(f"{operation} {path}: no answer within {self._operation_timeout_s:g} s") from None
 
     async def _attempt(self, operation: str, path: str, submit: Callable[[], _AsyncResult[_T]]) -> _T:
-        # Waited for here, so that kazoo does not keep requests that nobody awaits any more until it connects again.
+        # Waited for here, so that kazoo does not keep abandoned requests until it connects again.
         await self._connected.wait()
         async with self._slots:
             if self._closed:

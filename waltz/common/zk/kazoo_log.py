@@ -6,7 +6,7 @@ from waltz.common.quiet_log import OutageLog
 
 _TROUBLES = ("Connection dropped: ", "Connection time-out: ", "Cannot resolve ")
 _WITHOUT_NEWS = ("Transition to CONNECTING", "Failed connecting to Zookeeper within the connection retry policy.")
-"""Said after each of the troubles, and when a client that is not connected is closed."""
+"""Lines that follow each trouble, and the close of a client without a connection."""
 
 
 class KazooLog(logging.Filter):

@@ -1,8 +1,8 @@
-"""The mutex of the store's administration: one ephemeral node, whoever creates it holds the lock.
+"""The mutex of the store's administration: one ephemeral node, whose creator holds the lock.
 
-No queue, no fairness, not re-entrant, as the original has it (lock node ``store/adminLock``). One thing is better: the
-node carries a token, so that a creation whose answer was lost is recognised as one's own instead of blocking everybody
-until the session ends. The original never reads the data of the node.
+No queue, no fairness, not re-entrant, like the original's (lock node ``store/adminLock``). One addition: the node has a
+token, so that a creation whose answer was lost is recognised as one's own instead of blocking all processes until the
+session ends. The original never reads the data of the node.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ _REPEAT_DELAY_S = 0.1
 async def mutex(zookeeper: ZooKeeper, path: str, *, timeout_s: float = 60.0) -> AsyncIterator[ZooKeeper]:
     """Hold the lock at ``path``, whose parent must exist.
 
-    Gives the view of the client to be used inside: once the session that holds the lock has ended it fails, instead of
-    going on without the lock.
+    Yields a view of the client for use inside: when the session with the lock has ended, its calls fail instead of
+    continuing without the lock.
 
     Raises ``DeadlineExceededError`` when the lock is not free within ``timeout_s``, and ``NoNodeError`` when the parent
     is missing.
@@ -60,7 +60,7 @@ async def _acquire(zookeeper: ZooKeeper, path: str, token: bytes) -> SessionZooK
     while True:
         with contextlib.suppress(NodeExistsError, ConnectionLossError, SessionExpiredError):
             await zookeeper.create(path, token, ephemeral=True)
-        # Whatever the creation said, the node tells whose the lock is.
+        # Whatever the creation returned, the node shows the owner of the lock.
         changed = asyncio.Event()
         try:
             data, stat = await zookeeper.get(path, changed.set)
@@ -75,7 +75,7 @@ async def _acquire(zookeeper: ZooKeeper, path: str, token: bytes) -> SessionZooK
 
 
 async def _release(zookeeper: ZooKeeper, path: str, token: bytes) -> None:
-    """Delete the node if it is ours, until that is certain or the session has ended."""
+    """Delete the node if it is ours; repeats until that is certain or the session has ended."""
     try:
         async with asyncio.timeout(_RELEASE_TIMEOUT_S):
             while True:

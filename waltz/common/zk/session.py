@@ -17,8 +17,8 @@ from waltz.common.zk.client import (
 class SessionZooKeeper:
     """The same client, refusing to work in another session; implements :class:`waltz.common.zk.client.ZooKeeper`.
 
-    For work that relies on an ephemeral node: once that node may be gone nothing more is read or written. It does not
-    wait while the connection is suspended, for it could come back in a new session.
+    For work that relies on an ephemeral node: once that node may be gone nothing more is read or written. Calls fail
+    while the connection is suspended, since it could come back in a new session.
     """
 
     def __init__(self, zookeeper: ZooKeeper, session_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Making, changing and reading what a cluster keeps in ZooKeeper: the operations behind ``waltz zookeeper``.
+"""Creates, changes and reads a cluster's nodes in ZooKeeper: the operations of ``waltz zookeeper``.
 
 Every change is made under the admin mutex, and every node is written by compare-and-set, so that the original's tools
 can be used at the same time. Several nodes are not written atomically: after a crash between the writes of
@@ -60,7 +60,7 @@ async def create_cluster(
 ) -> UUID:
     """Create the tree of a new cluster and return its key (a random one by default).
 
-    The root gets its value last: a root without a value is a creation that did not finish, and is completed.
+    The root gets its value last: a root without a value is an unfinished creation, and is completed.
 
     Raises ``StoreAdminError`` when there is a cluster at ``root`` already, or a parameter is impossible.
     """
@@ -94,7 +94,7 @@ async def create_cluster(
 async def delete_cluster(zookeeper: ZooKeeper, root: str, name: str, *, force: bool = False) -> None:
     """Delete everything below and including ``root``, depth first, not atomically.
 
-    With ``force`` a name that differs or cannot be read is no obstacle. Raises ``StoreAdminError`` when there is no
+    With ``force`` a different or unreadable name does not matter. Raises ``StoreAdminError`` when there is no
     cluster, when it has another name, and when processes kept creating nodes meanwhile.
     """
     paths = ClusterPaths.of(root)
@@ -112,10 +112,10 @@ async def delete_cluster(zookeeper: ZooKeeper, root: str, name: str, *, force: b
 
 
 async def add_storage_node(zookeeper: ZooKeeper, root: str, storage: str, group_id: int, admin_port: int) -> None:
-    """Make a storage node known, without partitions.
+    """Register a storage node, without partitions.
 
     ``storage`` is ``host:port`` of its data port; every later use must spell it the same way. Raises
-    ``StoreAdminError`` when it is not of that form, or known already.
+    ``StoreAdminError`` when it is not of that form, or registered already.
     """
     try:
         Endpoint.parse(storage)
@@ -139,7 +139,7 @@ async def add_storage_node(zookeeper: ZooKeeper, root: str, storage: str, group_
 
 
 async def remove_storage_node(zookeeper: ZooKeeper, root: str, storage: str) -> None:
-    """Forget a storage node that has no partitions.
+    """Remove a storage node without partitions.
 
     Raises ``StoreAdminError`` when it is unknown or still has partitions.
     """
@@ -163,7 +163,7 @@ async def remove_storage_node(zookeeper: ZooKeeper, root: str, storage: str) -> 
 
 
 async def assign_partitions(zookeeper: ZooKeeper, root: str, storage: str, partitions: Iterable[int]) -> None:
-    """Give a storage node partitions to hold. The storage must be told too, through its admin port.
+    """Assign partitions to a storage node. The storage must be told, too, through its admin port.
 
     Raises ``StoreAdminError`` when none is given, one is out of range or already assigned to it, and when the storage
     is unknown.
@@ -185,7 +185,7 @@ async def assign_partitions(zookeeper: ZooKeeper, root: str, storage: str, parti
 
 
 async def assign_all_partitions(zookeeper: ZooKeeper, root: str, storages: Iterable[str]) -> None:
-    """Give every one of ``storages`` all partitions, in one step. They must be told too, through their admin ports.
+    """Assign all partitions to each of ``storages``, in one step. They must be told, too, through their admin ports.
 
     Raises ``StoreAdminError`` when one is unknown, or any storage node has partitions already.
     """
@@ -253,9 +253,9 @@ async def exchange_replica(zookeeper: ZooKeeper, root: str, partition_id: int, l
 
 
 async def give_up_replicas(zookeeper: ZooKeeper, root: str, partition_id: int, storages: Iterable[str]) -> None:
-    """Take a partition away from storage nodes that are lost, whoever else of their groups holds it, in one write.
+    """Take a partition away from lost storage nodes in one write, even if no other node of their groups holds it.
 
-    Those to which it is not assigned are passed over. Raises ``StoreAdminError``.
+    Storage nodes without the partition are skipped. Raises ``StoreAdminError``.
     """
     paths = ClusterPaths.of(root)
     async with _changing(zookeeper, root) as session:
@@ -268,7 +268,7 @@ async def give_up_replicas(zookeeper: ZooKeeper, root: str, partition_id: int, s
 
 
 async def auto_assign(zookeeper: ZooKeeper, root: str, group_id: int) -> None:
-    """Deal all partitions out among the storage nodes of a group that holds none yet.
+    """Spread all partitions over the storage nodes of a group without partitions.
 
     Raises ``StoreAdminError`` when the group has no storage node, or one that has partitions.
     """
@@ -298,9 +298,9 @@ async def read_store_params(zookeeper: ZooKeeper, root: str) -> StoreParams:
 
 
 async def sync_cluster(zookeeper: ZooKeeper, root: str) -> None:
-    """Have what is read of a cluster from now on be at least as new as all that anybody was told of it before.
+    """Make later reads of a cluster at least as new as everything that any process was told of it before.
 
-    To be called when a server or a storage has told something, and what ZooKeeper says must not be older than that.
+    To be called after an answer of a server or a storage when the answer of ZooKeeper must not be older.
     Raises :class:`StoreAdminError` (there is no cluster), ``ZooKeeperError``.
     """
     path = ClusterPaths.of(root).root
@@ -390,7 +390,7 @@ async def _read_required(zookeeper: ZooKeeper, path: str, kind: type[_V], root: 
 
 
 async def _missing(zookeeper: ZooKeeper, root: str, path: str) -> StoreAdminError:
-    """Why a node that every cluster has is not there: there is no cluster, or its tree is damaged.
+    """The error for a missing node that every cluster has: there is no cluster, or its tree is damaged.
 
     The root gets its value when a cluster is complete.
     """
@@ -412,7 +412,7 @@ async def _create_missing(zookeeper: ZooKeeper, path: str, data: bytes | None) -
 
 
 async def _create_with_value(zookeeper: ZooKeeper, path: str, value: _Value) -> None:
-    """Null first and then the value, as the original does, so that the versions are the same."""
+    """Create a node with null and then set the value, as the original does, so that the versions are equal."""
     await _create_missing(zookeeper, path, None)
     data, stat = await zookeeper.get(path)
     if data is None:

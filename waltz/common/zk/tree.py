@@ -1,4 +1,4 @@
-"""The tree of nodes in memory, for whoever stands in for an ensemble: sessions and watches are added there."""
+"""A tree of nodes in memory, for stand-ins of an ensemble, which add sessions and watches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class _Node:
 
 
 class Tree:
-    """Calls raise as those of :class:`~waltz.common.zk.client.ZooKeeper` do."""
+    """A tree whose calls raise like those of :class:`~waltz.common.zk.client.ZooKeeper`."""
 
     def __init__(
         self,

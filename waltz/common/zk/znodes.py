@@ -1,10 +1,10 @@
-"""The values that live in znodes, and their encodings.
+"""The values of znodes, and their encodings.
 
 Layouts are those of the original (Java's ``DataOutput``): big-endian integers, strings in modified UTF-8 behind a
 16-bit length, maps as a count and entries. Readers ignore trailing bytes and do not depend on the order of entries;
 writers keep the order of the dictionary. Values must be compared decoded: equal values may differ in bytes.
 
-``decode`` takes the node's data as ZooKeeper gives it and the path for error texts. It raises
+``decode`` takes the node's data from ZooKeeper, and the path for error texts. It raises
 :class:`~waltz.common.errors.ProtocolError` for null data, an unknown version or magic number, and data that ends early.
 """
 
@@ -19,7 +19,7 @@ from waltz.common.errors import ProtocolError
 from waltz.common.ids import LONG_MIN, Endpoint
 
 UNRESOLVED = LONG_MIN
-"""Closing high-water mark of a replica that took part in the named session to its end, as far as is known."""
+"""Closing high-water mark of a replica that, as far as is known, took part in the named session to its end."""
 
 _CLUSTER_MAGIC = -1259834553
 """``"Cluster Manager".hashCode()`` of Java."""
@@ -151,7 +151,7 @@ class PartitionGeneration(NamedTuple):
 
 
 class PartitionAssignment(NamedTuple):
-    """Which server owns which partition, and the membership (by child version) that this was computed from."""
+    """The owners of all partitions, and the membership (by child version) that they were computed from."""
 
     cversion: int
     partition_count: int
@@ -207,7 +207,7 @@ class ServerDescriptor(NamedTuple):
 
 
 class StoreParams(NamedTuple):
-    """Identity of the log: what storages and servers check each other against."""
+    """Identity of the log, which storages and servers compare."""
 
     key: UUID
     partition_count: int
@@ -267,7 +267,7 @@ def _decode_numbers(reader: _Reader) -> dict[str, int]:
 
 
 class ReplicaAssignments(NamedTuple):
-    """Which partitions every storage has to hold."""
+    """The partitions that every storage has to hold."""
 
     partitions: dict[str, tuple[int, ...]]
     """Connect string of the storage to partition ids."""
@@ -309,7 +309,7 @@ class ReplicaId(NamedTuple):
 
 
 class ReplicaState(NamedTuple):
-    """How far a replica can be trusted: complete up to the closing mark of the session, or all through it."""
+    """The trusted part of a replica: up to the closing mark of the session, or all of it."""
 
     replica_id: ReplicaId
     session_id: int

@@ -22,7 +22,7 @@ from waltz.operations.survey.replica_judgement import (
 from waltz.operations.survey.survey import ServerReport, StorageReport, Survey
 
 NOTHING = Told()
-"""No storage was asked how far it has come."""
+"""Stands for the answers when no storage was asked for its progress."""
 
 
 class Check(Enum):
@@ -38,7 +38,7 @@ class Check(Enum):
 
 
 def find_failures(survey: Survey, partition_id: int, told: Told = NOTHING) -> dict[Check, list[str]]:
-    """The checks of a partition that fail, and why. Raises ``WaltzError`` if it has no replica."""
+    """The failing checks of a partition with their reasons. Raises ``WaltzError`` if it has no replica."""
     if not survey.storages.get(partition_id):
         raise WaltzError(
             f"partition {partition_id} has no replica: assign it to storage nodes (waltz zookeeper assign-partition)"
@@ -162,11 +162,11 @@ def _recovery_faults(survey: Survey, partition_id: int, told: Told) -> Iterator[
 def _replica_faults(
     replicas: Sequence[SurveyedReplica], reports: Mapping[str, StorageReport], partition_id: int
 ) -> Iterator[str]:
-    """What storages themselves say of replicas that they hold."""
+    """Faults that storages themselves report about their replicas."""
     for replica in replicas:
         report = reports.get(replica.storage, "")
         if isinstance(report, str) or partition_id not in report:
-            continue  # other checks tell
+            continue  # other checks report it
         if replica.state == ReplicaStatus.OFFLINE.value:
             yield f"storage {replica.storage} has it {replica.cause} ({replica.do})"
         elif replica.state in (ReplicaStatus.LAGGING.value, ReplicaStatus.CURRENT.value) and replica.cause:
@@ -174,7 +174,7 @@ def _replica_faults(
 
 
 def find_storage_ailments(survey: Survey, facts: Mapping[str, StorageFacts | str]) -> dict[str, list[Ailment]]:
-    """What is wrong with the disks and files of the storages that tell it; nothing for storages that are well."""
+    """Faults of disks and files, by storage; healthy storages and those that do not report any are left out."""
     found = {}
     for storage, told in facts.items():
         if not isinstance(told, str) and told.health is not None:
@@ -185,7 +185,7 @@ def find_storage_ailments(survey: Survey, facts: Mapping[str, StorageFacts | str
 
 
 def find_preferences(servers: Iterable[ServerDescriptor], partition_ids: Container[int]) -> dict[int, list[Endpoint]]:
-    """The partitions that more than one server prefers; the first of these servers has the lowest id, and gets it."""
+    """The partitions that more than one server prefers, with the servers; the first one, by id, gets it."""
     preferring: dict[int, list[Endpoint]] = {}
     for server in sorted(servers, key=lambda each: each.server_id):
         for partition_id in server.preferred_partitions:
@@ -222,9 +222,9 @@ def _health_faults(survey: Survey, partition_id: int) -> Iterator[str]:
 
 
 def find_session_warnings(survey: Survey, partition_ids: Collection[int]) -> list[str]:
-    """What clients with write sessions, which these partitions have, cannot rely on.
+    """Warnings for these partitions, whose clients use write sessions: servers that do not support them.
 
-    Servers that did not say which version they speak are no cause for a warning.
+    A server whose protocol version is unknown causes no warning.
     """
     warnings = []
     without = {

@@ -1,4 +1,4 @@
-"""The state of a cluster at one moment: what ZooKeeper, servers and storages say, put together by partition."""
+"""The state of a cluster at one moment: the reports of ZooKeeper, servers and storages, arranged by partition."""
 
 import asyncio
 import math
@@ -24,7 +24,7 @@ from waltz.operations.survey.replica_judgement import (
 from waltz.operations.survey.survey import ServerReport, StorageReport, Survey
 
 LARGE_INTERVAL_S = 30.0
-"""How seldom a storage that is spared is asked for its metrics, about as often as by Prometheus."""
+"""Interval at which a spared storage is asked for its metrics: about Prometheus' own."""
 
 NO_REPLICA = "NO_REPLICA"
 """The problem of a partition that is assigned to no storage, so that no check can be made."""
@@ -34,7 +34,7 @@ NO_RECORD = "NO_RECORD"
 
 
 class SurveyedPartition(NamedTuple):
-    """One partition. A field is None where nobody answered."""
+    """One partition. A field is None when no node answered."""
 
     partition_id: int
     owner: int | None
@@ -71,7 +71,7 @@ class SurveyedStorage(NamedTuple):
     storage: str
     answers: bool
     online: int
-    """Partitions that servers may use."""
+    """Number of its partitions that are online."""
     assigned: int
     reason: str | None = None
     """Why it does not answer."""
@@ -80,9 +80,9 @@ class SurveyedStorage(NamedTuple):
     version: str | None = None
     """Version of its software, if it was asked and answered."""
     ailments: tuple[Ailment, ...] | None = None
-    """What is wrong with its disk and files; None if it does not tell."""
+    """Faults of its disk and files; None if it does not report any."""
     told_at_s: float | None = None
-    """When it told the last three, in the time of the loop."""
+    """Time of its last metrics (the three fields above), by the loop's clock."""
 
 
 class ClusterState(NamedTuple):
@@ -91,19 +91,19 @@ class ClusterState(NamedTuple):
     name: str
     root: str
     at_s: float
-    """When the marks were read, in the time of the loop."""
+    """When the marks were read, by the loop's clock."""
     servers: tuple[SurveyedServer, ...]
     storages: tuple[SurveyedStorage, ...]
     partitions: tuple[SurveyedPartition, ...]
 
     @property
     def unwell(self) -> int:
-        """How many partitions have problems."""
+        """The number of partitions with problems."""
         return sum(bool(partition.problems) for partition in self.partitions)
 
     @property
     def node_faults(self) -> dict[str, list[str]]:
-        """The nodes that do not answer, or say that something is wrong with them, and what."""
+        """The nodes that do not answer or report a fault, with the fault."""
         faults = {
             f"server {server.endpoint}": [f"it does not answer: {server.reason}"]
             for server in self.servers
@@ -118,7 +118,7 @@ class ClusterState(NamedTuple):
 
     @property
     def unwell_nodes(self) -> int:
-        """How many nodes do not answer, or say that something is wrong with them."""
+        """The number of nodes that do not answer or report a fault."""
         return len(self.node_faults)
 
     def document(self) -> dict[str, Json]:
@@ -165,14 +165,14 @@ async def read_state(
     ask_write_sessions: AskWriteSessions | None = None,
     max_metrics_partitions: int | None = None,
 ) -> ClusterState:
-    """Ask everybody; ``timeout_s`` is for each answer. Rates are those since ``before``.
+    """Ask all nodes; ``timeout_s`` limits each answer. Rates are those since ``before``.
 
-    Without ``ask_write_sessions`` no write session is known. Of storages that hold more than
-    ``max_metrics_partitions`` one is asked for free space, health and version each time, see
+    Without ``ask_write_sessions`` no write session is known. Of the storages with more than
+    ``max_metrics_partitions`` partitions, one is asked for free space, health and version each time, see
     :func:`choose_storages`; the lags of their replicas stay unknown.
 
-    Raises ``WaltzError`` of ZooKeeper; who does not answer is part of the state. Leaves the loop to others again and
-    again, however many partitions there are.
+    Raises ``WaltzError`` of ZooKeeper; silent nodes are part of the state. Yields to the loop regularly, for any number
+    of partitions.
     """
     floor = None
     if before is not None:
@@ -189,7 +189,7 @@ async def read_state(
 
     evidence = await read_evidence(cluster, partition_ids, timeout_s=timeout_s, floor=floor, choose=choose)
     facts = {
-        # A lag that is known once in a while is no help.
+        # A lag that is only known now and then is of no use.
         storage: told._replace(last_ids={}, session_ids={}) if storage in large and not isinstance(told, str) else told
         for storage, told in evidence.told.facts.items()
     }
@@ -205,11 +205,11 @@ async def arrange(
     before: ClusterState | None = None,
     ask_write_sessions: AskWriteSessions | None = None,
 ) -> ClusterState:
-    """The state of the cluster by what was said; parameters and errors as those of :func:`read_state`."""
+    """The state of the cluster by the answers; parameters and errors as in :func:`read_state`."""
     survey, told, at_s = evidence.survey, evidence.told, evidence.at_s
     owners = await read_owners(cluster.zookeeper, cluster.root)
     name = (await read_cluster_params(cluster.zookeeper, cluster.root)).name
-    # An owner that did not tell the mark of a partition does not tell its write session either.
+    # An owner that has not told a partition's mark does not tell its write session either.
     owned = {each: owners[each] for each in partition_ids if each in owners and each in told.marks}
     write_sessions = {} if ask_write_sessions is None else await ask_write_sessions(owned)
     rates = {} if before is None else _rates(before, told.marks, at_s)
@@ -242,8 +242,8 @@ async def arrange(
 def choose_storages(
     answering: Collection[str], large: Collection[str], before: ClusterState | None, now_s: float
 ) -> list[str]:
-    """The storages that are asked for their metrics: all but the ``large`` ones, and of these the one that told longest
-    ago, unless that was just before. Pure.
+    """The storages that are asked for their metrics: all but the ``large`` ones, and of these the one whose answer is
+    the oldest, unless it is recent. Pure.
     """
     told_at_s = {} if before is None else {each.storage: each.told_at_s for each in before.storages}
     due = [(told_at_s.get(storage) or -math.inf, storage) for storage in sorted(large)]
@@ -262,7 +262,7 @@ def _storage(
     if isinstance(report, str):
         return SurveyedStorage(storage, False, 0, 0, report)
     found = SurveyedStorage(storage, True, sum(report.values()), len(report))
-    if facts is None and before is not None:  # it was spared
+    if facts is None and before is not None:  # it was not asked
         return found._replace(
             free_bytes=before.free_bytes,
             version=before.version,
@@ -280,7 +280,7 @@ def _storage(
 
 
 def _silence(report: ServerReport) -> str | None:
-    """Why a server does not answer at all."""
+    """Why a server gives no answer at all."""
     return report.partitions if report.version is None and isinstance(report.partitions, str) else None
 
 

@@ -1,4 +1,4 @@
-"""Asks a whole cluster: the survey, and how far the replicas have come at their storages."""
+"""Asks a whole cluster: the survey, and the progress of replicas at their storages."""
 
 import asyncio
 import json
@@ -20,10 +20,10 @@ MARK_TIMEOUT_S = 1.0
 """How long owners may take to answer with committed marks."""
 
 LATE_S = 1.0
-"""How much later than committed a transaction may be at a replica that is well."""
+"""A healthy replica has a transaction within this time after its commit."""
 
 PARTITIONS_AT_ONCE = 32
-"""Put together before the loop may do something else: well below a millisecond's work."""
+"""Number of partitions arranged before the loop may do other work: well below a millisecond."""
 
 _VERSION = "waltz-storage.waltz-version-id"
 _FREE_BYTES = "waltz-storage.waltz-storage-free-bytes"
@@ -33,7 +33,7 @@ _AVAILABLE = 1
 
 
 Choose = Callable[[Mapping[str, Mapping[int, bool]]], Collection[str]]
-"""Chooses the storages that are asked for their metrics from those that answer, with their partitions."""
+"""Chooses the storages to be asked for their metrics, given those that answer and their partitions."""
 
 
 class Evidence(NamedTuple):
@@ -44,7 +44,7 @@ class Evidence(NamedTuple):
     unknown_marks: Mapping[int, str]
     """Why no owner told the committed mark of a partition."""
     at_s: float
-    """When the marks were read, in the time of the loop."""
+    """When the marks were read, by the loop's clock."""
 
 
 async def read_evidence(
@@ -55,14 +55,14 @@ async def read_evidence(
     floor: Mapping[int, int] | None = None,
     choose: Choose | None = None,
 ) -> Evidence:
-    """Ask everybody; ``timeout_s`` is for each answer.
+    """Ask all nodes; ``timeout_s`` limits each answer.
 
-    ``floor`` are the committed marks of a look before, at least :data:`LATE_S` ago: a replica that still lacks one of
-    them lags. Without them the present marks are asked for first, and replicas that lack them are asked once more
-    after :data:`LATE_S`. ``choose`` spares storages the question for their metrics: to put them together takes nearly
-    half a millisecond of a storage's processor for each partition.
+    ``floor`` has the committed marks of an earlier survey, at least :data:`LATE_S` ago: a replica that still lacks one
+    of them lags. Without a floor the present marks are read first, and replicas that lack them are asked once more
+    after :data:`LATE_S`. ``choose`` spares storages the question for their metrics, which takes nearly half a
+    millisecond of a storage's processor for each partition.
 
-    Raises ``WaltzError`` of ZooKeeper; what a node does not answer is part of the evidence.
+    Raises ``WaltzError`` of ZooKeeper; a missing answer of a node is part of the evidence.
     """
     survey = await read_survey(cluster, partition_ids, timeout_s=timeout_s)
     answering = {storage: report for storage, report in survey.storage_reports.items() if not isinstance(report, str)}
@@ -76,7 +76,7 @@ async def read_evidence(
     if doubtful:
         await asyncio.sleep(LATE_S)
         facts |= await _ask_storages(cluster, doubtful, timeout_s)
-    # After the storages: what they have is committed by then, or it is counted as lag.
+    # After the storages: a transaction that a storage has is committed by then.
     marks, unknown_marks = await _ask_marks(cluster, partition_ids, timeout_s)
     return Evidence(survey, Told(facts, marks, first), unknown_marks, asyncio.get_running_loop().time())
 
@@ -103,7 +103,7 @@ async def _doubtful(survey: Survey, partition_ids: Iterable[int], told: Told, *,
 async def _ask_storages(
     cluster: ClusterHandle, storages: Collection[str], timeout_s: float
 ) -> dict[str, StorageFacts | str]:
-    """Values from the metrics of storages, or why there are none."""
+    """Values from the metrics of storages, or the reasons for their absence."""
     answers = await asyncio.gather(*(_ask_storage(cluster, storage, timeout_s) for storage in storages))
     return dict(zip(storages, answers, strict=True))
 

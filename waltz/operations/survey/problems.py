@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, in words, the worst first. Pure."""
+"""Describes what is wrong with a cluster, the worst first. Pure."""
 
 from collections import Counter
 from collections.abc import Set
@@ -12,9 +12,9 @@ from waltz.operations.survey.cluster_state import NO_RECORD, NO_REPLICA, Cluster
 _MAX_TEXT = 300
 
 CRITICAL = "critical"
-"""Applications notice it: appends fail or wait."""
+"""Severity of problems that applications notice: appends fail or wait."""
 WARNING = "warning"
-"""Nobody notices it yet."""
+"""Severity of problems that applications do not notice yet."""
 
 
 class Words(NamedTuple):
@@ -131,10 +131,10 @@ def silent_storages(state: ClusterState) -> set[str]:
 
 
 def failed_checks(partition: SurveyedPartition, silent: Set[str]) -> list[str]:
-    """What is wrong with a partition, the worst first.
+    """The failing checks of a partition, the worst first.
 
-    That storages do not tell what they hold is no trouble of its partitions, but of the ``silent`` ones: they are told
-    of already. Each of them is one reason of that check, so any other trouble is a reason more.
+    A ``silent`` storage is listed itself as a problem, and is none of its partitions'. Each silent storage is one
+    reason of the check, so the check counts only with a further reason.
     """
     unsaid = sum(replica.storage in silent for replica in partition.replicas)
     known = set(partition.problems)
@@ -144,9 +144,9 @@ def failed_checks(partition: SurveyedPartition, silent: Set[str]) -> list[str]:
 
 
 def find_problems(state: ClusterState, *, every_check: bool = False) -> list[Problem]:
-    """All that is wrong; at most one line for each node and each check.
+    """All problems; at most one line for each node and each check.
 
-    With ``every_check`` also the checks that fail only because silent storages, which are listed, do not answer.
+    ``every_check`` adds checks that fail only because of silent storages, which are listed themselves.
     """
     found = []
     silent = set() if every_check else silent_storages(state)
@@ -180,12 +180,12 @@ def find_problems(state: ClusterState, *, every_check: bool = False) -> list[Pro
         for ailment in storage.ailments or ():
             text = shortened(f"storage {storage.storage}: {ailment.text}")
             found.append(Problem(WARNING, text, id_ranges(ailment.partition_ids, ","), "", *ailment.remedy))
-    # Nodes come first within a severity: partitions have their troubles from them.
+    # Nodes come first within a severity: they cause the troubles of partitions.
     return sorted(found, key=lambda problem: (problem.severity != CRITICAL, not problem.text.startswith(_NODES)))
 
 
 def _remedy(name: str, partition: SurveyedPartition) -> Remedy:
-    """What mends the failed check of a partition: where a replica is not current, that depends on its state."""
+    """The remedy for a failed check; for a replica that is not current it depends on the replica's state."""
     if name == Check.REPLICA_RECOVERY_STATUS.name:
         for replica in partition.replicas:
             if replica.do is not None and replica.section is not None:

@@ -1,7 +1,7 @@
-"""The state of a replica by what ZooKeeper, its server and its storage say, with the cause and what mends it. Pure.
+"""The state of a replica by the reports of ZooKeeper, its server and its storage, with cause and remedy. Pure.
 
-Every tool takes the state of a replica from here. The server that owns a partition knows more of its replicas than it
-tells other processes: its console puts its own view in by :func:`with_owner_view`.
+Every tool takes the state of a replica from here. The owner of a partition knows more of its replicas than it tells
+other processes: its console adds the owner's view by :func:`with_owner_view`.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from waltz.common.storage_health import StorageHealth, out_of_service_remedy
 from waltz.operations.survey.survey import Survey
 
 NO_SESSION = -1
-"""What storages tell of a partition before its first store session."""
+"""The store session that storages report for a partition before its first one."""
 
 
 class StorageFacts(NamedTuple):
-    """Values from the metrics of a storage node. What it does not tell is missing, or None."""
+    """Values from the metrics of a storage node. Values that it does not report are missing or None."""
 
     last_ids: Mapping[int, int] = {}
     """The last transaction of each partition."""
@@ -35,11 +35,11 @@ class Told(NamedTuple):
     """Evidence beside the survey about the progress of replicas."""
 
     facts: Mapping[str, StorageFacts | str] = {}
-    """Answers of storages, by connect string, or why there is none. Storages that were not asked are missing."""
+    """Answers of storages, or error texts, by connect string. Storages that were not asked are missing."""
     marks: Mapping[int, int] = {}
     """The committed high-water marks."""
     floor: Mapping[int, int] = {}
-    """The marks a moment before the storages were asked: a healthy replica has reached them."""
+    """Marks from a moment before the storages were asked, which a healthy replica has reached."""
 
 
 class SurveyedReplica(NamedTuple):
@@ -49,7 +49,7 @@ class SurveyedReplica(NamedTuple):
     state: str
     """A value of :class:`~waltz.common.replica_states.ReplicaStatus`."""
     lag: int | None
-    """Committed transactions that the replica lacks for longer than a moment; None if unknown."""
+    """Number of committed transactions that the replica has lacked for more than a moment; None if unknown."""
     cause: str | None = None
     """Why the replica is not current, or why its progress is unknown."""
     do: str | None = None
@@ -73,7 +73,7 @@ def judge_replicas(survey: Survey, partition_id: int, told: Told) -> tuple[Surve
 
 
 def lacks_record(survey: Survey, partition_id: int, told: Told) -> bool:
-    """Whether a partition has no record in ZooKeeper although it had store sessions, as its nodes say."""
+    """Whether a partition has no record in ZooKeeper although, by its nodes' reports, it had store sessions."""
     if survey.metadata[partition_id] is not None:
         return False
     if told.marks.get(partition_id, NO_TRANSACTION) > NO_TRANSACTION:
@@ -142,7 +142,7 @@ def _offline(survey: Survey, partition_id: int, storage: str, facts: StorageFact
 
 
 def _unreached(survey: Survey, partition_id: int, storage: str) -> str | None:
-    """The only owner of the partition says that it does not reach the storage."""
+    """Whether the only owner of the partition reports that it does not reach the storage."""
     owners = survey.owners.get(partition_id, ())
     report = survey.server_reports.get(owners[0]) if len(owners) == 1 else None
     if report is None or isinstance(report.storages, str) or report.storages.get(storage) is not False:
@@ -157,8 +157,8 @@ def _transactions(count: int) -> str:
 def with_owner_view(found: SurveyedReplica, status: ReplicaStatus, lag: int | None) -> SurveyedReplica:
     """A replica with the state that the owner of its partition sees.
 
-    The owner knows best what it does with a replica. That a storage does not serve the replica, or lacks what was
-    committed long before, is known better by asking the storage.
+    The owner knows best how it uses a replica. Only the storage itself can tell that it does not serve the replica or
+    lacks old committed transactions.
     """
     if found.state in (ReplicaStatus.OFFLINE.value, ReplicaStatus.LAGGING.value):
         return found

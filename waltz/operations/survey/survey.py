@@ -1,4 +1,4 @@
-"""The state of a cluster by the answers of its nodes, beside its state by ZooKeeper."""
+"""Reads the state of a cluster from all its nodes and from ZooKeeper."""
 
 import asyncio
 import ssl
@@ -35,7 +35,7 @@ class ServerReport(NamedTuple):
     """The answers of a server. A text in place of an answer says why there is none."""
 
     version: int | None
-    """Version of the protocol; None if there was no connection."""
+    """Version of the protocol; None without a connection."""
     partitions: frozenset[int] | str
     """The partitions that it owns."""
     storages: Mapping[str, bool] | str
@@ -49,7 +49,7 @@ StorageReport = Mapping[int, bool] | str
 
 
 class Survey(NamedTuple):
-    """Everything that was said. Nodes were asked after ZooKeeper, so what moves meanwhile looks inconsistent."""
+    """All answers. Nodes were asked after ZooKeeper, so a change in between looks like a contradiction."""
 
     partition_count: int
     servers: dict[int, ServerDescriptor]
@@ -57,7 +57,7 @@ class Survey(NamedTuple):
     owners: Mapping[int, tuple[int, ...]]
     """The ids of the servers to which the assignment gives each partition."""
     storages: Mapping[int, frozenset[str]]
-    """The connect strings of the storages that are to hold each partition."""
+    """The connect strings of the storages that each partition is assigned to."""
     metadata: Mapping[int, PartitionMetadata | None]
     server_reports: Mapping[int, ServerReport]
     """The answers of the servers, by id."""
@@ -124,7 +124,7 @@ async def ask_server(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout_s: 
 async def _ask(
     connection: OwnerConnection, request: Callable[[ReqId], Message], response: type[_Response], timeout_s: float
 ) -> _Response | str:
-    """Requests to the server itself bear no partition; their answers bear the request's id."""
+    """Send a request to the server itself: it names no partition, and its answer bears the request's id."""
     try:
         async with asyncio.timeout(timeout_s):
             message = (await connection.send(0, 0, request)).decode()

@@ -40,7 +40,7 @@ TABLE = Columns("a table", tuple(SCHEMA.fieldNames()))
 
 
 def schema_of(columns: Sequence[str] | None) -> StructType:
-    """What a read has when the user gives no schema."""
+    """The schema of a read when the user gives none."""
     return SCHEMA if columns is None else StructType([SCHEMA[name] for name in columns])
 
 

@@ -1,7 +1,7 @@
-"""From envelopes to columns: what the transactions of a chunk did to a table.
+"""From envelopes to columns: the changes that the transactions of a chunk made to a table.
 
-A row begins where the one before it ends, so where its parts are has to be found row by row. That is all that is done
-so; the columns are then cut out of the bytes of all rows at once.
+A row begins where the row before it ends, so the places of its parts have to be found row by row. Nothing else is done
+row by row: the columns are then cut out of the bytes of all rows at once.
 """
 
 import struct
@@ -36,9 +36,9 @@ from waltz.table.envelope import (
 from waltz.table.errors import EnvelopeError
 
 MAX_BODIES_BYTES = 16 << 20
-"""Behind how many bytes of bodies a batch ends; one transaction is never cut."""
+"""A batch ends after this number of bytes of bodies; a transaction is never cut."""
 _MAX_MEMORY_BYTES = 2**31 - 1
-"""What offsets of Arrow's binary columns can say."""
+"""The largest offset of Arrow's binary columns."""
 
 ROWS = pa.schema(
     [
@@ -52,10 +52,10 @@ ROWS = pa.schema(
         pa.field("tombstone", pa.bool_(), nullable=False),
     ]
 )
-"""The rows of a log: all that is to be known of each."""
+"""The rows of a log, each with all of its fields."""
 
 Found: TypeAlias = pa.RecordBatch | Truncate | SweepMark
-"""Rows, or what removes rows that stand before it."""
+"""Rows, or a change that removes rows before it."""
 
 _PLAIN_HEAD = struct.Struct(">IqBI")
 """Mark, version and codec of an envelope that is not compressed, and what a batch begins with."""
@@ -76,7 +76,7 @@ class EnvelopeReader:
     """Reads the transactions of one partition, and counts those that are no envelopes."""
 
     def __init__(self, partition_id: int, max_body_bytes: int, *, values: bool = True) -> None:
-        """Larger bodies are no envelopes. Without ``values`` that column is null."""
+        """Bodies above the limit are not read as envelopes. Without ``values`` the column of values is null."""
         self._partition_id = partition_id
         self._max_body_bytes = max_body_bytes
         self._values = values
@@ -85,9 +85,9 @@ class EnvelopeReader:
         self.first_skipped: int | None = None
 
     def read(self, chunk: Chunk) -> Iterator[Found]:
-        """What the transactions of a chunk did, in the order of the log.
+        """The changes that the transactions of a chunk made, in the order of the log.
 
-        Raises ``CodecUnavailableError``: a transaction that is skipped for that would be missing from what is read.
+        Raises ``CodecUnavailableError``: without that codec, rows would be missing from the answer.
         """
         payloads = chunk.payloads
         ends = offsets_of(payloads).tolist()
@@ -141,12 +141,12 @@ class _Piece:
     memory: bytes
     start: int
     first_place: int
-    """Which of all places is the first in it."""
+    """Index of its first place among all places."""
     end: int = 0
 
 
 class _Gathered:
-    """The rows of some transactions, and where everything is in them."""
+    """The rows of some transactions, with the places of their parts."""
 
     def __init__(self, values: bool) -> None:
         self._values = values
@@ -161,7 +161,7 @@ class _Gathered:
         self._written_at: list[int] = []
 
     def add_body(self, transaction_id: int, body: bytes, position: int) -> Truncate | SweepMark | None:
-        """Take note of the rows of a body that goes on to the end of ``body``, or say what it is instead.
+        """Note the rows of ``body`` from ``position`` to its end, or return the other change that the body makes.
 
         Raises ``EnvelopeError``; then nothing is noted.
         """
@@ -174,7 +174,7 @@ class _Gathered:
         return None
 
     def add(self, transaction_id: int, written_at_ms: int, count: int, body: bytes, position: int, end: int) -> None:
-        """Take note of the rows from ``position`` to ``end``. Raises ``EnvelopeError``; then nothing is noted."""
+        """Note the rows from ``position`` to ``end``. Raises ``EnvelopeError``; then nothing is noted."""
         places, flags = len(self._places), len(self._flags)
         try:
             self._find(body, position, end, count)
@@ -192,9 +192,9 @@ class _Gathered:
             self._written_at.append(written_at_ms)
 
     def _find(self, body: bytes, position: int, end: int, count: int) -> None:
-        """Find the parts of all rows: flat, since this is done for every row of a log.
+        """Find the parts of all rows: written flat, since it runs for every row of a log.
 
-        What lies behind ``end`` may be read, and is refused then, since places only grow.
+        Bytes behind ``end`` may be read, and are then refused, since places only grow.
         """
         if count * _MIN_ROW_BYTES > end - position:
             raise EnvelopeError(f"{count} rows in {end - position} bytes")
@@ -257,7 +257,7 @@ class _Gathered:
         )
 
     def _parts(self) -> pa.BinaryArray:
-        """What lies between each place and the next one."""
+        """The bytes between each place and the next one."""
         self._places.append(self._places[-1])
         places = over_memory(pa.int32(), array("i", self._places))
         memory = self._pieces[0].memory
@@ -267,7 +267,7 @@ class _Gathered:
         return pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, places.buffers()[1], pa.py_buffer(memory)])
 
     def _moved(self, places: pa.Int32Array) -> Iterator[pa.Int32Array]:
-        """The places in all pieces, of those in each."""
+        """The places of all pieces, relative to the common buffer."""
         base = 0
         firsts = [piece.first_place for piece in self._pieces[1:]]
         for piece, first_place, behind in zip(self._pieces, [0, *firsts], [*firsts, len(places)], strict=True):
@@ -276,7 +276,7 @@ class _Gathered:
             base += piece.end - piece.start
 
     def _repeater(self, count: int) -> "Callable[[pa.Array], pa.Array]":
-        """What makes a column with a value for each row of one with a value for each transaction."""
+        """A function that turns a column with a value for each transaction into one with a value for each row."""
         if len(self.ids) == count:
             return lambda values: values
         ends = over_memory(pa.int32(), array("i", accumulate(self._counts)))

@@ -1,8 +1,8 @@
 """The rows that win: what a view holds after a prefix of the log, as columns.
 
-Rows are gathered until there are as many new ones as there were winners, and then reduced to those that win, all at
-once: so every row takes part in few reductions, and what is held is at most a few times the state. What removes rows
-removes them at its place in the log: a truncate forgets what was gathered, a sweep mark looks at the winners before it.
+Rows are gathered until there are as many new rows as there were winners, and are then reduced to the winners, all at
+once: so every row takes part in few reductions, and the memory is at most a few times that of the state. Rows are
+removed at the right place in the log: a truncate drops all gathered rows, a sweep mark removes winners before it.
 """
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from waltz.table.envelope import SweepMark
 
 LEAST_ROWS = 1 << 17
 LEAST_BYTES = 64 << 20
-"""Fewer new rows are not worth a reduction."""
+"""Least number of new rows that are worth a reduction."""
 
 _WIDE = {pa.binary(): pa.large_binary()}
 """A state may have more bytes than the 32-bit offsets of Arrow's ordinary columns can say."""
@@ -31,7 +31,7 @@ class Fold:
         self._clear()
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows behind all that were added before."""
+        """Add rows that follow all rows added before."""
         table = pa.Table.from_batches([rows])
         self._new.append(table.cast(_wide(table.schema)))
         self._oldest = self._oldest.and_(_oldest(rows))
@@ -43,11 +43,11 @@ class Fold:
             self._reduce()
 
     def truncate(self) -> None:
-        """Void everything that was added."""
+        """Drop all rows added so far."""
         self._clear()
 
     def sweep(self, mark: SweepMark) -> None:
-        """Remove winners that are older than the bounds. It costs nothing when there is certainly none."""
+        """Remove winners that are older than the bounds. Costs nothing when there certainly are none."""
         if not may_be_swept(self._oldest, mark):
             return
         winners = self.winners()
@@ -57,7 +57,7 @@ class Fold:
             self._hold(winners)
 
     def winners(self) -> pa.Table | None:
-        """All that win; ``None`` if no row was ever added."""
+        """All winners; ``None`` if no row was ever added."""
         if self._new:
             self._reduce()
         return self._winners
@@ -71,7 +71,7 @@ class Fold:
 
     def _reduce(self) -> None:
         rows = pa.concat_tables(self._new if self._winners is None else [self._winners, *self._new])
-        self._clear()  # so that no row is held longer than it takes to leave it out
+        self._clear()  # so that the memory of a row that loses is free at once
         rows = rows.filter(_wins(rows))
         self._hold(rows)
 
@@ -82,7 +82,7 @@ class Fold:
 
 
 def hidden(rows: pa.Table, now_ms: int, ages: Ages) -> pa.ChunkedArray:
-    """Which winners readers do not see: tombstones, and what is past its time to live."""
+    """A mask of the winners that readers do not see: tombstones and expired rows."""
     hides = rows["tombstone"]
     for column, age_ms in (("timestamp", ages.row_timestamp_ms), ("written_at", ages.row_written_at_ms)):
         if age_ms:
@@ -102,7 +102,7 @@ def _swept(rows: pa.Table, mark: SweepMark) -> pa.ChunkedArray:
 
 
 def _oldest(rows: pa.RecordBatch | pa.Table) -> Oldest:
-    """The least times of the rows, of which any may be a tombstone."""
+    """The oldest timestamps among the rows, any of which may be a tombstone."""
     if not rows.num_rows:
         return NO_ROWS
     times = (pc.min(rows["timestamp"]).as_py(), pc.min(rows["written_at"]).as_py())
@@ -110,7 +110,7 @@ def _oldest(rows: pa.RecordBatch | pa.Table) -> Oldest:
 
 
 def _at_most(numbers: pa.ChunkedArray, bound: int) -> pa.ChunkedArray:
-    """Which of the numbers are not above a bound, which may be beyond 64 bits."""
+    """A mask of the numbers that are at most the bound; the bound may exceed 64 bits."""
     if bound < _LEAST:
         return pc.less(numbers, numbers)
     return pc.less_equal(numbers, pa.scalar(min(bound, _GREATEST), pa.int64()))
@@ -120,13 +120,13 @@ _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
 def _wins(rows: pa.Table) -> pa.Array:
-    """Which rows win: of those of a (prefix, key), the one with the greatest timestamp, and of these the last."""
+    """A mask of the winners: for each (prefix, key) the row with the greatest timestamp, and of equal ones the last."""
     count = rows.num_rows
     keys = _keys(rows)
     timestamps = rows["timestamp"].combine_chunks()
     places = _consecutive(count)
     if count > 1 and not pc.all(pc.greater_equal(timestamps.slice(1), timestamps.slice(0, count - 1))).as_py():
-        order = pc.array_sort_indices(timestamps)  # stable: equal ones stay in the order of the log
+        order = pc.array_sort_indices(timestamps)  # stable: equal timestamps stay in the order of the log
         last = _last_of_each(keys.take(order), places)
         winners = order.take(last)
     else:
@@ -141,13 +141,13 @@ def _last_of_each(keys: pa.Array, places: pa.Array) -> pa.Array:
 
 
 def _keys(rows: pa.Table) -> pa.Array:
-    """A number for each row, which two rows share if they have the same prefix and key."""
+    """A number for each row; rows with the same prefix and key have the same number."""
     prefixes, keys = _codes(rows["prefix"]), _codes(rows["key"])
     return pc.add(pc.multiply(prefixes.cast(pa.int64()), rows.num_rows), keys)
 
 
 def _codes(values: pa.ChunkedArray) -> pa.Array:
-    """A number below their count for each value, which equal ones share."""
+    """A number below the count of values for each value; equal values have the same number."""
     encoded = values.dictionary_encode()
     return pa.chunked_array([chunk.indices for chunk in encoded.chunks], pa.int32()).combine_chunks()
 

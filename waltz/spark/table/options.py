@@ -49,19 +49,19 @@ class TableReadOptions(RangeOptions):
 
     columns: tuple[str, ...] | None
     all_versions: bool
-    """Every row of the log, instead of those that win."""
+    """Whether every row of the log is read, instead of the winners."""
     as_of: OffsetSpec
-    """The last transaction that counts, included; or what is committed."""
+    """The last transaction that counts, included; by default the last committed one."""
     raw: bool
-    """Whether tombstones and expired rows are shown among those that win."""
+    """Whether tombstones and expired rows are shown among the winners."""
     now_ms: int | None
-    """By when rows are expired; ``None``: when the read is planned."""
+    """The time at which rows are judged as expired; ``None``: the time of planning."""
     prefix: bytes | None
-    """Only rows of this prefix; ``None``: of all."""
+    """Prefix of the rows that are read; ``None``: all prefixes."""
     start_key: bytes
-    """The first key, of every prefix."""
+    """First key that is read, in every prefix."""
     end_key: bytes | None
-    """The first key that is not read any more."""
+    """First key that is not read."""
 
 
 def parse_options(options: Mapping[str, str]) -> TableReadOptions:
@@ -85,7 +85,7 @@ def parse_options(options: Mapping[str, str]) -> TableReadOptions:
 
 
 def parse_batch_options(options: Mapping[str, str]) -> TableReadOptions:
-    """The options of a batch, without those that mean nothing in what it reads. Raises ``ConfigError``."""
+    """The options of a batch; options without a meaning for what it reads are refused. Raises ``ConfigError``."""
     refuse_options_of_streams(options)
     parsed = parse_options(options)
     if parsed.all_versions:

@@ -12,14 +12,14 @@ from waltz.spark.table.columns import BYTES
 from waltz.spark.table.options import TableReadOptions
 
 MAX_BATCH_BYTES = 16 << 20
-"""Exceeded only by a single row that is larger."""
+"""Bytes of a batch; only a single larger row exceeds it."""
 _MAX_BATCH_ROWS = 1 << 16
 
 
 def filtered(rows: pa.RecordBatch, options: TableReadOptions) -> pa.RecordBatch:
     """The rows of the prefix and the keys that are read.
 
-    Others can be left out before it is known which rows win: every key is decided by itself.
+    Other rows can be left out before the winners are known, since every key is decided on its own.
     """
     if options.prefix is not None:
         rows = rows.filter(pc.equal(rows.column("prefix"), pa.scalar(options.prefix, pa.binary())))
@@ -63,7 +63,7 @@ class OutputMaker:
 
     def _as(self, column: pa.Array, field: pa.Field, rows: pa.RecordBatch) -> pa.Array:
         """Bytes with the offsets that Spark knows, or as text."""
-        # A slice keeps its offsets into the whole state, which may be too large for them; what is joined begins anew.
+        # A slice keeps offsets into the whole state, which may exceed 32 bits; a concatenated array has new offsets.
         narrow = pa.concat_arrays([column]).cast(pa.binary())
         try:
             return narrow.cast(field.type)
@@ -84,7 +84,7 @@ def _is_text(value: bytes | None) -> bool:
 
 
 def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Rows in halves of halves, until they are small enough."""
+    """The rows, halved until the pieces are small enough."""
     if not rows.num_rows:
         return
     if rows.nbytes <= MAX_BATCH_BYTES or rows.num_rows == 1:

@@ -1,4 +1,4 @@
-"""What a read of tables asks of a cluster: which partitions are tables, their properties, and how far they go."""
+"""The questions of a table read to a cluster: the partitions that are tables, their properties and their ends."""
 
 import asyncio
 import time
@@ -72,7 +72,7 @@ async def plan(options: TableReadOptions) -> list[TableSplit]:
 
 
 def table_splits(splits: list[Split], tables: dict[int, PartitionProperties], now_ms: int) -> list[TableSplit]:
-    """The splits, with what is to be known of their tables."""
+    """The splits, with the properties of their tables."""
     found = []
     for split in splits:
         properties = tables[split.range.partition_id]
@@ -85,7 +85,7 @@ async def read_tables(
 ) -> dict[int, PartitionProperties]:
     """The partitions that are read and their properties, in order: those that are named, or all that are tables.
 
-    Raises ``PropertiesError`` for a named one that is none, and ``PlanningError`` when there is none.
+    Raises ``PropertiesError`` for a named partition that is no table, and ``PlanningError`` when there is no table.
     """
     selected = select_partitions(options.partitions, store.partition_count)
     if options.partitions is not None:
@@ -103,7 +103,7 @@ async def read_tables(
 async def read_properties_of_tables(
     zookeeper: ZooKeeper, root: str, partition_ids: Collection[int]
 ) -> dict[int, PartitionProperties]:
-    """The properties of partitions that have to be tables. Raises ``PropertiesError``."""
+    """The properties of partitions, all of which must be tables. Raises ``PropertiesError``."""
     found = await read_all_properties(zookeeper, root, partition_ids)
     for partition_id, properties in found.items():
         check_table(properties, partition_id)

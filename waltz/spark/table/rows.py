@@ -1,4 +1,4 @@
-"""From the rows of a DataFrame to envelopes: which rows are written together, and where."""
+"""From the rows of a DataFrame to envelopes: groups the rows into transactions of partitions."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from waltz.table.limits import check_rows
 from waltz.table.properties import PartitionProperties
 
 MAX_TRANSACTION_BYTES = 256 << 10
-"""Of prefixes, keys and values, behind which a transaction ends; exceeded only by its last row."""
+"""A transaction ends after this number of bytes of prefixes, keys and values; only its last row exceeds it."""
 
 OPERATION = "operation"
 PUT, DELETE = "put", "delete"
@@ -59,7 +59,7 @@ def _system_clock() -> int:
 
 
 def locks_of(transaction: Transaction) -> Sequence[PartitionLocalLock]:
-    """The locks of the rows in an envelope, by which transactions of other writers notice them."""
+    """The locks of the rows in an envelope, by which other writers' transactions notice the rows."""
     return locks_of_batch(_rows_in(transaction))
 
 
@@ -75,7 +75,7 @@ def _rows_in(transaction: Transaction) -> Sequence[Row]:
 
 
 def check_columns(schema: StructType, options: TableWriteOptions) -> None:
-    """Raise ``ConfigError`` when the columns do not say what to write."""
+    """Raise ``ConfigError`` when a column that is needed is missing or of the wrong type."""
     names = schema.fieldNames()
     for name in names:
         if name in _READ_ONLY:
@@ -104,7 +104,7 @@ def check_columns(schema: StructType, options: TableWriteOptions) -> None:
 
 
 class EnvelopeMaker:
-    """Knows what the columns of a DataFrame mean to tables."""
+    """Makes envelopes of the rows of a DataFrame with given columns."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class EnvelopeMaker:
     ) -> None:
         """``tables`` are the partitions that may be written; their order decides where a key is.
 
-        Raises ``ConfigError`` when the columns do not say what to write.
+        Raises ``ConfigError`` when a column that is needed is missing or of the wrong type.
         """
         check_columns(schema, options)
         self._schema = schema
@@ -126,7 +126,7 @@ class EnvelopeMaker:
         self._clock = clock
 
     def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[tuple[int, Transaction]]]:
-        """Partitions and transactions: those that are full after each batch, and the rest in the end.
+        """Partitions and transactions: the full ones after each batch, and the others at the end.
 
         The rows of a partition stay in their order. Raises ``SinkError`` for a row that cannot be written, and
         ``PropertiesError`` for one of a table that is disabled.

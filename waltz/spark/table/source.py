@@ -25,7 +25,7 @@ class WaltzTableDataSource(DataSource):
         return "waltz-table"
 
     def schema(self) -> StructType:
-        """The columns when the user names none. Raises ``ConfigError``: wrong options come to light at ``load()``."""
+        """The columns when the user names none. Raises ``ConfigError``, so that ``load()`` reports wrong options."""
         from waltz.spark.table.options import parse_options
 
         return schema_of(parse_options(self.options).columns)

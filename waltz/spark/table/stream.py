@@ -1,4 +1,4 @@
-"""What a stream of tables asks of a cluster: every row that is written, in the order of each partition."""
+"""The planner of a stream of tables, which reads every row that is written, in the order of each partition."""
 
 import time
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from waltz.spark.table.planning import TableSplit, read_properties_of_tables, re
 
 
 class TablePlanner(StreamPlanner):
-    """Reads the partitions that are tables; their properties as they are before each micro-batch."""
+    """Reads the partitions that are tables; their properties are looked up before each micro-batch."""
 
     def __init__(self, options: TableReadOptions) -> None:
         super().__init__(options)

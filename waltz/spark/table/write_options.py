@@ -24,10 +24,10 @@ class TableWriteOptions(SinkOptions):
     """The checked options of a write."""
 
     partitions: tuple[Interval, ...] | None
-    """Their order decides where a key is. ``None``: rows say their partition."""
+    """Partitions to write; their order decides the partition of a key. ``None``: each row names its partition."""
     max_rows_per_transaction: int
     any_timestamp: bool
-    """Whether timestamps may be as far ahead as they like."""
+    """Whether timestamps may be any time ahead of the clock."""
 
 
 def parse_table_write_options(options: Mapping[str, str]) -> TableWriteOptions:

@@ -48,9 +48,9 @@ def _plan(options: TableWriteOptions, schema: StructType, *, overwrite: bool) ->
 
 
 async def read_written_tables(options: TableWriteOptions) -> tuple[UUID, dict[int, PartitionProperties]]:
-    """The cluster's key, and what may be written in the order that places keys: partitions named, or all tables.
+    """The cluster's key, and the partitions to write in the order that places keys: those named, or all tables.
 
-    Raises ``PropertiesError`` for a named one that is no table, or is disabled.
+    Raises ``PropertiesError`` for a named partition that is no table or is disabled.
     """
     zookeeper = await connect_zookeeper(options)
     try:

@@ -21,11 +21,11 @@ class BlockingTable(TableCalls):
         return TableMapping(self, prefix)
 
     def prefixed(self, prefix: bytes) -> BlockingPrefixedTable:
-        """The rows of one prefix as a table of their own, as :class:`~waltz.table.face.parts.PrefixedTable`."""
+        """The rows of one prefix as a table of their own, like :class:`~waltz.table.face.parts.PrefixedTable`."""
         return BlockingPrefixedTable(self, prefix)
 
     def typed(self, serializer: Serializer[T], prefix: bytes = b"") -> BlockingTypedTable[T]:
-        """The rows of one prefix with values that are not bytes, as :class:`~waltz.table.face.parts.TypedTable`."""
+        """The rows of one prefix with values that are not bytes, like :class:`~waltz.table.face.parts.TypedTable`."""
         return BlockingTypedTable(self, serializer, prefix)
 
 
@@ -41,16 +41,16 @@ class BlockingCursor:
         return self._run(self._cursor.read())
 
     def advance(self, transaction_id: int) -> None:
-        """Say that the group is done with everything up to a transaction."""
+        """Record that the group is done with all transactions up to this one."""
         self._run(self._cursor.advance(transaction_id))
 
 
 class TableMapping(MutableMapping[bytes, bytes | None]):
     """The rows of one prefix as a dictionary, in the order of their keys.
 
-    Every reading call sees at least what was written through the table; every writing one is a transaction. ``len``
-    looks at all keys of the prefix. ``pop``, ``popitem``, ``setdefault`` and ``clear`` read, and then write: others
-    may write in between, unless all of it is done in :meth:`BlockingTable.transaction`.
+    Every read sees at least the writes through the table; every write is a transaction. ``len`` reads all keys of the
+    prefix. ``pop``, ``popitem``, ``setdefault`` and ``clear`` read, and then write: others may write in between,
+    except within :meth:`BlockingTable.transaction`.
     """
 
     def __init__(self, table: BlockingTable, prefix: bytes) -> None:

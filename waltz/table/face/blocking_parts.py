@@ -66,7 +66,7 @@ class BlockingPrefixedTable:
 class BlockingTypedTable(Generic[T]):
     """The rows of one prefix of a table, with values that a serializer turns into bytes and back.
 
-    A row whose value is null is like none. What the serializer raises comes out of the call that needed it.
+    A row with a null value counts as no row. Errors of the serializer pass through the call that used it.
     """
 
     def __init__(self, table: TableCalls, serializer: Serializer[T], prefix: bytes = b"") -> None:
@@ -88,10 +88,10 @@ class BlockingTypedTable(Generic[T]):
         return self._table.delete(key, prefix=self._prefix)
 
     def update(self, key: bytes, change: Callable[[T | None], T | None], *, timeout_s: float = TIMEOUT_S) -> int | None:
-        """Replace a value by what ``change`` makes of it; ``None`` stands for no row, before and after.
+        """Replace a value by the result of ``change(value)``; ``None`` stands for no row, before and after.
 
-        ``change`` is called again when it was overtaken, and must have no other effects. Returns the transaction's id,
-        ``None`` if there was no row and is to be none; raises as :meth:`TableCalls.transaction`.
+        ``change`` is called again after a conflict, and must have no other effects. Returns the transaction's id, or
+        ``None`` if there was no row and ``change`` returned ``None``; raises like :meth:`TableCalls.transaction`.
         """
         prefix = self._prefix
 
@@ -118,7 +118,7 @@ class BlockingTypedTable(Generic[T]):
         limit: int | None = None,
         fresh: bool = False,
     ) -> Generator[tuple[bytes, T | None], None, None]:
-        """Keys and values, as :meth:`TableCalls.scan`, of ranges of keys of this prefix."""
+        """Keys and values, like :meth:`TableCalls.scan`, of ranges of keys of this prefix."""
         scan = self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, fresh=fresh)
         with closing(scan) as rows:
             for row in rows:

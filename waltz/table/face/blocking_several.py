@@ -22,8 +22,8 @@ from waltz.table.rows import TableRow, Version
 class BlockingPartitionedTable:
     """One table in several partitions: ``with BlockingPartitionedTable(client, [0, 1, 2]) as table: ...``.
 
-    Which partitions these are, and in which order, decides where a key is: every program has to give the same ones, for
-    as long as the table is used. All rows of a key are in one partition, whatever their prefix.
+    The partitions and their order decide the partition of a key: every program has to give the same list, as long as
+    the table is used. All rows of a key are in one partition, whatever their prefix.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class BlockingPartitionedTable:
         store: str | None = None,
         directory: Path | None = None,
     ) -> None:
-        """Each partition has a folder of its own in the ``directory``; the rest is as for :class:`BlockingTable`."""
+        """Each partition has its own folder in ``directory``; other arguments are those of :class:`BlockingTable`."""
         if not partition_ids or len(set(partition_ids)) < len(partition_ids):
             raise ValueError(f"a table is in one partition or in several different ones, not in {list(partition_ids)}")
         self.tables = tuple(
@@ -68,14 +68,14 @@ class BlockingPartitionedTable:
         return self.tables[self.place_of(key)]
 
     def place_of(self, key: bytes) -> int:
-        """Which of :attr:`tables` holds a key."""
+        """Index in :attr:`tables` of the table that holds a key."""
         return place_of(key, len(self.tables))
 
     def table_of_all(self, keys: Sequence[bytes]) -> BlockingTable:
         """The table that holds all of these keys.
 
         Raises:
-            ValueError: They are of several partitions.
+            ValueError: The keys are of several partitions.
         """
         places = {self.place_of(key) for key in keys}
         if len(places) != 1:
@@ -83,19 +83,19 @@ class BlockingPartitionedTable:
         return self.tables[places.pop()]
 
     def put(self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
-        """As :meth:`BlockingTable.put`; the id is one of the key's partition."""
+        """Like :meth:`BlockingTable.put`; the id is one of the key's partition."""
         return self.table_of(key).put(key, value, prefix=prefix, timestamp_ms=timestamp_ms)
 
     def delete(self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
-        """As :meth:`BlockingTable.delete`; the id is one of the key's partition."""
+        """Like :meth:`BlockingTable.delete`; the id is one of the key's partition."""
         return self.table_of(key).delete(key, prefix=prefix, timestamp_ms=timestamp_ms)
 
     def put_if(self, key: bytes, value: bytes | None, version: Version | None, *, prefix: bytes = b"") -> int:
-        """As :meth:`BlockingTable.put_if`; the version is one of the key's partition."""
+        """Like :meth:`BlockingTable.put_if`; the version is one of the key's partition."""
         return self.table_of(key).put_if(key, value, version, prefix=prefix)
 
     def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
-        """As :meth:`BlockingTable.batch`, in one partition.
+        """Like :meth:`BlockingTable.batch`, in one partition.
 
         Raises:
             ValueError: Keys are of several partitions: that would not be atomic.
@@ -109,10 +109,10 @@ class BlockingPartitionedTable:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> int | None:
-        """As :meth:`BlockingTable.transaction`, in the partition of these keys.
+        """Like :meth:`BlockingTable.transaction`, in the partition of these keys.
 
         Raises:
-            ValueError: They, or the keys that ``work`` has used, are of several partitions; nothing is written.
+            ValueError: The keys, or the keys used by ``work``, are of several partitions; nothing is written.
         """
         keys = list(keys)
 
@@ -125,7 +125,7 @@ class BlockingPartitionedTable:
     def get(
         self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
     ) -> list[TableRow | None]:
-        """As :meth:`BlockingTable.get`; each partition by itself."""
+        """Like :meth:`BlockingTable.get`; each partition by itself."""
         places = [self.place_of(key) for key in keys]
         found: dict[bytes, TableRow | None] = {}
         for place in sorted(set(places)):
@@ -144,7 +144,7 @@ class BlockingPartitionedTable:
         raw: bool = False,
         fresh: bool = False,
     ) -> Generator[TableRow, None, None]:
-        """As :meth:`BlockingTable.scan`, in order over all partitions.
+        """Like :meth:`BlockingTable.scan`, in order over all partitions.
 
         The rows of one range of one partition are of one state of it.
         """
@@ -162,12 +162,12 @@ class BlockingPartitionedTable:
                     number += 1
 
     def approximate_count(self, *, raw: bool = False) -> int:
-        """As :meth:`BlockingTable.approximate_count`, of all partitions."""
+        """Like :meth:`BlockingTable.approximate_count`, of all partitions."""
         return sum([table.approximate_count(raw=raw) for table in self.tables])
 
 
 def _merged(scans: Sequence[Generator[TableRow, None, None]], *, reverse: bool) -> Generator[TableRow, None, None]:
-    """The rows of scans, each of which is in order."""
+    """The rows of several ordered scans, merged in order."""
     choose = max if reverse else min
     with ExitStack() as stack:
         for scan in scans:

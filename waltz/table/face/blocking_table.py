@@ -62,25 +62,25 @@ class TableCalls:
 
     @property
     def properties(self) -> PartitionProperties:
-        """Those that hold at present. Raises ``TableError`` when they have changed so that the table cannot go on."""
+        """The present properties. Raises ``TableError`` when the table cannot continue with changed ones."""
         return self._table.properties
 
     @property
     def applied(self) -> int:
-        """The last transaction whose effect the view holds, -1 at first."""
+        """The last transaction whose effect is in the view, -1 at first."""
         return self._table.applied
 
     @property
     def skipped(self) -> int:
-        """Transactions up to :attr:`applied` whose data the view could not use: they were no envelopes."""
+        """Number of transactions up to :attr:`applied` that were no envelopes."""
         return self._table.skipped
 
     def put(self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
-        """Write one row. Raises as :meth:`batch`."""
+        """Write one row. Raises like :meth:`batch`."""
         return self._run(self._table.put(key, value, prefix=prefix, timestamp_ms=timestamp_ms))
 
     def delete(self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
-        """Delete one row, whether there is one or not. Raises as :meth:`batch`."""
+        """Delete one row, whether it exists or not. Raises like :meth:`batch`."""
         return self._run(self._table.delete(key, prefix=prefix, timestamp_ms=timestamp_ms))
 
     def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
@@ -89,9 +89,9 @@ class TableCalls:
         The clock of the process is compared with the newest row and with ZooKeeper.
 
         Args:
-            rows: The rows, one at least.
-            any_timestamp: Accept timestamps further ahead than the partition allows: such rows win over all that is
-                written until then.
+            rows: The rows, at least one.
+            any_timestamp: Accept timestamps further ahead than the partition allows: such rows win over all writes
+                until that time.
 
         Returns:
             The id of the transaction.
@@ -105,11 +105,11 @@ class TableCalls:
         return self._run(self._table.batch(rows, any_timestamp=any_timestamp))
 
     def truncate(self) -> int:
-        """Void every row that is in the log before this."""
+        """Remove every row written before this transaction."""
         return self._run(self._table.truncate())
 
     def sweep(self) -> int | None:
-        """Have all views remove what has reached its age; ``None`` when the partition has no ages.
+        """Have all views remove the rows that have reached their age; ``None`` when the partition has no ages.
 
         Raises as :meth:`batch` does when the clock of this process is ahead of that of ZooKeeper.
         """
@@ -125,7 +125,7 @@ class TableCalls:
         return self._run(self._table.sweep_if_due(timeout_s=timeout_s))
 
     def check_sweep(self) -> SweepCheck:
-        """What a sweep would find at this moment; looks at all rows of the view."""
+        """The rows that a sweep would remove now; reads all rows of the view."""
         return self._run(self._table.check_sweep())
 
     def put_if(
@@ -137,23 +137,23 @@ class TableCalls:
         prefix: bytes = b"",
         timeout_s: float = TIMEOUT_S,
     ) -> int:
-        """Write a row if the present one has that version; ``None``: if readers see none.
+        """Write a row if the present row has that version; ``None``: if readers see no row.
 
         Returns:
             The id of the transaction.
 
         Raises:
             VersionConflict: The present row has another version.
-            NotAppendedError: The deadline has passed, which holds for all of it.
+            NotAppendedError: The deadline of the whole call has passed.
         """
         return self._run(self._table.put_if(key, value, version, prefix=prefix, timeout_s=timeout_s))
 
     def refresh(self, *, strict: bool = True) -> None:
-        """Return when the view has everything that was committed when this was called.
+        """Return when the view has every transaction that was committed before the call.
 
         Args:
-            strict: With ``False``, a server that cannot confirm its mark, such as the original's, may tell its own: the
-                view is behind then if that server has lost the partition without knowing it yet.
+            strict: With ``False``, a server that cannot confirm its mark, such as the original's, may tell its own
+                mark: the view lags then if that server has lost the partition without knowing it yet.
 
         Raises:
             ConfirmedMarkNotSupportedError: The server cannot confirm its mark.
@@ -162,7 +162,7 @@ class TableCalls:
         self._run(self._table.refresh(strict=strict))
 
     def high_water_mark(self, *, strict: bool = True) -> int:
-        """A mark that includes everything that was committed when this was called, -1 if there is nothing.
+        """A mark that covers every transaction committed before the call; -1 for an empty log.
 
         ``strict`` and errors are those of :meth:`refresh`.
         """
@@ -171,17 +171,17 @@ class TableCalls:
     def get(
         self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
     ) -> list[TableRow | None]:
-        """The rows of keys, in their order. With ``raw`` tombstones and expired rows are given too.
+        """The rows of keys, in the order of the keys. With ``raw``, tombstones and expired rows are returned, too.
 
-        With ``fresh`` the view first catches up with everything that was committed when this was called, by whichever
-        server; that raises as :meth:`refresh`.
+        With ``fresh`` the view first catches up with every transaction committed before the call, on any server; raises
+        like :meth:`refresh` then.
         """
         return self._run(self._table.get(keys, prefix=prefix, raw=raw, fresh=fresh))
 
     def get_slice(
         self, key: bytes, offset: int, size: int, *, prefix: bytes = b"", fresh: bool = False
     ) -> bytes | None:
-        """Part of a value; ``None`` when there is no row, or its value is null. Raises ``ValueError`` below 0."""
+        """Part of a value; ``None`` for a missing row or a null value. Raises ``ValueError`` for numbers below 0."""
         return self._run(self._table.get_slice(key, offset, size, prefix=prefix, fresh=fresh))
 
     def scan(
@@ -194,15 +194,15 @@ class TableCalls:
         raw: bool = False,
         fresh: bool = False,
     ) -> Generator[TableRow, None, None]:
-        """The rows of ranges of keys, in order; all of one state of the table.
+        """The rows of ranges of keys, in order, all of one state of the table.
 
         Args:
-            ranges: One range of keys, or several, one after the other; by default all rows.
-            prefix: Only rows of this prefix; ``ranges`` are then ranges of its keys.
-            reverse: From the last key to the first one.
-            limit: Most rows.
-            raw: Give tombstones and expired rows, too.
-            fresh: First catch up with what the owner of the partition has committed at this moment.
+            ranges: One range of keys, or several in sequence; by default all rows.
+            prefix: Prefix of the rows; ``ranges`` are then ranges of its keys.
+            reverse: Whether the order is from the last key to the first.
+            limit: Maximum number of rows.
+            raw: Whether tombstones and expired rows are returned, too.
+            fresh: Whether the view first catches up with every transaction committed before the call.
 
         Raises:
             TypeError: ``ranges`` is neither one range nor several.
@@ -222,46 +222,46 @@ class TableCalls:
         raw: bool = False,
         fresh: bool = False,
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """Prefix and key of what :meth:`scan` gives."""
+        """Prefixes and keys of the rows of :meth:`scan`."""
         return iterated(
             self._run, self._table.scan_keys(ranges, prefix=prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
         )
 
     def approximate_count(self, *, raw: bool = False) -> int:
-        """How many rows there are: expired ones are counted, tombstones only with ``raw``.
+        """Number of rows, expired ones included, tombstones only with ``raw``.
 
-        Those that a sweep has removed are counted until they are taken out of the view, page by page.
+        Rows that a sweep has removed are counted until they are taken out of the view, page by page.
         """
         return self._run(self._table.approximate_count(raw=raw))
 
     def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
-        """Rows in the order of the log, overwritten ones included, of whole transactions behind ``after``.
+        """Rows in the order of the log, overwritten ones included, of whole transactions after ``after``.
 
         Args:
             after: Id of the transaction before the first one; -1 for all.
-            limit: As many transactions are taken as it takes to reach this number of rows.
-            prefix: Only rows of this prefix. The view, unless its store finds no rows, then knows where to begin and
-                where to end.
+            limit: Number of rows at which the take ends, with the end of a transaction.
+            prefix: Prefix of the rows. The view then finds their places in the log by its index, if its store keeps
+                rows.
 
         Returns:
-            The rows; ``at_end`` says that there was nothing behind them at the call, as far as the server can tell.
+            The rows; ``at_end`` tells that the log had no later transaction at the call, as far as the server knows.
 
         Raises:
             ValueError: The limit is below 1.
             ClientAheadError: The log ends before ``after``.
             CodecUnavailableError: A transaction has a codec that is not installed.
 
-        Raises what :meth:`refresh` raises, too.
+        Raises the errors of :meth:`refresh`, too.
         """
         return self._run(self._table.take(after, limit, prefix=prefix))
 
     def follow(
         self, after: int, *, prefix: bytes | None = None, until: int | None = None
     ) -> Generator[Taken, None, None]:
-        """What :meth:`take` gives, as it comes, without an end, or up to the transaction ``until``.
+        """A stream of the results of :meth:`take`, without an end, or up to the transaction ``until``.
 
-        It is the way to read much: every take reads ahead for itself. With a prefix there are no ``rows`` where
-        transactions have none of it; the ``cursor`` is behind them all the same. ``at_end`` is always false, at the end
-        of the log as well: nobody is asked where that is. Raises as :meth:`take`.
+        Best for many rows, since it reads ahead. With a prefix, transactions without such rows give empty ``rows`` and
+        a ``cursor`` after them. ``at_end`` is always false, even at the end of the log, which is not asked for. Raises
+        like :meth:`take`.
         """
         return iterated(self._run, self._table.follow(after, prefix=prefix, until=until), 1)

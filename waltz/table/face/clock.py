@@ -1,9 +1,9 @@
-"""Whether the clock of this process can be believed: beside the newest rows of the log, and beside ZooKeeper.
+"""Checks the clock of this process against the newest rows of the log and against ZooKeeper.
 
-A row of a clock that is ahead wins over everything that is written until then, and a sweep by such a clock removes rows
-that are young. So a time has to be near one that others have told, plus how long that is ago. Rows that others have
-written cost nothing to ask. Where they are too old, as in a partition that nobody writes to, ZooKeeper is asked, which
-says when a node was written.
+A row of a clock that is ahead wins over all later writes until that time, and a sweep by such a clock removes young
+rows. So a time has to be near a time that another process has told, plus the time since then. Rows of other writers
+cost no question. If they are too old, as in a partition without writes, ZooKeeper is asked, which tells the time at
+which a node was written.
 """
 
 import asyncio
@@ -18,34 +18,34 @@ from waltz.table.errors import TimestampError
 logger = logging.getLogger(__name__)
 
 LEAST_TOLERANCE_MS = 60_000
-"""So far apart clocks may be at least, whatever is allowed to timestamps."""
+"""Least tolerance between clocks, whatever skew the properties allow to timestamps."""
 
 _ASK_S = 5.0
 _ASK_AGAIN_S = 1.0
 
 
 class Told:
-    """The greatest of the times that somebody has told, each of which goes on from when it was."""
+    """The latest of the told times, each advanced by the time since it was told."""
 
     def __init__(self) -> None:
         self._offset_ms: float | None = None
 
     def tell(self, time_ms: int, now_s: float) -> None:
-        """It was that time, or later, at ``now_s`` of a clock that never jumps."""
+        """Take a told time: it was that time, or later, at ``now_s`` of a monotonic clock."""
         if time_ms != LONG_MIN:
             offset_ms = time_ms - 1000 * now_s
             self._offset_ms = offset_ms if self._offset_ms is None else max(self._offset_ms, offset_ms)
 
     def at(self, now_s: float) -> int | None:
-        """What time it is at least; ``None`` when nobody has told one."""
+        """A lower bound of the present time; ``None`` without any told time."""
         return None if self._offset_ms is None else int(self._offset_ms + 1000 * now_s)
 
 
 class ClockCheck:
-    """Compares times of this process with those of others."""
+    """Compares the time of this process with told times."""
 
     def __init__(self, client: Client, partition_id: int, log: Told) -> None:
-        """``log`` is told the times of the rows that a view applies."""
+        """``log`` gets the times of the rows that a view applies."""
         self._client = client
         self._partition_id = partition_id
         self._log = log
@@ -53,10 +53,10 @@ class ClockCheck:
         self._asked_at_s = float("-inf")
 
     async def check_write(self, time_ms: int, skew_ms: int) -> None:
-        """Return unless a row of that time would be of a clock that is too far ahead.
+        """Return unless a row's time is too far ahead.
 
         Raises:
-            TimestampError: It is ahead of the newest row and of ZooKeeper.
+            TimestampError: The time is ahead of the newest row and of ZooKeeper.
         """
         tolerance_ms = max(skew_ms, LEAST_TOLERANCE_MS)
         now_s = asyncio.get_running_loop().time()
@@ -67,12 +67,12 @@ class ClockCheck:
         self._check(time_ms, await self._ask(now_s), tolerance_ms)
 
     async def sweep_ms(self, time_ms: int, skew_ms: int, newest_ms: int) -> int:
-        """The time by which a sweep may remove rows: no later than the own one, nor than that of ZooKeeper.
+        """The time by which a sweep may remove rows: at most the own time and that of ZooKeeper.
 
-        It is no later than ``newest_ms``, the time of the newest row, when ZooKeeper cannot be asked.
+        When ZooKeeper cannot be asked, it is at most ``newest_ms``, the time of the newest row.
 
         Raises:
-            TimestampError: The own time is ahead of ZooKeeper, whatever rows say.
+            TimestampError: The own time is ahead of ZooKeeper, whatever the rows' times are.
         """
         told_ms = await self._ask(asyncio.get_running_loop().time())
         self._check(time_ms, told_ms, max(skew_ms, LEAST_TOLERANCE_MS))
@@ -88,7 +88,7 @@ class ClockCheck:
             )
 
     async def _ask(self, now_s: float) -> int | None:
-        """The time of ZooKeeper, ``None`` when it does not tell it; asked once a second at most."""
+        """The time of ZooKeeper, or ``None``; asked at most once a second."""
         if now_s - self._asked_at_s >= _ASK_AGAIN_S:
             self._asked_at_s = now_s
             try:
@@ -108,7 +108,7 @@ class ClockCheck:
 
 
 async def _zookeeper_ms(client: Client) -> int:
-    """When ZooKeeper has written a node that is written now."""
+    """The time that ZooKeeper records for a write made now."""
     nodes, root = client.directory
     path = ClusterPaths.of(root).clock
     while True:

@@ -1,4 +1,4 @@
-"""The properties of an open table: those of its partition's node as they change, or those that were given."""
+"""The properties of an open table: those of its partition's node, with their changes, or given ones."""
 
 import asyncio
 import logging
@@ -22,13 +22,13 @@ RETRY_S = 1.0
 async def configure(client: Client, partition_id: int, changes: Mapping[str, object]) -> PartitionProperties:
     """Change properties of a partition. Returns all of them.
 
-    May be called whenever a program starts: nothing is written when nothing changes, and what others change meanwhile
-    stays.
+    May be called whenever a program starts: without a change nothing is written, and concurrent changes of other
+    properties stay.
 
     Args:
         client: An open client.
         partition_id: The partition, from 0.
-        changes: New values by their keys; ``None`` takes one back to its default.
+        changes: New values by their keys; ``None`` resets a value to its default.
 
     Raises:
         PropertiesError: A value cannot be used.
@@ -65,7 +65,7 @@ async def properties_of(client: Client, partition_id: int) -> PartitionPropertie
 
 
 def check_table(properties: PartitionProperties, partition_id: int) -> None:
-    """Raise ``PropertiesError`` for a partition that is no table, ``CodecUnavailableError`` for one of no use here."""
+    """Raise ``PropertiesError`` for a partition that is no table, ``CodecUnavailableError`` for a missing codec."""
     if properties.format != "table":
         raise PropertiesError(
             f"partition {partition_id} is not a table: its format is {properties.format}. If nobody else uses it, make "
@@ -76,7 +76,7 @@ def check_table(properties: PartitionProperties, partition_id: int) -> None:
 
 
 def check_enabled(properties: PartitionProperties, partition_id: int) -> None:
-    """Raise ``PropertiesError`` for a partition that nothing may be written to."""
+    """Raise ``PropertiesError`` for a partition that is disabled."""
     if properties.disabled:
         raise PropertiesError(
             f"partition {partition_id} is disabled: nothing is written until its property `disabled` is false"
@@ -84,10 +84,10 @@ def check_enabled(properties: PartitionProperties, partition_id: int) -> None:
 
 
 class Configured:
-    """What holds for a table at present."""
+    """The present properties of a table."""
 
     def __init__(self, client: Client, partition_id: int, given: PartitionProperties | None) -> None:
-        """Properties that are ``given`` stay as they are; else those of the partition's node count."""
+        """``given`` properties stay unchanged; without them, those of the partition's node count."""
         self._client = client
         self._partition_id = partition_id
         self._given = given
@@ -103,18 +103,18 @@ class Configured:
 
     @property
     def properties(self) -> PartitionProperties:
-        """Those of this moment. Raises ``TableError`` when the open table cannot go on with them."""
+        """The present properties. Raises ``TableError`` when the open table cannot continue with them."""
         if self._refused is not None:
             raise self._refused
         assert self._properties is not None, "it is open"
         return self._properties
 
     async def open(self) -> None:
-        """Read them, and watch their node. Raises as :func:`properties_of` and :func:`check_table`."""
+        """Read the properties, and watch their node. Raises like :func:`properties_of` and :func:`check_table`."""
         if self._given is not None:
             return
         properties = await self._read()
-        if properties.format != "table":  # it may have become one a moment ago, which a member that lags has not seen
+        if properties.format != "table":  # it may have become a table just now, unseen by a ZooKeeper member that lags
             nodes, root = self._client.directory
             await nodes.sync(root)
             properties = await self._read()

@@ -37,7 +37,7 @@ class NamedCursor:
         self._attempted: int | None = None
 
     async def read(self) -> int:
-        """The last transaction that the group is done with, -1 at first; this object may move it from there on.
+        """The last transaction that the group is done with, -1 at first; :meth:`advance` moves the cursor from there.
 
         Raises ``TableError`` when the node holds something else, and ``ZooKeeperError``.
         """
@@ -47,15 +47,15 @@ class NamedCursor:
 
     @property
     def exists(self) -> bool:
-        """Whether there was a node when this object read it last, or there is one since it was moved."""
+        """Whether the cursor's node existed at the last read or move."""
         return self._position is not None
 
     async def advance(self, transaction_id: int) -> None:
-        """Say that the group is done with everything up to a transaction, once the effects of that are safe.
+        """Record that the group is done with all transactions up to this one, whose effects have to be safe.
 
-        Raises ``ValueError`` for a step back, :class:`CursorConflict` when somebody else has moved the cursor since it
-        was read, ``TableError`` when the node holds something else, and ``ZooKeeperError``: after a
-        ``ConnectionLossError`` it may have been moved, and can be again.
+        Raises ``ValueError`` for a step back, :class:`CursorConflict` when another process has moved the cursor since
+        it was read, ``TableError`` when the node holds something else, and ``ZooKeeperError``: after a
+        ``ConnectionLossError`` the cursor may have been moved, and the call can be repeated.
         """
         if self._attempted is not None and await self._stored() == self._attempted:
             self._position = self._attempted

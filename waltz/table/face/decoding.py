@@ -1,15 +1,15 @@
-"""Envelopes of any size, read without holding the event loop."""
+"""Decodes envelopes of any size without blocking the event loop."""
 
 import asyncio
 
 from waltz.table.envelope import Envelope, announced_body_bytes, envelope_of
 
 LOOP_BYTES = 64 << 10
-"""A larger body is neither compressed nor decompressed on the event loop."""
+"""Largest body that is compressed or decompressed on the event loop."""
 
 
 async def decoded(transaction_id: int, data: bytes, max_body_bytes: int) -> Envelope | None:
-    """What a transaction is to tables; ``None`` when its data is no envelope.
+    """The envelope of a transaction; ``None`` when its data is no envelope.
 
     Raises:
         CodecUnavailableError: The library of its codec is not installed.

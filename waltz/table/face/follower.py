@@ -1,4 +1,4 @@
-"""Keeps the store of a table up with its log, and lets others wait for how far it has come."""
+"""Applies the log to the store of a table, and lets others wait for its progress."""
 
 import asyncio
 import bisect
@@ -24,10 +24,10 @@ _first = itemgetter(0)
 
 
 class Follower:
-    """Reads the log of a partition from where the store ends, on the loop of its client."""
+    """Reads the log of a partition from the end of the store on, on the loop of its client."""
 
     def __init__(self, feed: BatchFeed, store: Store, max_body_bytes: int) -> None:
-        """``feed`` begins where the store ends."""
+        """``feed`` begins at the end of the store."""
         self._feed = feed
         self._partition_id = feed.partition_id
         self._store = store
@@ -44,21 +44,21 @@ class Follower:
         self._task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """End it. Whoever waits is told."""
+        """End the follower; waiting calls raise an error."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
         await self._feed.aclose()
 
     async def reached(self, transaction_id: int) -> None:
-        """Return when the store holds the effect of that transaction.
+        """Return when the store has the effect of the transaction.
 
         Raises:
-            TableError: The view has stopped, wherever that was; what stopped it is the cause.
+            TableError: The view has stopped, even after that transaction; the reason is the exception's cause.
             CodecUnavailableError: It has stopped at an envelope of a codec that is not installed.
         """
         task = self._task
-        if task is None or task.done():  # also for what the store has: it would be given for the present state for ever
+        if task is None or task.done():  # even for applied transactions: an old state would pass for the present one
             raise self._stopped()
         if self._store.progress.applied >= transaction_id:
             return
@@ -74,7 +74,7 @@ class Follower:
                 )
             )
             while True:
-                if self._store.removing:  # a page in turn with what comes
+                if self._store.removing:  # one page of a removal, then new records
                     await self._apply(await feed.next_batch(timeout_s=0.0))
                     await self._remove_page()
                 else:
@@ -105,7 +105,7 @@ class Follower:
                     await self._remove_page()
                 self._store.sweep(step)
             self._wake()
-            await asyncio.sleep(0)  # a write takes milliseconds; others have a turn between two
+            await asyncio.sleep(0)  # a write takes milliseconds; other work gets a turn between two writes
 
     async def _remove_page(self) -> None:
         self._store.remove_page()

@@ -1,4 +1,4 @@
-"""The locks of rows: hashes of (prefix, key), taken by every write, so that transactions notice it. Pure."""
+"""The locks of rows: hashes of (prefix, key), taken by every write, so that transactions notice the write. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ ROW_LOCK = "waltz.table.row"
 """Name of the locks of rows; the id is that of the joined key."""
 
 TABLE_LOCK = PartitionLocalLock("waltz.table", 0)
-"""Of the table as a whole: changed by what removes rows and by batches of more rows than may have locks."""
+"""Lock of the whole table: taken by removals of rows and by batches of more than :data:`MAX_ROW_LOCKS` rows."""
 
 MAX_ROW_LOCKS = 1000
-"""Of one batch; a larger one locks the whole table instead."""
+"""Most locks of one batch; a larger batch locks the whole table instead."""
 
 
 def row_lock(prefix: bytes, key: bytes) -> PartitionLocalLock:

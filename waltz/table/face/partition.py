@@ -1,4 +1,4 @@
-"""One partition that is a table: what is written is appended to the log, what is read is a view beside the process."""
+"""One partition that is a table: writes are appended to the log, reads come from a view beside the process."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ def system_clock() -> int:
 
 
 class TablePartition:
-    """What tables, their transactions and their sweeps stand on."""
+    """The common base of tables, their transactions and their sweeps."""
 
     store: Store
     follower: Follower
@@ -66,7 +66,7 @@ class TablePartition:
         self._last_write_ms = self._last_accepted_ms = 0
 
     async def open(self) -> None:
-        """Begin to follow the log. Raises as opening a table does."""
+        """Begin to follow the log. Raises the errors of opening a table."""
         await self.configured.open()
         self._metrics, self._client_id = self.client.metrics, self.client.client_id
         try:
@@ -94,7 +94,7 @@ class TablePartition:
         self.follower.start()
 
     async def _feed(self) -> BatchFeed | None:
-        """The log behind the view; ``None`` when the view is of another log."""
+        """A feed of the log after the view's end; ``None`` when the view is of another log."""
         progress = self.store.progress
         feed = self.client.library_feed(self.partition_id, after=progress.applied).expect(progress.request_id)
         if progress.applied > NO_TRANSACTION:
@@ -106,7 +106,7 @@ class TablePartition:
         return feed
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Stop following the log."""
         skipped = self.store.progress.skipped
         self._measure(lambda: skipped)
         try:
@@ -121,13 +121,13 @@ class TablePartition:
 
     @property
     def properties(self) -> PartitionProperties:
-        """Those that hold at present. Raises ``TableError`` when they have changed so that the table cannot go on."""
+        """The present properties. Raises ``TableError`` when the table cannot continue with changed ones."""
         return self.configured.properties
 
     # Writes
 
     def write_ms(self) -> int:
-        """The time of a write: that of the clock, but never before that of an earlier one.
+        """The time of a write: that of the clock, but never less than an earlier write's.
 
         Of two writes of the same time the later one in the log wins.
         """
@@ -148,7 +148,7 @@ class TablePartition:
 
         Raises:
             PropertiesError: The partition is disabled.
-            TimestampError: The clock of this process is ahead of those of others.
+            TimestampError: The clock of this process is ahead of others.
         """
         check_enabled(self.properties, self.partition_id)
         await self._check_clock(envelope.written_at_ms)
@@ -169,7 +169,7 @@ class TablePartition:
         try:
             await self.clock.check_write(written_at_ms, self.properties.max_timestamp_skew_ms)
         except TimestampError:
-            self._last_write_ms = self._last_accepted_ms  # the clock may be set meanwhile
+            self._last_write_ms = self._last_accepted_ms  # the clock may have been set meanwhile
             raise
         self._last_accepted_ms = max(self._last_accepted_ms, written_at_ms)
 
@@ -193,16 +193,16 @@ class TablePartition:
     # Reads
 
     async def refresh(self, *, strict: bool = True) -> None:
-        """Return when the view has everything that was committed when this was called; raises as the mark does."""
+        """Return when the view has every transaction committed before the call; raises like :meth:`high_water_mark`."""
         await self.follower.reached(await self.high_water_mark(strict=strict))
 
     async def high_water_mark(self, *, strict: bool = True) -> int:
-        """A mark that includes everything that was committed when this was called, -1 if there is nothing.
+        """A mark that covers every transaction committed before the call; -1 for an empty log.
 
-        A server that confirms no mark tells its own, unless that is ``strict``.
+        A server that cannot confirm its mark tells its own mark, unless the call is ``strict``.
 
         Raises:
-            ConfirmedMarkNotSupportedError: The server confirms no mark.
+            ConfirmedMarkNotSupportedError: The server cannot confirm its mark.
             DeadlineExceededError: No answer came in time.
         """
         try:
@@ -213,16 +213,16 @@ class TablePartition:
             return await self.client.high_water_mark(self.partition_id)
 
     async def catch_up(self, *, fresh: bool) -> None:
-        """Return when the view has what was written here; with ``fresh``, everything committed before the call."""
-        _ = self.properties  # refused when they do not fit the view
+        """Return when the view has the writes of this object; with ``fresh``, everything committed before the call."""
+        _ = self.properties  # raises when the properties do not fit the view
         await self.follower.reached(self._written)
         if fresh:
             await self.refresh()
 
     async def catch_up_to_decide(self, what: str) -> None:
-        """Return when the view has what was written here, for ``what`` decides on its rows.
+        """Return when the view has the writes of this object, since ``what`` decides by its rows.
 
-        Raises ``StoreError`` when the store finds none: no row there is no answer then.
+        Raises ``StoreError`` when the store finds no rows: a missing row would be no answer.
         """
         if not self.store.finds_rows:
             raise StoreError(
@@ -237,12 +237,12 @@ class TablePartition:
         return self.reading_of(self.store, raw)
 
     def reading_of(self, rows: Snapshot, raw: bool) -> Reading:
-        """The rows of a store or a snapshot as they are at this moment."""
+        """The rows of a store or a snapshot, hidden by the present time."""
         return Reading(rows, self.now_ms(), self.configured.ages, raw)
 
 
 async def in_time(awaitable: Awaitable[None], deadline_s: float) -> None:
-    """Wait for something, until a deadline; raises ``NotAppendedError`` then."""
+    """Wait for an awaitable until a deadline; raises ``NotAppendedError`` then."""
     try:
         async with asyncio.timeout_at(deadline_s) as limit:
             await awaitable

@@ -71,7 +71,7 @@ class PrefixedTable:
 class TypedTable(Generic[T]):
     """The rows of one prefix of a table, with values that a serializer turns into bytes and back.
 
-    A row whose value is null is like none. What the serializer raises comes out of the call that needed it.
+    A row with a null value counts as no row. Errors of the serializer pass through the call that used it.
 
     Examples:
         ```python
@@ -103,10 +103,10 @@ class TypedTable(Generic[T]):
     async def update(
         self, key: bytes, change: Callable[[T | None], T | None], *, timeout_s: float = TIMEOUT_S
     ) -> int | None:
-        """Replace a value by what ``change`` makes of it; ``None`` stands for no row, before and after.
+        """Replace a value by the result of ``change(value)``; ``None`` stands for no row, before and after.
 
-        ``change`` is called again when it was overtaken, and must have no other effects. Returns the transaction's id,
-        ``None`` if there was no row and is to be none; raises as :meth:`Table.transaction`.
+        ``change`` is called again after a conflict, and must have no other effects. Returns the transaction's id, or
+        ``None`` if there was no row and ``change`` returned ``None``; raises like :meth:`Table.transaction`.
         """
         prefix = self._prefix
 
@@ -133,7 +133,7 @@ class TypedTable(Generic[T]):
         limit: int | None = None,
         fresh: bool = False,
     ) -> AsyncGenerator[tuple[bytes, T | None], None]:
-        """Keys and values, as :meth:`Table.scan`, of ranges of keys of this prefix."""
+        """Keys and values, like :meth:`Table.scan`, of ranges of keys of this prefix."""
         scan = self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, fresh=fresh)
         async with aclosing(scan) as rows:
             async for row in rows:

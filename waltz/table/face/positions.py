@@ -1,7 +1,7 @@
-"""Positions in the ZooKeeper of the cluster, for those who have no database of their own.
+"""Positions in the ZooKeeper of the cluster, for applications without a database of their own.
 
-The node of a partition is JSON: the transaction, its request id, and who has written it. It is changed by
-compare-and-set, so that of two consumers that believe they have the partition one is told.
+The node of a partition is JSON: the transaction, its request id, and its writer. It is changed by compare-and-set, so
+that of two consumers that believe they own the partition one gets an error.
 """
 
 import json
@@ -33,8 +33,8 @@ class _Node(NamedTuple):
 class ZooKeeperPositions(PositionStore):
     """Positions in the ZooKeeper of the cluster: ``ZooKeeperPositions(client, "mails")``.
 
-    Nothing has to be set up for them. Each change is a write in ZooKeeper for each partition that has moved, so let it
-    be one a second rather than one for each transaction.
+    Nothing has to be set up. A change is one write in ZooKeeper for each partition that has moved, so save about once a
+    second rather than for each transaction.
 
     Examples:
         ```python
@@ -53,12 +53,12 @@ class ZooKeeperPositions(PositionStore):
         self._nodes: dict[int, _Node] = {}
 
     async def load(self, cluster_key: str, partition_ids: Collection[int]) -> dict[int, int]:
-        """The positions in these partitions, where there are any.
+        """The stored positions in these partitions.
 
         Raises ``PositionsError`` when a node holds something else, and ``ZooKeeperError``.
         """
         nodes, root = self._client.directory
-        await nodes.sync(root)  # another instance may have moved them a moment ago
+        await nodes.sync(root)  # another instance may have moved the positions a moment ago
         for partition_id in partition_ids:
             self._nodes[partition_id] = await self._read(partition_id)
         found = {each: self._nodes[each].position for each in partition_ids}
@@ -70,15 +70,15 @@ class ZooKeeperPositions(PositionStore):
     async def save(self, cluster_key: str, moves: Mapping[int, Move]) -> None:
         """Change positions, one by one.
 
-        Raises ``PositionConflictError`` for partitions whose position was moved by somebody else; all others are
-        changed then. Raises ``ZooKeeperError``, too: then some of the changes may have been made.
+        Raises ``PositionConflictError`` for partitions whose position another process has moved; all other positions
+        are changed. After a ``ZooKeeperError`` some of the changes may have been made.
         """
         conflicting = [each for each, move in moves.items() if not await self._move(each, move)]
         if conflicting:
             raise PositionConflictError(conflicting, f"the ZooKeeper nodes of group {self._group!r}")
 
     async def _move(self, partition_id: int, move: Move) -> bool:
-        """Whether the position is ``after`` now."""
+        """Move a position; returns whether it is ``after`` now."""
         nodes, _ = self._client.directory
         path = self._path(partition_id)
         fields: dict[str, object] = {_POSITION: move.after, _HOLDER: self._holder}
@@ -102,7 +102,7 @@ class ZooKeeperPositions(PositionStore):
                     return True
             elif looked:
                 return False
-            await nodes.sync(path)  # what was seen last may be old
+            await nodes.sync(path)  # the last seen state may be old
             node = self._nodes[partition_id] = await self._read(partition_id)
             looked = True
         return True

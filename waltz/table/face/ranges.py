@@ -1,4 +1,4 @@
-"""What a scan reads, as applications say it: one range of keys, several, or a prefix. Pure."""
+"""The ranges of a scan, given as one range of keys, several, or a prefix. Pure."""
 
 from collections.abc import Iterable
 
@@ -10,8 +10,8 @@ Ranges = KeyRange | Iterable[KeyRange]
 def ranges_of(ranges: Ranges | None, prefix: bytes | None = None) -> list[KeyRange] | None:
     """The ranges of a scan as a list; ``None`` for all rows.
 
-    With a prefix, they are ranges of keys of that prefix. Raises ``TypeError`` for what is no range, and ``ValueError``
-    for a range of another prefix.
+    With a prefix, they are ranges of keys of that prefix. Raises ``TypeError`` for other types, and ``ValueError`` for
+    a range of another prefix.
     """
     if prefix is not None and not isinstance(prefix, bytes):
         raise TypeError(f"a prefix must be bytes, not {prefix!r}")

@@ -21,8 +21,8 @@ from waltz.table.rows import TableRow, Version
 class PartitionedTable:
     """One table in several partitions: ``async with PartitionedTable(client, [0, 1, 2]) as table: ...``.
 
-    Which partitions these are, and in which order, decides where a key is: every program has to give the same ones, for
-    as long as the table is used. All rows of a key are in one partition, whatever their prefix.
+    The partitions and their order decide the partition of a key: every program has to give the same list, as long as
+    the table is used. All rows of a key are in one partition, whatever their prefix.
 
     Examples:
         ```python
@@ -43,7 +43,7 @@ class PartitionedTable:
         store: str | None = None,
         directory: Path | None = None,
     ) -> None:
-        """Each partition has a folder of its own in the ``directory``; the rest is as for :class:`Table`."""
+        """Each partition has its own folder in ``directory``; other arguments are those of :class:`Table`."""
         if not partition_ids or len(set(partition_ids)) < len(partition_ids):
             raise ValueError(f"a table is in one partition or in several different ones, not in {list(partition_ids)}")
         self.tables = tuple(
@@ -76,14 +76,14 @@ class PartitionedTable:
         return self.tables[self.place_of(key)]
 
     def place_of(self, key: bytes) -> int:
-        """Which of :attr:`tables` holds a key."""
+        """Index in :attr:`tables` of the table that holds a key."""
         return place_of(key, len(self.tables))
 
     def table_of_all(self, keys: Sequence[bytes]) -> Table:
         """The table that holds all of these keys.
 
         Raises:
-            ValueError: They are of several partitions.
+            ValueError: The keys are of several partitions.
         """
         places = {self.place_of(key) for key in keys}
         if len(places) != 1:
@@ -93,19 +93,19 @@ class PartitionedTable:
     async def put(
         self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None
     ) -> int:
-        """As :meth:`Table.put`; the id is one of the key's partition."""
+        """Like :meth:`Table.put`; the id is one of the key's partition."""
         return await self.table_of(key).put(key, value, prefix=prefix, timestamp_ms=timestamp_ms)
 
     async def delete(self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
-        """As :meth:`Table.delete`; the id is one of the key's partition."""
+        """Like :meth:`Table.delete`; the id is one of the key's partition."""
         return await self.table_of(key).delete(key, prefix=prefix, timestamp_ms=timestamp_ms)
 
     async def put_if(self, key: bytes, value: bytes | None, version: Version | None, *, prefix: bytes = b"") -> int:
-        """As :meth:`Table.put_if`; the version is one of the key's partition."""
+        """Like :meth:`Table.put_if`; the version is one of the key's partition."""
         return await self.table_of(key).put_if(key, value, version, prefix=prefix)
 
     async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
-        """As :meth:`Table.batch`, in one partition.
+        """Like :meth:`Table.batch`, in one partition.
 
         Raises:
             ValueError: Keys are of several partitions: that would not be atomic.
@@ -119,10 +119,10 @@ class PartitionedTable:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> int | None:
-        """As :meth:`Table.transaction`, in the partition of these keys.
+        """Like :meth:`Table.transaction`, in the partition of these keys.
 
         Raises:
-            ValueError: They, or the keys that ``work`` has used, are of several partitions; nothing is written.
+            ValueError: The keys, or the keys used by ``work``, are of several partitions; nothing is written.
         """
         keys = list(keys)
 
@@ -135,7 +135,7 @@ class PartitionedTable:
     async def get(
         self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
     ) -> list[TableRow | None]:
-        """As :meth:`Table.get`; each partition by itself."""
+        """Like :meth:`Table.get`; each partition by itself."""
         places = [self.place_of(key) for key in keys]
         found: dict[bytes, TableRow | None] = {}
         for place in sorted(set(places)):
@@ -154,7 +154,7 @@ class PartitionedTable:
         raw: bool = False,
         fresh: bool = False,
     ) -> AsyncGenerator[TableRow, None]:
-        """As :meth:`Table.scan`, in order over all partitions.
+        """Like :meth:`Table.scan`, in order over all partitions.
 
         The rows of one range of one partition are of one state of it.
         """
@@ -172,12 +172,12 @@ class PartitionedTable:
                     number += 1
 
     async def approximate_count(self, *, raw: bool = False) -> int:
-        """As :meth:`Table.approximate_count`, of all partitions."""
+        """Like :meth:`Table.approximate_count`, of all partitions."""
         return sum([await table.approximate_count(raw=raw) for table in self.tables])
 
 
 async def _merged(scans: Sequence[AsyncGenerator[TableRow, None]], *, reverse: bool) -> AsyncGenerator[TableRow, None]:
-    """The rows of scans, each of which is in order."""
+    """The rows of several ordered scans, merged in order."""
     choose = max if reverse else min
     async with AsyncExitStack() as stack:
         for scan in scans:

@@ -1,4 +1,4 @@
-"""Whether there is something to sweep in a view, and the mark that does it."""
+"""Finds whether a view has rows to sweep, and makes the sweep mark."""
 
 import asyncio
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from waltz.table.rows import unpack_head
 from waltz.table.stores.interface import Snapshot
 
 SKEW_MARGIN_MS = 1000
-"""By so much readers' clocks may be behind that of who sweeps, and still not miss what they do not hide."""
+"""A sweep spares rows that a reader whose clock is behind by this time does not hide yet."""
 
 
 class SweepCheck(NamedTuple):
-    """What a sweep would find.
+    """The result of a check for a sweep.
 
     Examples:
         ```python
@@ -25,9 +25,9 @@ class SweepCheck(NamedTuple):
     """
 
     aged: int
-    """Rows that have reached their age: a sweep removes these."""
+    """Number of rows that have reached their age: a sweep removes them."""
     due: bool
-    """Whether one of them has been past it for the interval."""
+    """Whether one of them has been past its age for the interval."""
 
 
 def present_mark(now_ms: int, ages: Ages) -> SweepMark | None:
@@ -38,7 +38,7 @@ def present_mark(now_ms: int, ages: Ages) -> SweepMark | None:
 async def check_sweep(
     snapshot: Snapshot, now_ms: int, ages: Ages, intervals: Ages, *, only_due: bool = False
 ) -> SweepCheck:
-    """Look at the rows of a snapshot; with ``only_due`` until it is known that a sweep is due."""
+    """Check the rows of a snapshot; with ``only_due``, stop as soon as a sweep is known to be due."""
     mark, past = present_mark(now_ms, ages), due_mark(now_ms - SKEW_MARGIN_MS, ages, intervals)
     aged, due = 0, False
     if mark is None or past is None:

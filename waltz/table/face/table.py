@@ -36,11 +36,11 @@ _SWEEPS = "sweeps that are done where they are due"
 class Table:
     """A table in one partition: ``async with client.table(0) as table: ...``.
 
-    Used on the loop of its client, which has to outlive it. Every write returns the id of its transaction; reads see
-    at least what was written through this object before. Writes raise what ``Client.append`` raises, and
+    Used on the loop of its client, which has to outlive the table. Every write returns the id of its transaction; reads
+    see at least the earlier writes through this object. Writes raise the errors of ``Client.append``, and
     ``PropertiesError`` while the partition is disabled; reads raise ``TableError`` when the view has stopped. With the
-    store ``noop`` reads find nothing, and what decides on rows (transactions, conditional writes, sweeps where they are
-    due) raises ``StoreError``.
+    store ``noop`` reads find nothing, and calls that decide by rows (transactions, conditional writes,
+    ``sweep_if_due``) raise ``StoreError``.
 
     Examples:
         ```python
@@ -64,11 +64,11 @@ class Table:
         directory: Path | None = None,
         clock: Callable[[], int] = system_clock,
     ) -> None:
-        """``properties`` are those of the partition in the cluster, and follow their changes, unless some are given.
+        """Without ``properties`` the table uses those of the partition in the cluster, and follows their changes.
 
-        ``store`` is the name of one, by default that of the properties; ``directory`` is the table's own. ``clock``
-        gives milliseconds since the epoch. Raises :class:`PropertiesError` for properties of a partition that is no
-        table, and ``CodecUnavailableError``; without properties, opening does so.
+        ``store`` is the name of a store, by default that in the properties; ``directory`` is for this table only.
+        ``clock`` returns milliseconds since the epoch. Raises :class:`PropertiesError` for given properties that are
+        not a table's, and ``CodecUnavailableError``; without given properties, opening raises them.
         """
         self._partition = TablePartition(client, partition_id, properties, store, directory, clock)
 
@@ -89,17 +89,17 @@ class Table:
 
     @property
     def properties(self) -> PartitionProperties:
-        """Those that hold at present. Raises ``TableError`` when they have changed so that the table cannot go on."""
+        """The present properties. Raises ``TableError`` when the table cannot continue with changed ones."""
         return self._partition.properties
 
     @property
     def applied(self) -> int:
-        """The last transaction whose effect the view holds, -1 at first."""
+        """The last transaction whose effect is in the view, -1 at first."""
         return self._partition.store.progress.applied
 
     @property
     def skipped(self) -> int:
-        """Transactions up to :attr:`applied` whose data the view could not use: they were no envelopes."""
+        """Number of transactions up to :attr:`applied` that were no envelopes."""
         return self._partition.store.progress.skipped
 
     # Writes
@@ -107,11 +107,11 @@ class Table:
     async def put(
         self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None
     ) -> int:
-        """Write one row. Raises as :meth:`batch`."""
+        """Write one row. Raises like :meth:`batch`."""
         return await self.batch([Row(prefix, key, value, timestamp_ms)])
 
     async def delete(self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
-        """Delete one row, whether there is one or not. Raises as :meth:`batch`."""
+        """Delete one row, whether it exists or not. Raises like :meth:`batch`."""
         return await self.batch([Row(prefix, key, None, timestamp_ms, tombstone=True)])
 
     async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
@@ -120,9 +120,9 @@ class Table:
         The clock of the process is compared with the newest row and with ZooKeeper.
 
         Args:
-            rows: The rows, one at least.
-            any_timestamp: Accept timestamps further ahead than the partition allows: such rows win over all that is
-                written until then.
+            rows: The rows, at least one.
+            any_timestamp: Accept timestamps further ahead than the partition allows: such rows win over all writes
+                until that time.
 
         Returns:
             The id of the transaction.
@@ -145,11 +145,11 @@ class Table:
         return await self._partition.append(Batch(now_ms, rows), append_locks=locks_of_batch(rows))
 
     async def truncate(self) -> int:
-        """Void every row that is in the log before this."""
+        """Remove every row written before this transaction."""
         return await self._partition.append(Truncate(self._partition.write_ms()), append_locks=[TABLE_LOCK])
 
     async def sweep(self) -> int | None:
-        """Have all views remove what has reached its age; ``None`` when the partition has no ages.
+        """Have all views remove the rows that have reached their age; ``None`` when the partition has no ages.
 
         Raises as :meth:`batch` does when the clock of this process is ahead of that of ZooKeeper.
         """
@@ -193,7 +193,7 @@ class Table:
                 await in_time(asyncio.sleep(PACE.delay_s(attempt, random.random())), deadline_s)
 
     async def check_sweep(self) -> SweepCheck:
-        """What a sweep would find at this moment; looks at all rows of the view."""
+        """The rows that a sweep would remove now; reads all rows of the view."""
         await self._partition.catch_up_to_decide(_SWEEPS)
         snapshot = self._partition.store.snapshot()
         try:
@@ -222,14 +222,14 @@ class Table:
         prefix: bytes = b"",
         timeout_s: float = TIMEOUT_S,
     ) -> int:
-        """Write a row if the present one has that version; ``None``: if readers see none.
+        """Write a row if the present row has that version; ``None``: if readers see no row.
 
         Returns:
             The id of the transaction.
 
         Raises:
             VersionConflict: The present row has another version.
-            NotAppendedError: The deadline has passed, which holds for all of it.
+            NotAppendedError: The deadline of the whole call has passed.
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
 
@@ -242,7 +242,7 @@ class Table:
 
         try:
             transaction_id = await self.transaction(check_and_put, timeout_s=timeout_s)
-        except VersionConflict:  # by a view that may be behind
+        except VersionConflict:  # by a view that may lag
             await in_time(self._partition.refresh(strict=False), deadline_s)
             left_s = max(deadline_s - asyncio.get_running_loop().time(), 0.0)
             transaction_id = await self.transaction(check_and_put, timeout_s=left_s)
@@ -256,22 +256,22 @@ class Table:
         timeout_s: float = TIMEOUT_S,
         max_attempts: int | None = None,
     ) -> int | None:
-        """Read and write rows as if nobody else did.
+        """Read and write rows in isolation from all other writers.
 
         Args:
-            work: Reads and writes rows, and has no other effects. It is called again, on a newer state, when what it
-                read or wrote was changed meanwhile by this or any other writer of tables. May be asynchronous.
+            work: Reads and writes rows, and has no other effects. It is called again, on a newer state, when any writer
+                has changed meanwhile the rows that it read or wrote. May be asynchronous.
             timeout_s: Limit of the whole call in seconds.
-            max_attempts: Limit of calls of ``work``.
+            max_attempts: Maximum number of calls of ``work``.
 
         Returns:
             The id of the transaction; ``None`` when nothing was written.
 
         Raises:
-            LockConflict: There are no attempts left.
+            LockConflict: No attempt is left.
             NotAppendedError: The deadline has passed.
 
-        Raises what ``work`` raises, too.
+        Raises the errors of ``work``, too.
         """
         steps = self.transacting(timeout_s=timeout_s, max_attempts=max_attempts)
         while True:
@@ -286,17 +286,17 @@ class Table:
                 return steps.transaction_id
 
     def transacting(self, *, timeout_s: float = TIMEOUT_S, max_attempts: int | None = None) -> Transacting:
-        """A transaction step by step, for those whose work is not done on this loop."""
+        """A transaction step by step, for work that does not run on this loop."""
         return Transacting(self._partition, timeout_s, max_attempts)
 
     # Reads
 
     async def refresh(self, *, strict: bool = True) -> None:
-        """Return when the view has everything that was committed when this was called.
+        """Return when the view has every transaction that was committed before the call.
 
         Args:
-            strict: With ``False``, a server that cannot confirm its mark, such as the original's, may tell its own: the
-                view is behind then if that server has lost the partition without knowing it yet.
+            strict: With ``False``, a server that cannot confirm its mark, such as the original's, may tell its own
+                mark: the view lags then if that server has lost the partition without knowing it yet.
 
         Raises:
             ConfirmedMarkNotSupportedError: The server cannot confirm its mark.
@@ -305,7 +305,7 @@ class Table:
         await self._partition.refresh(strict=strict)
 
     async def high_water_mark(self, *, strict: bool = True) -> int:
-        """A mark that includes everything that was committed when this was called, -1 if there is nothing.
+        """A mark that covers every transaction committed before the call; -1 for an empty log.
 
         ``strict`` and errors are those of :meth:`refresh`.
         """
@@ -314,17 +314,17 @@ class Table:
     async def get(
         self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
     ) -> list[TableRow | None]:
-        """The rows of keys, in their order. With ``raw`` tombstones and expired rows are given too.
+        """The rows of keys, in the order of the keys. With ``raw``, tombstones and expired rows are returned, too.
 
-        With ``fresh`` the view first catches up with everything that was committed when this was called, by whichever
-        server; that raises as :meth:`refresh`.
+        With ``fresh`` the view first catches up with every transaction committed before the call, on any server; raises
+        like :meth:`refresh` then.
         """
         return (await self._partition.reading(raw=raw, fresh=fresh)).get(prefix, keys)
 
     async def get_slice(
         self, key: bytes, offset: int, size: int, *, prefix: bytes = b"", fresh: bool = False
     ) -> bytes | None:
-        """Part of a value; ``None`` when there is no row, or its value is null. Raises ``ValueError`` below 0."""
+        """Part of a value; ``None`` for a missing row or a null value. Raises ``ValueError`` for numbers below 0."""
         if offset < 0 or size < 0:
             raise ValueError("offset and size must not be negative")
         (row,) = await self.get([key], prefix=prefix, fresh=fresh)
@@ -340,15 +340,15 @@ class Table:
         raw: bool = False,
         fresh: bool = False,
     ) -> AsyncGenerator[TableRow, None]:
-        """The rows of ranges of keys, in order; all of one state of the table.
+        """The rows of ranges of keys, in order, all of one state of the table.
 
         Args:
-            ranges: One range of keys, or several, one after the other; by default all rows.
-            prefix: Only rows of this prefix; ``ranges`` are then ranges of its keys.
-            reverse: From the last key to the first one.
-            limit: Most rows.
-            raw: Give tombstones and expired rows, too.
-            fresh: First catch up with what the owner of the partition has committed at this moment.
+            ranges: One range of keys, or several in sequence; by default all rows.
+            prefix: Prefix of the rows; ``ranges`` are then ranges of its keys.
+            reverse: Whether the order is from the last key to the first.
+            limit: Maximum number of rows.
+            raw: Whether tombstones and expired rows are returned, too.
+            fresh: Whether the view first catches up with every transaction committed before the call.
 
         Raises:
             TypeError: ``ranges`` is neither one range nor several.
@@ -384,36 +384,36 @@ class Table:
         raw: bool = False,
         fresh: bool = False,
     ) -> AsyncGenerator[tuple[bytes, bytes], None]:
-        """Prefix and key of what :meth:`scan` gives."""
+        """Prefixes and keys of the rows of :meth:`scan`."""
         async with aclosing(self._scan(ranges_of(ranges, prefix), reverse, limit, raw, fresh)) as rows:
             async for row in rows:
                 yield row.prefix, row.key
 
     async def approximate_count(self, *, raw: bool = False) -> int:
-        """How many rows there are: expired ones are counted, tombstones only with ``raw``.
+        """Number of rows, expired ones included, tombstones only with ``raw``.
 
-        Those that a sweep has removed are counted until they are taken out of the view, page by page.
+        Rows that a sweep has removed are counted until they are taken out of the view, page by page.
         """
         return (await self._partition.reading(raw=raw, fresh=False)).approximate_count()
 
     async def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
-        """Rows in the order of the log, overwritten ones included, of whole transactions behind ``after``.
+        """Rows in the order of the log, overwritten ones included, of whole transactions after ``after``.
 
         Args:
             after: Id of the transaction before the first one; -1 for all.
-            limit: As many transactions are taken as it takes to reach this number of rows.
-            prefix: Only rows of this prefix. The view, unless its store finds no rows, then knows where to begin and
-                where to end.
+            limit: Number of rows at which the take ends, with the end of a transaction.
+            prefix: Prefix of the rows. The view then finds their places in the log by its index, if its store keeps
+                rows.
 
         Returns:
-            The rows; ``at_end`` says that there was nothing behind them at the call, as far as the server can tell.
+            The rows; ``at_end`` tells that the log had no later transaction at the call, as far as the server knows.
 
         Raises:
             ValueError: The limit is below 1.
             ClientAheadError: The log ends before ``after``.
             CodecUnavailableError: A transaction has a codec that is not installed.
 
-        Raises what :meth:`refresh` raises, too.
+        Raises the errors of :meth:`refresh`, too.
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
@@ -442,11 +442,11 @@ class Table:
     async def follow(
         self, after: int, *, prefix: bytes | None = None, until: int | None = None
     ) -> AsyncGenerator[Taken, None]:
-        """What :meth:`take` gives, as it comes, without an end, or up to the transaction ``until``.
+        """A stream of the results of :meth:`take`, without an end, or up to the transaction ``until``.
 
-        It is the way to read much: every take reads ahead for itself. With a prefix there are no ``rows`` where
-        transactions have none of it; the ``cursor`` is behind them all the same. ``at_end`` is always false, at the end
-        of the log as well: nobody is asked where that is. Raises as :meth:`take`.
+        Best for many rows, since it reads ahead. With a prefix, transactions without such rows give empty ``rows`` and
+        a ``cursor`` after them. ``at_end`` is always false, even at the end of the log, which is not asked for. Raises
+        like :meth:`take`.
         """
         async with self._partition.client.library_feed(self._partition.partition_id, after=after, until=until) as feed:
             async for records in feed:
@@ -454,7 +454,7 @@ class Table:
                 yield Taken(rows, records[-1].transaction_id, at_end=False)
 
     async def _check_not_ahead(self, after: int, mark: int) -> None:
-        """Raise ``ClientAheadError`` if the log, which ends at ``mark`` as far as is known, ends before ``after``."""
+        """Raise ``ClientAheadError`` if the log, whose known end is ``mark``, ends before ``after``."""
         if mark < after:
             async with self._partition.client.library_feed(self._partition.partition_id, after=after) as feed:
                 await feed.begin()

@@ -1,4 +1,4 @@
-"""What the blocking faces of tables are made of: calls, iterations and transactions from threads beside the loop."""
+"""The base of the blocking faces of tables: calls, iterations and transactions from threads beside the loop."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import suppress
@@ -24,21 +24,21 @@ class Run(Protocol):
 
 
 class ThreadsClient(Protocol):
-    """What tables need of a client of threads."""
+    """The part of a blocking client that tables need."""
 
     @property
     def asynchronous(self) -> Client:
-        """The client whose calls it runs."""
+        """The asynchronous client behind it."""
         ...
 
     @property
     def run(self) -> Run:
-        """Runs them."""
+        """Runs calls on the client's loop."""
         ...
 
 
 class BlockingTransaction:
-    """What a transaction of threads reads and writes; used by one thread at a time, until its work is done."""
+    """The reads and writes of a blocking transaction; used by one thread at a time, until its work is done."""
 
     def __init__(self, attempt: TableTransaction, run: Run) -> None:
         self._attempt = attempt
@@ -46,7 +46,7 @@ class BlockingTransaction:
 
     @property
     def keys(self) -> set[bytes]:
-        """The keys that were read or written until this moment, without their prefixes."""
+        """The keys that were read or written so far, without their prefixes."""
         return self._attempt.keys
 
     def get(self, key: bytes, *, prefix: bytes = b"") -> TableRow | None:
@@ -62,7 +62,7 @@ class BlockingTransaction:
         self._on_loop(lambda: self._attempt.delete(key, prefix=prefix))
 
     def _on_loop(self, call: Callable[[], T]) -> T:
-        """Stores are for one thread, that of the loop."""
+        """Run a call on the loop: only the loop's thread may use a store."""
 
         async def called() -> T:
             return call()
@@ -87,7 +87,7 @@ def transact(
     timeout_s: float = TIMEOUT_S,
     max_attempts: int | None = None,
 ) -> int | None:
-    """What ``Table.transaction`` does, with ``work`` on the thread of the caller."""
+    """Like ``Table.transaction``, with ``work`` on the thread of the caller."""
 
     async def began() -> Transacting:
         return table.transacting(timeout_s=timeout_s, max_attempts=max_attempts)
@@ -107,7 +107,7 @@ def transact(
 
 
 def iterated(run: Run, source: AsyncGenerator[T, None], page_size: int = _PAGE_SIZE) -> Generator[T, None, None]:
-    """What a generator of the loop gives, read so many items at a time, and closed with the iteration."""
+    """The items of an asynchronous generator, read in batches of ``batch`` items, and closed with the iteration."""
 
     async def page() -> list[T]:
         found: list[T] = []
@@ -124,5 +124,5 @@ def iterated(run: Run, source: AsyncGenerator[T, None], page_size: int = _PAGE_S
         while items := run(page()):
             yield from items
     finally:
-        with suppress(ClientClosedError):  # which has ended the reading
+        with suppress(ClientClosedError):  # the end of the loop has ended the generator
             run(closed())

@@ -1,4 +1,4 @@
-"""Transactions of tables: read, write, and again on a newer state when that was overtaken."""
+"""Transactions of tables: read, write, and repeat on a newer state after a conflict."""
 
 import asyncio
 import inspect
@@ -15,7 +15,7 @@ from waltz.table.stores.interface import Snapshot
 from waltz.table.view import Reading
 
 PACE = RetryPolicy()
-"""How long those wait who were overtaken."""
+"""Delays between attempts after conflicts."""
 
 Work = Callable[[TableTransaction], Awaitable[None] | None]
 """Reads and writes rows; may be asynchronous."""
@@ -29,7 +29,7 @@ async def done(work: Work, transaction: TableTransaction) -> None:
 
 
 class Transacting:
-    """The attempts of one transaction: each is begun, worked on, ended, and committed unless its work failed."""
+    """The attempts of one transaction: each is begun, ended after its work, and committed unless the work failed."""
 
     def __init__(self, table: TablePartition, timeout_s: float, max_attempts: int | None) -> None:
         self.deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -43,7 +43,7 @@ class Transacting:
         self._attempt: TableTransaction
 
     async def begin(self) -> TableTransaction:
-        """An attempt on the present state.
+        """Begin an attempt on the present state.
 
         Raises ``TableError``, also of a store that finds no rows, and ``NotAppendedError`` at the deadline.
         """
@@ -56,13 +56,13 @@ class Transacting:
         return self._attempt
 
     def end(self) -> None:
-        """Nothing more is read by it."""
+        """End the reads of the attempt."""
         self._snapshot.close()
 
     async def commit(self) -> bool:
-        """Append what is to be written; false when it was overtaken, and is to be begun again.
+        """Append the writes; false after a conflict, which needs another attempt.
 
-        Raises as :meth:`~waltz.table.face.table.Table.transaction`.
+        Raises like :meth:`~waltz.table.face.table.Table.transaction`.
         """
         table = self._table
         intent = self._attempt.intent()

@@ -1,4 +1,4 @@
-"""One attempt of a transaction over a table: what it reads, what it writes, and the locks that follow. Pure."""
+"""One attempt of a transaction over a table: its reads, its writes, and the locks that follow from them. Pure."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ NOT_COMMITTED = Version(-1, -1)
 
 
 class Intent(NamedTuple):
-    """What a transaction comes to."""
+    """The append of a transaction: its rows and locks."""
 
     rows: list[Row]
     write_locks: list[PartitionLocalLock]
@@ -21,7 +21,7 @@ class Intent(NamedTuple):
 
 
 class TableTransaction:
-    """Reads the table as of one transaction of the log, and its own writes before that.
+    """Reads the table as of one transaction of the log; its own writes come first.
 
     Examples:
         ```python
@@ -36,7 +36,7 @@ class TableTransaction:
     """
 
     def __init__(self, reading: Reading) -> None:
-        """The reading has to be raw: to see what the rows to be written have to win over."""
+        """The reading has to be raw: written rows have to win over hidden ones, too."""
         self._reading = reading
         self._visible = reading._replace(raw=False)
         self._read: set[tuple[bytes, bytes]] = set()
@@ -44,7 +44,7 @@ class TableTransaction:
 
     @property
     def keys(self) -> set[bytes]:
-        """The keys that were read or written until this moment, without their prefixes."""
+        """The keys that were read or written so far, without their prefixes."""
         return {key for _, key in self._read | self._written.keys()}
 
     def get(self, key: bytes, *, prefix: bytes = b"") -> TableRow | None:
@@ -66,14 +66,14 @@ class TableTransaction:
         self._write(Row(prefix, key, None, tombstone=True))
 
     def _write(self, row: Row) -> None:
-        """A row of a later timestamp, by a clock that is ahead, must not win over what is written on top of it."""
+        """Write a row with at least the timestamp of the present row, whose writer's clock may have been ahead."""
         (old,) = self._reading.get(row.prefix, [row.key])
         if old is not None and old.timestamp_ms > self._reading.now_ms:
             row = row._replace(timestamp_ms=old.timestamp_ms)
         self._written[row.prefix, row.key] = row
 
     def intent(self) -> Intent | None:
-        """What to append; ``None`` when nothing is written."""
+        """The append; ``None`` when nothing is written."""
         if not self._written:
             return None
         only_read = self._read - self._written.keys()

@@ -1,8 +1,8 @@
-"""The directory of a store: who may use it, and whether what is in it is believed.
+"""The directory of a store: locks it, and decides whether its content is used.
 
-Beside the database's own folder stand ``lock``, held by the one process that has the store open, and ``identity``,
-which says what the database is of. It is written once an empty database has been made, and removed before a database
-is: one beside another identity, or none, is rebuilt.
+Beside the database's own folder there are ``lock``, held by the one process that has the store open, and ``identity``,
+which names the table of the database. The identity is written after an empty database was made, and removed before the
+database is: a database beside another identity, or without one, is rebuilt.
 """
 
 import json
@@ -21,25 +21,25 @@ from waltz.table.stores.sealing import SealedEngine
 logger = logging.getLogger(__name__)
 
 DATABASE = "waltz-table-database"
-"""Name of the database's folder; one that nobody else gives to a folder of theirs, since it is removed to rebuild."""
+"""Name of the database's folder: a name that no other program uses, since a rebuild removes the folder."""
 
 _LOCK = "lock"
 _IDENTITY = "identity"
 _FORMAT = 2
-"""Of what stands in the engines: another number, and stores are rebuilt."""
+"""Version of the engines' content; stores of another version are rebuilt."""
 
 
 class StoreIdentity(NamedTuple):
-    """What a store is of. A store of another identity is not believed."""
+    """The log and the options of a store's content. A store of another identity is rebuilt."""
 
     partition_id: int
     incarnation: str
-    """Of the log: names one log among all that ever had this partition id in a cluster of this name."""
+    """Incarnation of the log: its name among all logs that ever had this partition id in a cluster of this name."""
     options: Mapping[str, int | str] = {}
-    """What else decides about the content, like the limit of decompressed bodies."""
+    """Options that the content depends on, such as the limit of decompressed bodies."""
 
     def encode(self, engine: str) -> bytes:
-        """The identity as it stands in the directory."""
+        """The content of the file ``identity``."""
         fields = {"format": _FORMAT, "engine": engine, **self._asdict(), "options": dict(self.options)}
         return json.dumps(fields, sort_keys=True).encode()
 
@@ -50,7 +50,7 @@ class DirectoryStore(OrderedStore):
     def __init__(
         self, directory: Path, identity: StoreIdentity, engine_name: str, open_engine: Callable[[Path], Engine]
     ) -> None:
-        """Open what is there if it is this table's and whole, else begin with an empty database.
+        """Open the database if it is this table's and undamaged, else begin with an empty one.
 
         Raises :class:`StoreLockedError`, and ``OSError`` when the directory cannot be used.
         """
@@ -90,7 +90,7 @@ class DirectoryStore(OrderedStore):
         _write_whole(self._directory / _IDENTITY, identity)
 
     def condemn(self) -> None:
-        """Have the database rebuilt when it is opened again."""
+        """Mark the database, so that the next opening rebuilds it."""
         (self._directory / _IDENTITY).unlink(missing_ok=True)
         _sync(self._directory)
 
@@ -108,7 +108,7 @@ class DirectoryStore(OrderedStore):
 
 def _lock(path: Path) -> int:
     try:
-        import fcntl  # not at the top: tables in memory are used on Windows, too
+        import fcntl  # not at the top: tables in memory work on Windows, too
     except ImportError:
         raise StoreError("this system has no locks for the files of a store; use the store 'memory'") from None
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -127,7 +127,7 @@ def _lock(path: Path) -> int:
 
 
 def _disbelief(directory: Path, expected: bytes) -> str | None:
-    """Why the database is not to be believed, as far as can be seen from outside."""
+    """Why the database has to be rebuilt, as far as its directory shows."""
     try:
         found = (directory / _IDENTITY).read_bytes()
     except FileNotFoundError:

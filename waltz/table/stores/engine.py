@@ -1,4 +1,4 @@
-"""What a database has to do to become a store: four primitives over ordered key spaces."""
+"""The interface of a database that can serve as a store: four primitives over ordered key spaces."""
 
 import enum
 from abc import ABC, abstractmethod
@@ -17,8 +17,8 @@ class Space(enum.IntEnum):
 class Engine(ABC):
     """Bytes by bytes, in the order of plain comparison.
 
-    An engine knows nothing of what it holds. Every operation may raise :class:`~waltz.table.errors.StoreError`: for
-    damage ``StoreDamagedError``, which is a reason to begin anew, as a full disk is not.
+    An engine does not interpret its content. Every operation may raise :class:`~waltz.table.errors.StoreError`; damage
+    is ``StoreDamagedError``, after which the store is rebuilt, unlike after a full disk.
     """
 
     @abstractmethod

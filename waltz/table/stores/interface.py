@@ -1,4 +1,4 @@
-"""What a store does: seven operations, and the progress that it has made through the log."""
+"""The interface of stores: seven operations, and the progress through the log."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,54 +12,54 @@ from waltz.table.errors import StoreError, ViewGapError
 from waltz.table.rows import transaction_id_of, unpack_head
 
 PAGE_ROWS = 256
-"""As many rows are read at once."""
+"""Number of rows that are read at once."""
 
 
 class Progress(NamedTuple):
-    """How far through the log a store has come. Written together with what it is about, or not at all."""
+    """A store's progress through the log. Written in one step with the rows that it covers."""
 
     applied: int = NO_TRANSACTION
-    """The last transaction whose effect the store holds."""
+    """The last transaction whose effect is in the store."""
     rows: int = 0
-    """Rows that win, tombstones included; those that a sweep mark has still to take out, too."""
+    """Number of winning rows, with tombstones and rows that a sweep mark still has to take out."""
     tombstones: int = 0
     skipped: int = 0
-    """Transactions that were no envelopes."""
+    """Number of transactions that were no envelopes."""
     newest_ms: int = LONG_MIN
     """The latest time at which a batch was written, by the clock of its writer."""
     request_id: bytes = b""
-    """That of the last transaction; empty where it is not known."""
+    """Request id of the last transaction; empty if it is not known."""
 
 
 class IndexEntry(NamedTuple):
-    """Where one row of a prefix stands in the log, whether it wins or not."""
+    """The place of one row of a prefix in the log, whether it wins or not."""
 
     prefix: bytes
     transaction_id: int
     row: int
-    """Its place in the batch of that transaction."""
+    """Index in the batch of that transaction."""
     key: bytes
 
 
 class Changes(NamedTuple):
-    """The rows of consecutive transactions, to be written in one."""
+    """The rows of consecutive transactions, to be written in one step."""
 
     after: int
     """The transaction before the first of them."""
     applied: int
-    """The last of them."""
+    """The last of these transactions."""
     rows: Mapping[bytes, bytes]
-    """By joined key, the row that wins among them (:mod:`waltz.table.rows`)."""
+    """By joined key, the row that wins among these (:mod:`waltz.table.rows`)."""
     prefixed: Sequence[IndexEntry]
     """All rows that have a prefix, in the order of the log."""
     skipped: int
-    """How many of the transactions were no envelopes."""
+    """Number of the transactions that were no envelopes."""
     oldest: Oldest = Oldest(LONG_MIN, LONG_MIN, LONG_MIN, LONG_MIN)
-    """None of the rows is older."""
+    """Lower bounds of the rows' times."""
     newest_ms: int = LONG_MIN
     """The latest time at which a batch was written."""
     request_id: bytes = b""
-    """That of the last of them."""
+    """Request id of the last transaction."""
 
 
 class Removal(NamedTuple):
@@ -69,7 +69,7 @@ class Removal(NamedTuple):
     mark: SweepMark | None
     """``None`` removes every row."""
     request_id: bytes = b""
-    """That of the transaction."""
+    """Request id of the transaction."""
 
     @property
     def after(self) -> int:
@@ -77,7 +77,7 @@ class Removal(NamedTuple):
         return self.applied - 1
 
     def voids(self, row: bytes) -> bool:
-        """Whether it removes a row that wins."""
+        """Whether it removes a given winning row."""
         return transaction_id_of(row) < self.applied and (self.mark is None or is_swept(unpack_head(row), self.mark))
 
 
@@ -98,21 +98,21 @@ class Snapshot(ABC):
         """
 
     def pages(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[list[tuple[bytes, bytes]]]:
-        """What :meth:`scan` gives, as many rows at a time as a loop can be held for; a page may be empty."""
+        """The rows of :meth:`scan` in pages small enough for an event loop; a page may be empty."""
         rows = self.scan(start, end, reverse=reverse)
         while page := list(islice(rows, PAGE_ROWS)):
             yield page
 
     @abstractmethod
     def take_prefix(self, prefix: bytes, after: int, limit: int) -> list[IndexEntry]:
-        """Rows of a prefix in the order of the log, of whole transactions behind ``after``.
+        """Rows of a prefix in the order of the log, of whole transactions after ``after``.
 
-        As many transactions as it takes to reach ``limit`` rows. The empty prefix is not indexed: ``ValueError``.
+        Ends with the transaction that reaches ``limit`` rows. The empty prefix is not indexed: ``ValueError``.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what is held for it. Reading raises :class:`~waltz.table.errors.StoreError` from now on."""
+        """Release the snapshot. Later reads raise :class:`~waltz.table.errors.StoreError`."""
 
 
 class Store(Snapshot):
@@ -122,38 +122,39 @@ class Store(Snapshot):
     """
 
     finds_rows: ClassVar[bool] = True
-    """Whether it finds what it was given. Where it does not, nothing may be decided on the rows that it gives."""
+    """Whether reads find the rows that were written. If not, no decision may rest on reads of this store."""
 
     @abstractmethod
     def apply(self, changes: Changes) -> None:
-        """Write rows that win over those that are there. :class:`~waltz.table.errors.ViewGapError`."""
+        """Write the rows that win over present rows. Raises :class:`~waltz.table.errors.ViewGapError`."""
 
     @abstractmethod
     def sweep(self, removal: Removal) -> None:
-        """Remove rows: no read gives them any more. The index by prefix stays: it tells of the log. ``ViewGapError``.
+        """Remove rows: no read returns them any more. The index by prefix, which is about the log, stays.
 
-        They may be taken out later, by :meth:`remove_page`; what is left of another removal is done first.
+        The rows may be taken out later, by :meth:`remove_page`; the rest of an earlier removal comes first. Raises
+        ``ViewGapError``.
         """
 
     @property
     def removing(self) -> bool:
-        """Whether rows are to be taken out that were removed."""
+        """Whether removed rows still have to be taken out."""
         return False
 
     def remove_page(self) -> None:
-        """Take some of them out: as many as a loop can be held for."""
+        """Take some removed rows out: a number small enough for an event loop."""
         raise NotImplementedError
 
     def may_remove(self, mark: SweepMark) -> bool:
-        """Whether a sweep mark might remove something; ``False`` only if that is certain."""
+        """Whether a sweep mark might remove rows; ``False`` only if it certainly removes none."""
         return True
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
-        """The present state, for as long as it is needed; it costs what changes meanwhile."""
+        """The present state, to be closed after use; keeps a copy of all rows that change meanwhile."""
 
     def condemn(self) -> None:
-        """Have it begin anew when it is opened again: what it holds is of another log. Raises ``StoreError``."""
+        """Have the next opening rebuild the store, since its content is of another log. Raises ``StoreError``."""
         raise StoreError("this store cannot be rebuilt from here: remove its files, and open the table again")
 
 

@@ -27,8 +27,8 @@ _DAMAGE = (
 class LmdbEngine(Engine):
     """One database for each space.
 
-    The file is whole after every crash; after one of the machine the last write may be missing. The map grows when it
-    is full; no transaction is open between two calls, so it always can.
+    The file is consistent after every crash; after a crash of the machine the last write may be missing. The map grows
+    when it is full, which is always possible, since no transaction is open between two calls.
     """
 
     def __init__(self, directory: Path, map_bytes: int = INITIAL_MAP_BYTES) -> None:
@@ -52,7 +52,7 @@ class LmdbEngine(Engine):
         self._map_bytes = max(map_bytes, self._environment.info()["map_size"])
 
     def _check_size(self, directory: Path) -> None:
-        """Reading a page that is mapped but not in the file would end the process."""
+        """Check the file's size: a read of a page that is mapped but missing in the file would end the process."""
         needed = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
         size = (directory / _FILE_NAME).stat().st_size
         if size < needed:

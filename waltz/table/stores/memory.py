@@ -6,10 +6,10 @@ from waltz.table.stores.engine import Engine, Space
 from waltz.table.stores.sorted_keys import SortedKeys
 
 _DICTIONARIES = 256
-"""Of a key space: one that grows holds the loop for as long as all of its entries are moved."""
+"""Number of dictionaries of a key space: a dictionary that grows moves all of its entries in one step."""
 
 _MAX_UNORDERED = 1000
-"""As many new keys are put in order at once."""
+"""Number of new keys that are put in order at once."""
 
 
 class _KeySpace:

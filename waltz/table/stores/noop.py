@@ -1,4 +1,4 @@
-"""A store that keeps nothing: for tables of which only the log is wanted."""
+"""A store that keeps nothing, for tables of which only the log is used."""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -41,4 +41,4 @@ class NoopStore(Store):
         return frozen
 
     def close(self) -> None:
-        """There is nothing to be closed."""
+        """Nothing: no file is open."""

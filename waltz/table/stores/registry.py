@@ -1,4 +1,4 @@
-"""Stores by name: those that come with this package, by Amza's names too, and those of other packages."""
+"""Stores by name: those of this package, also by Amza's names, and those of other packages."""
 
 import importlib
 from collections.abc import Callable
@@ -18,7 +18,7 @@ ENTRY_POINTS = "waltz.table.stores"
 """The group in which another package offers a store: a callable like :data:`OpenStore`, under the store's name."""
 
 OpenStore: TypeAlias = Callable[[Path | None, StoreIdentity], Store]
-"""Opens the store of an identity in a directory, which is ``None`` where none was given."""
+"""Opens the store of an identity in a directory (``None`` if none was given)."""
 
 ALIASES = {
     "lab": "rocksdb",
@@ -30,18 +30,18 @@ ALIASES = {
 """Amza's names."""
 
 _ENGINES = {"memory": "MemoryEngine", "sqlite": "SqliteEngine", "rocksdb": "RocksDbEngine", "lmdb": "LmdbEngine"}
-"""The engines by the names of their modules, which need what an installation may not have."""
+"""The engines by the names of their modules, which need optional libraries."""
 
 
 def canonical(name: str) -> str:
-    """The name of the store behind an alias; other names as they are."""
+    """The store's name for an alias; any other name unchanged."""
     return ALIASES.get(name, name)
 
 
 def open_store(name: str, directory: Path | None, identity: StoreIdentity) -> Store:
     """Open the store of that name or alias.
 
-    Raises :class:`StoreUnavailableError` for a name that nobody has, a library that is not installed, and a missing
+    Raises :class:`StoreUnavailableError` for an unknown name, a library that is not installed, and a missing
     directory; :class:`~waltz.table.errors.StoreLockedError`; and ``OSError`` when the directory cannot be used.
     """
     name = canonical(name)

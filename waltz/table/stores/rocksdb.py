@@ -22,7 +22,7 @@ _MISSING = "No such file or directory"
 class RocksDbEngine(Engine):
     """All spaces in one ordered key space, told apart by the first byte.
 
-    A batch is whole or missing after every crash; after one of the machine the last ones may be missing.
+    A batch is whole or missing after every crash; after a crash of the machine the last batches may be missing.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -49,7 +49,7 @@ class RocksDbEngine(Engine):
         options.set_iterate_upper_bound(behind)
         found: list[tuple[bytes, bytes]] = []
         try:
-            # A lower bound among the options is not obeyed backwards.
+            # RocksDB ignores a lower bound in the options when it iterates backwards.
             entries = self._database.items(backwards=reverse, from_key=behind if reverse else first, read_opt=options)
             for key, value in islice(entries, limit):
                 tagged = cast("bytes", key)

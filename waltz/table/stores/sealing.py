@@ -1,6 +1,6 @@
-"""Checksums around an engine, since SQLite and LMDB do not notice when a value has been damaged.
+"""Checksums around an engine, since SQLite and LMDB do not notice damaged values.
 
-A checksum covers key and value, and begins with the store's identity: files of another table do not pass either.
+A checksum covers key and value, and begins with the store's identity, so that files of another table fail, too.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,10 +13,10 @@ CHECKSUM_BYTES = 4
 
 
 class SealedEngine(Engine):
-    """An engine whose values carry checksums. Verified whenever one is read."""
+    """An engine whose values carry checksums, which every read verifies."""
 
     def __init__(self, engine: Engine, identity: bytes, on_damage: Callable[[], None]) -> None:
-        """``on_damage`` is called before damage is told of, by this or by the engine."""
+        """``on_damage`` is called before damage is reported, by this class or by the engine."""
         self._engine = engine
         self._seed = crc32(identity)
         self._on_damage = on_damage

@@ -1,4 +1,4 @@
-"""Snapshots of a store over an engine: the rows of one transaction, while the store goes on."""
+"""Snapshots of a store over an engine: the rows as of one transaction, while the store continues."""
 
 from abc import abstractmethod
 from bisect import bisect_left
@@ -10,13 +10,13 @@ from waltz.table.stores.interface import PAGE_ROWS, IndexEntry, Progress, Remova
 
 
 class Live(Protocol):
-    """What a snapshot reads of its store."""
+    """The reads of a snapshot from its store."""
 
     progress: Progress
 
     @property
     def removal(self) -> Removal | None:
-        """What hides rows that are still in the engine."""
+        """The removal that hides rows that are still in the engine."""
 
     @abstractmethod
     def stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -32,14 +32,14 @@ class Live(Protocol):
 
     @abstractmethod
     def forget(self, snapshot: "Overlay") -> None:
-        """Stop telling a snapshot what changes."""
+        """Stop reporting changes to a snapshot."""
 
 
 class Overlay(Snapshot):
-    """The rows of a store, with what has changed in its engine since as it was before.
+    """The rows of a store as of the snapshot: rows that have changed in the engine since are kept here.
 
-    The engine's own snapshots are not used: they hold up the reuse of pages and compaction, and LMDB cannot grow its
-    map while there is one.
+    The engine's own snapshots are not used: they delay the reuse of pages and compaction, and LMDB cannot grow its map
+    while one exists.
     """
 
     def __init__(self, store: Live) -> None:
@@ -47,11 +47,11 @@ class Overlay(Snapshot):
         self._removal = store.removal
         self._store: Live | None = store
         self._before: dict[bytes, bytes | None] = {}
-        self._changed: list[bytes] = []  # the keys of those, sorted when they are needed
+        self._changed: list[bytes] = []  # their keys, sorted when they are needed
         self._sorted = True
 
     def remember(self, before: Mapping[bytes, bytes | None]) -> None:
-        """Take note of rows as they were before a change; ``None`` where there was none."""
+        """Keep rows as they were before a change; ``None`` for a row that did not exist."""
         fresh = before.keys() - self._before.keys()
         self._before.update((key, before[key]) for key in fresh)
         self._changed += fresh

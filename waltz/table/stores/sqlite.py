@@ -1,4 +1,4 @@
-"""Rows in a file of SQLite. It comes with Python, and knows no limit of keys."""
+"""Rows in a file of SQLite, which comes with Python and has no limit on keys."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ _CACHE_KIB = 64 << 10
 class SqliteEngine(Engine):
     """One table for each space, ordered by its primary key.
 
-    The file is whole after every crash; after one of the machine the last write may be missing.
+    The file is consistent after every crash; after a crash of the machine the last write may be missing.
     """
 
     def __init__(self, directory: Path) -> None:
