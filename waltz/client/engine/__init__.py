@@ -1,4 +1,4 @@
-"""The engine of a client. It knows submissions and appliers, and nothing of the faces that make them.
+"""The engine of a client, which takes submissions and appliers of any face.
 
 1. ``submission`` and ``partition.feed.Applier``: the interface of a face. ``environment``, ``settings`` and ``tasks``:
    the surroundings of an engine.

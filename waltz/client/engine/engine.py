@@ -32,10 +32,10 @@ from waltz.common.net.tls import client_context
 
 
 class Engine:
-    """Made by :meth:`open`, of no partition at first; everything happens on the loop on which that is done.
+    """Made by :meth:`open`, without partitions at first; lives on the loop of that call.
 
-    With an applier the high-water mark of a partition is that of the last transaction applied; without one nothing is
-    applied, and the mark is that of the last transaction known to be committed.
+    With an applier the high-water mark of a partition is the last applied transaction; without one nothing is applied,
+    and the mark is the last transaction known as committed.
     """
 
     def __init__(self, environment: Environment, applier: Applier | None) -> None:
@@ -91,7 +91,7 @@ class Engine:
 
     @classmethod
     async def open(cls, environment: Environment, applier: Applier | None = None) -> Self:
-        """Join the cluster. Raises ``ConfigError`` for TLS, and what joining raises."""
+        """Join the cluster. Raises ``ConfigError`` for TLS, and the errors of joining."""
         engine = cls(environment, applier)
         try:
             await environment.cluster.join(engine)
@@ -103,15 +103,16 @@ class Engine:
     async def close(self) -> None:
         """Leave the cluster and close everything; may be called twice, and by a callback.
 
-        What is undecided fails with ``ClientClosedError``. A transaction that is being applied is given
-        ``close_grace_s``, then its application is cancelled. Once begun, it is done even if the caller is cancelled.
+        Undecided submissions fail with ``ClientClosedError``. A transaction that is being applied gets
+        ``close_grace_s``, then its callback is cancelled. Once begun, closing continues even if the caller is
+        cancelled.
         """
         await self.close_for(asyncio.current_task())
 
     async def close_for(self, caller: asyncio.Task[Any] | None) -> None:
-        """Close on behalf of a task, which is not waited for."""
+        """Close on behalf of a task, without waiting for that task."""
         if self.closed and self.runs(caller):
-            return  # who began it waits for this task
+            return  # the call that began it waits for this task
         self.closed = True
         await self._closing.run(lambda: self._close(caller))
 
@@ -124,13 +125,13 @@ class Engine:
         )
 
     def runs(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a task is one of the engine's, in which callbacks are called; closing waits for those."""
+        """Whether a task is one of the engine's, which call callbacks; closing waits for these."""
         return task in self._tasks or any(partition.feed.runs(task) for partition in self.partitions)
 
     # The cluster's side
 
     def cluster_joined(self, cluster_name: str, client_id: int, partition_count: int) -> None:
-        """The cluster tells who the client is. Repeated with the same number of partitions it changes nothing."""
+        """The cluster gives the client its id. A repeated call with the same number of partitions changes nothing."""
         if self._client_id is None:
             self._cluster_name = cluster_name
             self._client_id = client_id
@@ -144,7 +145,7 @@ class Engine:
             )
 
     def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
-        """The cluster tells which server owns which partitions."""
+        """The cluster tells the owners of the partitions."""
         if not self.closed:
             self.rpc.set_endpoints(endpoints)
             self._stream.set_endpoints(endpoints)
@@ -165,7 +166,7 @@ class Engine:
     # The faces' side
 
     def check_loop(self) -> None:
-        """Raises ``InvalidOperationError`` on any other event loop than the engine's."""
+        """Raise ``InvalidOperationError`` on any other event loop than the engine's."""
         check_loop(self._loop)
 
     @property
@@ -206,21 +207,21 @@ class Engine:
     ) -> None:
         """Take part in these partitions and no others, each from the mark that is read for it; ignore unknown ones.
 
-        Returns when what was submitted to the partitions left is decided. Raises what ``read_high_water_mark`` raises,
-        and ``ClientTimeoutError``.
+        Returns when all submissions to the partitions left are decided. Raises the errors of
+        ``read_high_water_mark``, and ``ClientTimeoutError``.
         """
         async with self._changing_partitions:
             await self._activate_only(partition_ids, read_high_water_mark)
 
     async def join(self, partition_id: int) -> StreamPartition:
-        """Follow a partition from its present high-water mark on, which its server tells.
+        """Follow a partition from its server's present high-water mark on.
 
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError`` and ``ClientClosedError``.
         """
         if not 0 <= partition_id < len(self.partitions):
             raise PartitionNotFoundError(partition_id, len(self.partitions))
         if partition_id not in self._active:
-            high_water_mark = await self.rpc.high_water_mark(partition_id)  # nobody else has to wait for that
+            high_water_mark = await self.rpc.high_water_mark(partition_id)  # no other call has to wait for that
 
             async def known(_partition_id: int) -> int:
                 return high_water_mark
@@ -241,7 +242,7 @@ class Engine:
             self._active = frozenset(partition.partition_id for partition in self.partitions if partition.active)
 
     async def flush(self, timeout_s: float) -> None:
-        """Return when every append sent until now is decided (and, if committed, about to be applied).
+        """Return when every append sent so far is decided (and, if committed, about to be applied).
 
         Raises ``PartitionInactiveError`` if any partition is inactive, ``ClientTimeoutError`` if one cannot be mounted
         or the outcome is not known in time, ``ClientAheadError`` and ``ClientClosedError``.
@@ -263,7 +264,7 @@ class Engine:
 
     @property
     def has_pending(self) -> bool:
-        """Whether anything submitted is undecided, waits for another attempt, or is being built."""
+        """Whether any submission is undecided, waits for another attempt, or is being built."""
         return any(partition.appends.has_pending for partition in self.partitions)
 
     async def advanced(self, partition_id: int, transaction_id: int) -> None:
@@ -280,7 +281,7 @@ class Engine:
             await partition.feed.advanced.wait()
 
     def obstacle(self, partition_id: int) -> WaltzError | None:
-        """What keeps the server of a partition from being asked for anything at present, as far as that is known."""
+        """The known reason why requests cannot be sent to the server of a partition at present."""
         return self.rpc.partitions[partition_id].obstacle
 
     async def high_water_mark(

@@ -1,4 +1,4 @@
-"""What an engine is opened in: the configuration, the cluster that it joins, and how it reaches the servers."""
+"""The environment of an engine: the configuration, the cluster that it joins, and the connections to servers."""
 
 import os
 import random
@@ -24,39 +24,39 @@ _NO_SETTINGS: Mapping[str, object] = {}
 
 
 class Directory(NamedTuple):
-    """Where a cluster keeps what it knows of itself."""
+    """The nodes of a cluster, and their root."""
 
     nodes: ZooKeeper
     root: str
 
 
 class Cluster(ABC):
-    """Tells its members who they are, and which server owns which partition."""
+    """Gives its members their ids and the owners of the partitions."""
 
     @property
     @abstractmethod
     def directory(self) -> Directory:
-        """Of ZooKeeper, or what stands in for it; there as long as there are members."""
+        """The nodes in ZooKeeper, or their stand-in; available while there are members."""
 
     @abstractmethod
     async def key(self) -> str:
-        """Tells the logs of this cluster from those of every other that ever had its name; for members."""
+        """A key that tells the logs of this cluster from those of every other cluster of the same name; for members."""
 
     @abstractmethod
     async def join(self, member: ManagedClient) -> None:
-        """Tell ``member`` of the cluster, before this returns and at every change."""
+        """Tell ``member`` the state of the cluster, before this returns and at every change."""
 
     @abstractmethod
     async def leave(self, member: ManagedClient) -> None:
-        """Tell ``member`` nothing any more."""
+        """Stop telling ``member``."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Close what the members share; called when all have left."""
+        """Close the shared resources; called when all members have left."""
 
 
 class ZooKeeperCluster(Cluster):
-    """The cluster that a configuration names; its members share one ZooKeeper session."""
+    """The cluster of a configuration; its members share one ZooKeeper session."""
 
     def __init__(self, config: ClientConfig, zookeeper: ZooKeeper | None = None) -> None:
         """``zookeeper`` is used if given, and left open."""
@@ -99,7 +99,7 @@ class ZooKeeperCluster(Cluster):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Everything that engines, real, tested and simulated ones, are given from outside."""
+    """Everything that engines, real, tested and simulated ones, get from outside."""
 
     config: ClientConfig
     cluster: Cluster
@@ -107,12 +107,12 @@ class Environment:
     options: ClientOptions = field(default_factory=ClientOptions)
     random_source: random.Random | None = None
     on_event: OnEvent | None = None
-    """Told of what happens to the client."""
+    """Called with the events of the client."""
     clock: Callable[[], float] = time.monotonic
-    """Monotonic seconds, for durations that are measured."""
+    """Monotonic seconds, for measured durations."""
 
     def with_sessions(self, session_write: bool | None, exclusive_session: bool | None) -> Self:
-        """The same with other write sessions than configured, where they are not ``None``."""
+        """The same with other settings of write sessions, unless they are ``None``."""
         given = {"enable_session_write": session_write, "enable_exclusive_session": exclusive_session}
         changes = {name: value for name, value in given.items() if value is not None}
         return replace(self, config=self.config.model_copy(update=changes))
@@ -123,11 +123,11 @@ class Driver(ABC):
 
     @abstractmethod
     def environment(self, options: ClientOptions) -> Environment:
-        """For one client."""
+        """The environment of one client."""
 
 
 Config: TypeAlias = ClientConfig | Mapping[str, object] | str | os.PathLike[str] | Driver | None
-"""What an application may give as the configuration of a client."""
+"""The forms of a client's configuration."""
 
 
 def environment_of(
@@ -137,9 +137,9 @@ def environment_of(
     settings: Mapping[str, object] = _NO_SETTINGS,
     on_event: OnEvent | None = None,
 ) -> Environment:
-    """``config`` and ``settings`` as applications give them: see :mod:`waltz.client.configuration`.
+    """The environment for an application's ``config`` and ``settings``: see :mod:`waltz.client.configuration`.
 
-    Raises ``ConfigError``, and ``TypeError`` for what is no configuration and for unknown settings.
+    Raises ``ConfigError``, and ``TypeError`` for other types of configurations and for unknown settings.
     """
     options = options or ClientOptions()
     if isinstance(config, Driver):

@@ -1,4 +1,4 @@
-"""An engine that is to join its cluster, whichever comes first: that it has joined, or that it is closed."""
+"""An engine that joins its cluster, and that may be closed before it has joined."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,7 +10,7 @@ from waltz.client.errors import ClientClosedError
 
 
 class Joining:
-    """Opens an engine with ``open_engine``, once, for one task at a time; closes it, be it open by then or not."""
+    """Opens an engine with ``open_engine``, once, for one task at a time; closes it, open or not."""
 
     def __init__(self, open_engine: Callable[[], Coroutine[Any, Any, Engine]]) -> None:
         self._open_engine = open_engine
@@ -18,9 +18,9 @@ class Joining:
         self._closed = False
 
     async def engine(self) -> Engine:
-        """The engine. Given up by who awaits it, or failed, the joining begins anew at the next call.
+        """The engine. If the call is cancelled or fails, joining begins anew at the next call.
 
-        Raises what joining raises, and ``ClientClosedError`` when :meth:`close` is or was called.
+        Raises the errors of joining, and ``ClientClosedError`` when :meth:`close` is or was called.
         """
         if self._closed:
             raise ClientClosedError
@@ -35,7 +35,7 @@ class Joining:
             raise ClientClosedError from None
 
     async def close(self) -> None:
-        """Close what has joined, or joins; may be called twice."""
+        """Close the engine, or end its joining; may be called twice."""
         self._closed = True
         opening = self._opening
         if opening is not None:

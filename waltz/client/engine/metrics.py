@@ -1,7 +1,7 @@
-"""What a client counts: the metrics of the original, under its names.
+"""The metrics of a client: those of the original, by its names.
 
-Nothing is registered and no meter is marked for an append. What costs next to nothing is counted where it happens, and
-carried over from time to time, and when metrics are read.
+An append does not touch the registry or a meter. Cheap counters are kept at their places, and carried over regularly
+and when metrics are read.
 """
 
 import threading
@@ -34,7 +34,7 @@ class ClientMetrics:
         partitions: Sequence[StreamPartition],
         active: Callable[[], Sequence[int]],
     ) -> None:
-        """The client knows who it is."""
+        """The client has its id."""
         registry = self.registry
         registry.labels["client"] = str(client_id)
         registry.gauge(GROUP, "cluster-name", lambda: cluster_name)
@@ -45,7 +45,7 @@ class ClientMetrics:
         self._group = f"{GROUP}-{client_id}"
 
     def refresh(self) -> None:
-        """Carry over what was counted since the last time. Partitions show from when the client takes part in them."""
+        """Carry over the counts since the last time. A partition shows from the time at which the client joins it."""
         with self._mutex:
             self._lags = self._read_lags()
             for partition in self._partitions:

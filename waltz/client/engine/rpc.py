@@ -44,7 +44,7 @@ Response = TypeVar("Response", bound=Message)
 
 
 class RpcClient:
-    """Can be used by itself for administrative calls, which name the server to ask; connects when there is a need.
+    """Can be used on its own for administrative calls, which name the server; connects on demand.
 
     Close it, or use it as an asynchronous context manager.
 
@@ -125,7 +125,7 @@ class RpcClient:
     async def high_water_mark(
         self, partition_id: int, timeout_s: float | None = None, *, confirmed: bool = False
     ) -> int:
-        """The committed high-water mark of a partition, confirmed by the storages if that is asked for.
+        """The committed high-water mark of a partition, confirmed by the storages on request.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
@@ -146,7 +146,7 @@ class RpcClient:
     # ProtocolError when the server's version is too old.
 
     async def check_server_connections(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, dict[str, bool]]:
-        """For each server, which storages (``host:port``) it reaches; servers that cannot be asked are left out."""
+        """For each server, the storages (``host:port``) that it reaches; servers that do not answer are left out."""
         wanted = list(endpoints)
         for endpoint in wanted:
             check_endpoint(endpoint)
@@ -166,7 +166,7 @@ class RpcClient:
         return dict(response.health)
 
     async def add_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
-        """Have the cluster give these partitions to a server by preference; returns whether the server agreed."""
+        """Make a server prefer these partitions; returns whether the server agreed."""
         request = AddPreferredPartitionRequest(self._preference_id(partition_ids), tuple(partition_ids))
         return (await self._call(endpoint, request, AddPreferredPartitionResponse)).result
 
@@ -214,7 +214,7 @@ class RpcClient:
         owner = self._links.owner(partition_id)
         return None if owner is None or self._links.closed else self._links.to(owner.endpoint)
 
-    # What the links tell: this is their LinkUser
+    # Calls of the links: this is their LinkUser
 
     def link_ready(self, link: ServerLink) -> None:
         for partition in self.partitions:
@@ -228,16 +228,16 @@ class RpcClient:
             admin.fail(error)
 
     def link_refused(self, link: ServerLink) -> None:
-        """Who waits for a mark is told, unless it is asked of another server meanwhile."""
+        """Waiting questions for marks fail, unless another server is asked meanwhile."""
         for partition in self.partitions:
             if partition.link is link:
                 partition.resend()
 
     def link_writable(self, link: ServerLink) -> None:
-        """Nothing waits for this: the requests on their way are few and small."""
+        """Nothing: requests are few and small, and do not wait for this."""
 
     def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
-        """Take each answer to whoever asked for it."""
+        """Hand each answer to its request."""
         if link.channel is None or link not in self._links:
             return
         version = link.channel.version
@@ -264,7 +264,7 @@ class RpcClient:
         return self.partitions[partition_id]
 
     def _note_damage(self, buffer: bytes, start: int, end: int) -> None:
-        """Count a wrong answer for transaction data: a damaged record must not reconnect for ever."""
+        """Count a wrong answer for transaction data: a damaged record must not cause reconnections for ever."""
         head = transaction_data_head(buffer, start, end)
         if head is not None:
             req_id, transaction_id = head

@@ -1,4 +1,4 @@
-"""Write sessions, as the faces of a client offer them."""
+"""Write sessions for the faces of a client."""
 
 import asyncio
 import logging
@@ -35,14 +35,14 @@ class ExclusiveSession(NamedTuple):
 
     partition_id: int
     number: int
-    """The number that every append carries. It is larger than those of all sessions before."""
+    """The number that every append carries. It is larger than the numbers of all earlier sessions."""
     transaction_id: int
-    """The last transaction before the session, -1 if there is none. Nothing that was appended in an older session, or
-    without one, ever comes behind it."""
+    """The last transaction before the session, -1 if there is none. No append of an older session, or without a
+    session, is ever after it."""
 
 
 class WriteSessions:
-    """Those of one client. What is asked of a server may take ``client.sessionTimeout``."""
+    """The write sessions of one client. Requests to a server may take ``client.sessionTimeout``."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class WriteSessions:
         self._exclusive: set[int] = set()
 
     def number(self, partition_id: int) -> int | None:
-        """That in which appends are sent at present; ``None`` while they are not, or go without one."""
+        """Number of the session of the appends; ``None`` while none are sent, or without sessions."""
         check_integer(partition_id, "partition_id")
         return self._find_partition(partition_id).session.number
 
     async def last_transaction_id(self, partition_id: int, *, fence: bool, if_session: int | None) -> int:
-        """Id of the last transaction behind all that came before; with ``fence`` behind all that older sessions add.
+        """Id of the last transaction after all earlier appends; with ``fence`` after all appends of older sessions.
 
         Raises ``SessionFencedError``, ``SessionNotSupportedError``, ``DeadlineExceededError``,
         ``InvalidOperationError`` while an exclusive session of this client is open, ``PartitionInactiveError``,
@@ -92,14 +92,14 @@ class WriteSessions:
             return await self._high_water_mark(partition_id)
 
     async def renew(self, partition_id: int) -> int:
-        """Go on in the present session of the partition, whose number is returned; raises the same."""
+        """Continue in the present session of the partition; returns its number; raises the same errors."""
         session = self._enabled_session(partition_id)
         self._check_not_exclusive(partition_id)
         return await session.renew(exclusive=self._settings.exclusive)
 
     @asynccontextmanager
     async def exclusive(self, partition_id: int) -> AsyncIterator[ExclusiveSession]:
-        """Begin a session that is exclusive until the block is left; raises the same."""
+        """Begin a session that is exclusive until the block is left; raises the same errors."""
         session = self._enabled_session(partition_id)
         self._check_not_exclusive(partition_id)
         self._exclusive.add(partition_id)
@@ -122,7 +122,7 @@ class WriteSessions:
             self._exclusive.discard(partition_id)
 
     async def _end_when_begun(self, session: PartitionSession, partition_id: int, answer: Answer) -> None:
-        """Nobody waits for the session that the answer tells of: as long as it lasts nobody could write."""
+        """End a session that begins after its caller was cancelled: while it lasts, no client could write."""
         try:
             async with asyncio.timeout(_END_TIMEOUT_S):
                 response = await answer
@@ -135,7 +135,7 @@ class WriteSessions:
             await self._until_ended(session.release(number), partition_id, number)
 
     async def _end(self, session: PartitionSession, partition_id: int, number: int) -> None:
-        """Let others write again. Should that fail, whoever fences next ends the session."""
+        """Let others write again. If that fails, the next fence ends the session."""
         if self._settings.exclusive or not session.holds(number):
             return
         await self._until_ended(session.fence(exclusive=False, expected_session=number), partition_id, number)
@@ -145,7 +145,7 @@ class WriteSessions:
             async with asyncio.timeout(_END_TIMEOUT_S):
                 await ending
         except SessionFencedError:
-            pass  # a newer one has ended it
+            pass  # a newer session has ended it
         except (TimeoutError, WaltzError) as error:
             reason = str(error) or f"it took more than {_END_TIMEOUT_S:g} s"
             logger.warning(

@@ -1,4 +1,4 @@
-"""What the partitions of one engine share."""
+"""The settings that the partitions of one engine share."""
 
 import asyncio
 import random
@@ -16,19 +16,19 @@ from waltz.common.config.schemas import ClientConfig
 
 
 class SessionSettings(NamedTuple):
-    """How appends belong to write sessions."""
+    """The settings of write sessions."""
 
     enabled: bool
     exclusive: bool
-    """The session is one in which nobody else may write."""
+    """Whether no other client may write in the session."""
     may_go_without: bool
-    """Where a server knows no sessions, appends go without one."""
+    """Whether appends go without a session on servers that do not support sessions."""
     timeout_s: float
-    """How long a fence or the renewal of a session may take."""
+    """Time limit of a fence, and of the renewal of a session."""
 
     @classmethod
     def of(cls, config: ClientConfig) -> Self:
-        """As configured."""
+        """The settings of a configuration."""
         return cls(
             enabled=config.enable_session_write,
             exclusive=config.enable_exclusive_session,
@@ -47,10 +47,10 @@ class PartitionSettings:
     retries: bool
     sessions: SessionSettings
     applying: asyncio.Semaphore
-    """Bounds how many partitions wait for their applier at a time."""
+    """Limits the partitions whose applier runs at a time."""
     tasks: TaskOwner
     options: ClientOptions
     random_source: random.Random
     events: Events = field(default_factory=Events)
     clock: Callable[[], float] = time.monotonic
-    """For durations: finer than the loop's time."""
+    """Clock for durations, finer than the loop's."""

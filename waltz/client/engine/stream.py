@@ -72,13 +72,13 @@ class StreamClient:
     ) -> None:
         """Deactivate all partitions that are not listed, then activate those that are. Unknown ids are ignored.
 
-        Raises what ``read_high_water_mark`` raises, and ``ClientTimeoutError`` when what was appended is not decided in
-        time; the call can be repeated.
+        Raises the errors of ``read_high_water_mark``, and ``ClientTimeoutError`` when appends are not decided in time;
+        the call can be repeated.
         """
         wanted = sorted(set(partition_ids).intersection(range(len(self.partitions))))
         leaving = sorted(self._to_leave.difference(wanted))
         left = await asyncio.gather(*map(self._deactivate, leaving), return_exceptions=True)
-        for error in left:  # when all have ended: none may leave a partition that is joined again meanwhile
+        for error in left:  # after the end of all: none may leave a partition that is joined again meanwhile
             if error is not None:
                 raise error
         self._to_leave.difference_update(leaving)
@@ -115,9 +115,9 @@ class StreamClient:
                 partition.detach()
 
     async def close(self, caller: asyncio.Task[Any] | None = None) -> None:
-        """Close connections and partitions; what is undecided fails.
+        """Close connections and partitions; undecided submissions fail.
 
-        ``caller`` is not waited for: it may be a task that runs a callback of a partition.
+        Does not wait for ``caller``, which may be a task that runs a callback of a partition.
         """
         self._links.closed = True
         await take_all(
@@ -142,7 +142,7 @@ class StreamClient:
     def _mounted_on(self, link: ServerLink) -> list[StreamPartition]:
         return [partition for partition in self.partitions if partition.mount.link is link]
 
-    # What the links tell: this is their LinkUser
+    # Calls of the links: this is their LinkUser
 
     def link_ready(self, link: ServerLink) -> None:
         self._settings.events.connected(link.endpoint)
@@ -163,18 +163,18 @@ class StreamClient:
             partition.appends.signal.notify()
 
     def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
-        """Take each message to its partition. What is for a partition that is not mounted on this server is dropped."""
+        """Hand each message to its partition. Messages for partitions not mounted on this server are dropped."""
         channel = link.channel
         assert channel is not None
         version = channel.version
         head = feed_data_head(version)
-        found = b""  # the partition that is at hand, as it stands in request ids
+        found = b""  # the present partition, in the form of request ids
         runs = 0  # of one partition each
         for start, end in bounds:
             if buffer[start - FRAME_HEADER_SIZE_BYTES : start + 1] != head:
                 self._receive(link, decode(buffer, start, end, version))
                 continue
-            for item in fed(buffer, start, end):  # nearly all there is, in runs
+            for item in fed(buffer, start, end):  # nearly all messages, in runs
                 wanted = item[0][PARTITION_PART]
                 if wanted != found:
                     partition = self._partition_of(item[0])
@@ -185,8 +185,9 @@ class StreamClient:
                 if mount.link is link:
                     offer(item)
         if found:
-            # Who has thousands under way is busy anyway, and best served by large batches. So are several partitions:
-            # what follows in this turn goes to them in turn, and an early write would cut the batch of each in two.
+            # A client with thousands of appends under way is busy anyway, and best served by large batches. So are
+            # several partitions: the rest of this turn goes to them in turn, and an early write would cut each batch in
+            # two.
             channel.early_frames = max(MIN_EARLY_FRAMES, partition.appends.monitor.pending // 2) * runs
 
     def _receive(self, link: ServerLink, message: Message) -> None:
@@ -211,7 +212,7 @@ class StreamClient:
             for partition in self.partitions:
                 try:
                     partition.appends.nudge()
-                except Exception:  # must not end the nudging of the others (a defect of the original)
+                except Exception:  # must not keep the others from being nudged (a defect of the original)
                     logger.exception("partition %d could not be nudged", partition.partition_id)
             self._looked()
 

@@ -19,30 +19,30 @@ from waltz.common.tasks import owned
 logger = logging.getLogger(__name__)
 
 NO_LOCKS_BYTES = 3 * len(NO_LOCKS)
-"""What the three arrays of a transaction without locks take."""
+"""Size of the three lock arrays of a transaction without locks."""
 
 
 class AppendFields(NamedTuple):
-    """What an append says."""
+    """The fields of an append."""
 
     data: bytes
     header: int
     client_high_water_mark: int
-    """Id of the transaction that the locks are checked against; -1 for none."""
+    """Id of the transaction against which the locks are checked; -1 for none."""
     write_locks: bytes = NO_LOCKS
-    """Locks as they travel: see :func:`~waltz.client.locks.lock_array`."""
+    """Locks in the form of the wire: see :func:`~waltz.client.locks.lock_array`."""
     read_locks: bytes = NO_LOCKS
     append_locks: bytes = NO_LOCKS
 
 
 class Limits(NamedTuple):
-    """How large a transaction may be."""
+    """Limits of a transaction."""
 
     max_size_bytes: int
     max_locks: int
 
     def check(self, fields: AppendFields) -> None:
-        """Raises :class:`TransactionTooLargeError`."""
+        """Raise :class:`TransactionTooLargeError` if a limit is exceeded."""
         data, _, _, write_locks, read_locks, append_locks = fields
         size_bytes = len(data)
         lock_count = (len(write_locks) + len(read_locks) + len(append_locks) - NO_LOCKS_BYTES) // HASH_BYTES
@@ -57,37 +57,36 @@ class Limits(NamedTuple):
 
 
 class Submission(ABC):
-    """Something to be appended, over all its attempts. A face of the client says what, and is told how it goes.
+    """A transaction to be appended, over all its attempts. A face of the client builds it, and gets its outcome.
 
-    What a method may return as an awaitable is awaited; whatever it raises does no harm to other submissions. The end
-    is told by exactly one of :meth:`applied` (:meth:`committed`, where nothing is applied), :meth:`withdrawn` and
-    :meth:`failed`.
+    An awaitable result of a method is awaited; its errors do not affect other submissions. The end is reported by
+    exactly one of :meth:`applied` (:meth:`committed`, without an applier), :meth:`withdrawn` and :meth:`failed`.
     """
 
     __slots__ = ("failures", "first_failed_at_s", "sent")
 
     failures: int
-    """Attempts that were sent and failed. The engine's, like those below: set when the submission is handed to it."""
+    """Number of sent attempts that failed. The engine sets this and the following fields."""
     first_failed_at_s: float
     sent: bytes | None
-    """The data of what was sent, unless that is known to have failed."""
+    """The data of the sent attempt, unless it is known to have failed."""
 
     @property
     def waits_until_s(self) -> float | None:
-        """Until when, by the loop's clock, it waits for its partition; ``None``: ``mount_wait_s`` at each attempt."""
+        """End of the wait for its partition, by the loop's clock; ``None``: ``mount_wait_s`` at each attempt."""
         return None
 
     @property
     def retry_policy(self) -> RetryPolicy | None:
-        """How often and how soon it is attempted again; ``None`` is the policy of the client's options."""
+        """Number and delays of its retries; ``None``: the policy of the client's options."""
         return None
 
     @abstractmethod
     def build(self, high_water_mark: int) -> AppendFields | Awaitable[AppendFields | None] | None:
-        """What an attempt appends; ``None`` withdraws it. ``high_water_mark`` is that of the client at present."""
+        """The append of an attempt; ``None`` withdraws it. ``high_water_mark`` is the client's present one."""
 
     def committed(self, transaction_id: int) -> Awaitable[None] | None:
-        """The append is in the log, and about to be applied if anything is."""
+        """The append is in the log, and about to be applied if there is an applier."""
         return None
 
     def applied(self, transaction_id: int) -> Awaitable[None] | None:
@@ -96,7 +95,7 @@ class Submission(ABC):
 
     @abstractmethod
     def withdrawn(self) -> Awaitable[None] | None:
-        """It is not in the log, and there is no other attempt: :meth:`build` or the retry policy gave up."""
+        """The append is not in the log, and there is no other attempt: :meth:`build` or the retry policy gave up."""
 
     @abstractmethod
     def refused(self, transaction_id: int) -> Awaitable[None] | None:
@@ -104,11 +103,11 @@ class Submission(ABC):
 
     @abstractmethod
     def failed(self, error: Exception) -> Awaitable[None] | None:
-        """It ended with an error. What is :attr:`sent` may be in the log, and is after :meth:`committed`."""
+        """It ended with an error. A :attr:`sent` attempt may be in the log, and is after :meth:`committed`."""
 
 
 async def tell_failure(submission: Submission, error: Exception) -> None:
-    """Tell a submission that it ended with an error; that it fails itself then is only logged."""
+    """Tell a submission that it ended with an error; an error of this call is only logged."""
     try:
         result = submission.failed(error)
         if result is not None and inspect.isawaitable(result):
@@ -122,10 +121,10 @@ async def tell_failure(submission: Submission, error: Exception) -> None:
 
 
 class RetryQueue:
-    """Attempts failed submissions of one partition again, in the order they come, one at a time.
+    """Attempts failed submissions of one partition again, in their order, one at a time.
 
-    How soon is up to the :class:`~waltz.client.retry_policy.RetryPolicy` of each, or else of the client. All of them
-    wait for the partition at the same time: each attempt is told since when.
+    The :class:`~waltz.client.retry_policy.RetryPolicy` of each, or else of the client, decides the delay. All of them
+    wait for the partition at the same time: each attempt gets the beginning of its wait.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class RetryQueue:
         options: ClientOptions,
         random_source: random.Random,
     ) -> None:
-        """``attempt`` gets a submission and the time since when it waits; it raises no ``Exception``."""
+        """``attempt`` gets a submission and the beginning of its wait; it raises no ``Exception``."""
         self._attempt = attempt
         self._options = options
         self._random = random_source
@@ -147,7 +146,7 @@ class RetryQueue:
     def add(self, submission: Submission) -> bool:
         """Attempt ``submission`` again, which has failed once more; ``False`` if its policy allows no other attempt.
 
-        Raises what the submission raises when it is asked for its policy, and ``TypeError`` when that is none.
+        Raises the errors of the submission when it is asked for its policy, and ``TypeError`` for a wrong policy.
         """
         policy = submission.retry_policy or self._options.retry_policy
         if not isinstance(policy, RetryPolicy):
@@ -165,7 +164,7 @@ class RetryQueue:
         return True
 
     async def close(self, caller: asyncio.Task[Any] | None) -> list[Submission]:
-        """Stop, and return what was waiting, in order. ``caller`` is not waited for: it may be what is attempted."""
+        """Stop, and return the waiting submissions, in order. Does not wait for ``caller``, which may be an attempt."""
         self._closed = True
         waiting = [*(submission for submission, _ in self._ready), *self._delayed]
         self._ready.clear()
@@ -192,7 +191,7 @@ class RetryQueue:
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Those behind one that failed, or has cancelled the task, are attempted all the same."""
+        """Continue with the next submissions after one that failed, or that has cancelled the task."""
         self._task = None
         stops_the_loop = not task.cancelled() and isinstance(task.exception(), STOPS_THE_LOOP)
         if self._ready and not self._closed and not stops_the_loop:

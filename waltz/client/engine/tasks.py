@@ -1,4 +1,4 @@
-"""Small asyncio helpers of the client: tasks with an owner, a signal to wait for, and what it takes to close."""
+"""Small asyncio helpers of the client: tasks with an owner, a signal to wait for, and the work of a close."""
 
 import asyncio
 import inspect
@@ -11,18 +11,18 @@ from waltz.common.tasks import restarting
 logger = logging.getLogger(__name__)
 
 STOPS_THE_LOOP = (KeyboardInterrupt, SystemExit, GeneratorExit)
-"""What ends the process, which asyncio lets out of the loop, or the coroutine itself, whose loop has been closed: no
-callback is to be told anything then. All else that a callback raises is a failure of its own."""
+"""Exceptions that end the process, which asyncio lets out of the loop, or the coroutine of a closed loop: no callback
+is called then. Any other exception of a callback is its own failure."""
 
 
 def is_being_cancelled() -> bool:
-    """Whether somebody has cancelled this task; otherwise a ``CancelledError`` is the doing of a callback."""
+    """Whether this task was cancelled; otherwise a ``CancelledError`` comes from a callback."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class TaskOwner:
-    """Owns the tasks that are started through it until they end; :meth:`close` ends them."""
+    """Owns the tasks that it starts until their end; :meth:`close` ends them."""
 
     __slots__ = ("_tasks",)
 
@@ -30,20 +30,20 @@ class TaskOwner:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Awaitable[None], what: str) -> asyncio.Task[None]:
-        """Run ``work``; an exception that it lets out is logged as a failure of ``what``."""
+        """Run ``work``; its exception is logged as a failure of ``what``."""
         task = asyncio.get_running_loop().create_task(self._guard(work, what))
         self._tasks.add(task)
 
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             if inspect.iscoroutine(work):
-                work.close()  # a task that is cancelled before it begins never comes to awaiting it
+                work.close()  # a task that is cancelled before it begins never awaits it
 
         task.add_done_callback(done)
         return task
 
     def keep(self, work: Callable[[], Coroutine[None, None, None]], what: str) -> None:
-        """Run ``work`` for ever: it begins again, with a word, when it lets out an exception."""
+        """Run ``work`` for ever: after an exception, which is logged, it begins again."""
         self.spawn(restarting(work, what), what)
 
     def __contains__(self, task: object) -> bool:
@@ -56,7 +56,7 @@ class TaskOwner:
             logger.exception("%s failed", what)
 
     async def close(self, grace_s: float = 0.0, caller: asyncio.Task[Any] | None = None) -> None:
-        """Give the tasks ``grace_s`` to end, then cancel and await them (all but ``caller`` and that of this call)."""
+        """Give the tasks ``grace_s`` to end, then cancel and await them (except ``caller`` and this call's task)."""
         tasks = self._tasks - {asyncio.current_task(), caller}
         if tasks and grace_s > 0:
             await asyncio.wait(tasks, timeout=grace_s)
@@ -67,12 +67,12 @@ class TaskOwner:
 
 
 class Signal:
-    """Wakes all that wait when something changed; who waits looks for itself whether it was what it waits for."""
+    """Wakes all waiting calls at a change; each call checks its own condition."""
 
     __slots__ = ("waited_for",)
 
     def __init__(self) -> None:
-        self.waited_for: dict[asyncio.Future[None], None] = {}  # in order, so that the first comer goes on first
+        self.waited_for: dict[asyncio.Future[None], None] = {}  # in order: first come, first served
         """Who waits; empty when there is no need to notify."""
 
     def notify(self) -> None:
@@ -95,7 +95,7 @@ class Signal:
 
 
 class Closing:
-    """The work of a ``close``: begun by the first who calls it, and done to its end even if all who wait give up."""
+    """The work of a ``close``: begun by the first call, and done to its end even if all calls are cancelled."""
 
     __slots__ = ("_task",)
 
@@ -104,11 +104,11 @@ class Closing:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to be done."""
+        """Whether the work is done."""
         return self._task is not None and self._task.done()
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Begin ``work`` unless it was begun, and return when it is over; who waits for it gets what it raises."""
+        """Begin ``work`` unless it was begun, and return at its end; every waiting call gets its error."""
         if self.over:
             return
         if self._task is None:
@@ -117,7 +117,7 @@ class Closing:
 
 
 async def take_all(*steps: Callable[[], Awaitable[object]]) -> None:
-    """Take the steps one after the other, each whatever becomes of those before; raises the first exception."""
+    """Take the steps one after the other, even after errors; raises the first exception."""
     failure: BaseException | None = None
     for step in steps:
         try:

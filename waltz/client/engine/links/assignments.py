@@ -1,4 +1,4 @@
-"""Where the partitions are, as the cluster says. Pure."""
+"""The owners of the partitions, by the news of the cluster. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -7,7 +7,7 @@ from waltz.common.ids import Endpoint
 
 
 class Assigned(Protocol):
-    """A partition and its generation, as the cluster manager lists them."""
+    """A partition and its generation in the lists of the cluster manager."""
 
     @property
     def partition_id(self) -> int:
@@ -21,14 +21,14 @@ class Assigned(Protocol):
 
 
 class Owner(NamedTuple):
-    """The server of a partition and the generation from which it is that."""
+    """The server of a partition, and the generation of that assignment."""
 
     endpoint: Endpoint
     generation: int
 
 
 class Assignments:
-    """The latest owner known of each partition; news that is older than what is known is ignored."""
+    """The latest known owner of each partition; older news is ignored."""
 
     __slots__ = ("_owners",)
 
@@ -47,7 +47,7 @@ class Assignments:
         return changed
 
     def remove(self, endpoint: Endpoint) -> list[int]:
-        """The server is gone; returns its partitions. Their generations stay known until they have another owner."""
+        """Remove a server; returns its partitions. Their generations stay known until they have another owner."""
         gone = [partition_id for partition_id, owner in self._owners.items() if owner.endpoint == endpoint]
         for partition_id in gone:
             del self._owners[partition_id]

@@ -1,4 +1,4 @@
-"""Connections to servers: each is made again for ever, with increasing sequence numbers."""
+"""Connections to servers: each is reopened for ever, with increasing sequence numbers."""
 
 import asyncio
 import logging
@@ -39,14 +39,14 @@ logger = logging.getLogger(__name__)
 HELLO_TEXT = "Waltz Client"
 
 UNMANAGED_CLIENT_ID = -1
-"""The client id of tools that take no part in the cluster."""
+"""The client id of tools that do not join the cluster."""
 
 LOOKS_PER_SILENCE = 60
-"""So many times within the limit of silence a link is to be looked at: its verdict is late by up to three looks."""
+"""Number of checks of a link within the limit of silence: its verdict is late by up to three checks."""
 
 
 class Connector(Protocol):
-    """Makes connections: :func:`waltz.common.net.channel.connect`, unless tests or a mock driver put another one in."""
+    """Makes connections: :func:`waltz.common.net.channel.connect`, or the connector of tests or a mock driver."""
 
     async def __call__(
         self,
@@ -66,8 +66,8 @@ class Connector(Protocol):
 class SequenceNumbers:
     """Numbers for the connections to each endpoint: 0, 1, 2, ...
 
-    They never start again, not even when a server disappears and comes back: a server takes a connection whose number
-    is not higher than that of an earlier one for stale, and drops its mounts (a defect of the original).
+    They never restart, not even when a server disappears and comes back: a server regards a connection as stale whose
+    number is not higher than that of an earlier one, and drops its mounts (a defect of the original).
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class SequenceNumbers:
 
 
 class LinkUser(Protocol):
-    """What a link tells its user; all calls come on the loop."""
+    """The calls of a link to its user; all come on the loop."""
 
     def link_ready(self, link: "ServerLink") -> None:
         """``link.channel`` is set; its version is negotiated."""
@@ -93,18 +93,18 @@ class LinkUser(Protocol):
         """``link.channel`` is writable again."""
 
     def link_lost(self, link: "ServerLink", error: Exception) -> None:
-        """``link.channel`` is ``None`` now; another connection will be made. Not called when the link was closed."""
+        """``link.channel`` is ``None`` now; another connection will be made. Not called after the close of the link."""
 
     def link_refused(self, link: "ServerLink") -> None:
-        """``link.refusal`` is set: waiting longer is of little use. Other attempts are made."""
+        """``link.refusal`` is set: a longer wait is of little use. Attempts continue."""
 
 
 class ServerLink:
     """Keeps a connection to ``endpoint`` from :meth:`start` to :meth:`close`.
 
-    A connection over which something came is replaced at once when it breaks. One that brought nothing (refused, TLS
-    failure, no common version, closed after the hello), and one that was closed for what it brought, is followed by a
-    delay that grows, which the original lacks.
+    A connection that has received anything is replaced at once when it breaks. After a connection without any message
+    (refused, TLS failure, no common version, closed after the hello), or one that was closed for its messages, comes a
+    growing delay, which the original lacks.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ServerLink:
         connector: Connector = connect,
     ) -> None:
         self._connect = connector
-        # With the id of its client: a server takes that of the first message for whose connection it is.
+        # With the id of its client: a server takes the id in the first message for the connection's.
         self._ping = ServerPartitionsAssignmentRequest(ReqId.of(client_id, 0, 0, 0))
         self.endpoint = endpoint
         self.channel: Channel | None = None
@@ -161,7 +161,7 @@ class ServerLink:
     async def close(self) -> None:
         """Close the connection for good; waiters get ``ConnectionClosedError``.
 
-        A server that owes a sign of life is not waited for: it would not answer the farewell of TLS either.
+        Does not wait for a server that owes a sign of life, which would not answer TLS's farewell either.
         """
         self.closed = True
         self._fail_waiters(ConnectionClosedError(f"the connection to {self.endpoint} is closed"))
@@ -176,7 +176,7 @@ class ServerLink:
             await asyncio.wait((self._task,))
 
     async def ready_channel(self, timeout_s: float) -> Channel:
-        """The connection, as soon as it is there.
+        """The connection, as soon as it is established.
 
         Raises ``ConnectFailedError`` when the attempt under way fails, ``ConnectionClosedError`` when the link is
         closed and ``DeadlineExceededError``.
@@ -200,7 +200,7 @@ class ServerLink:
 
     @property
     def refusal(self) -> TlsRefusedError | None:
-        """Why TLS has refused the last attempt to connect, if that is how it ended."""
+        """The reason of TLS's refusal, if the last attempt to connect ended so."""
         return self.failure if isinstance(self.failure, TlsRefusedError) else None
 
     def reconnect(self, reason: str) -> None:
@@ -210,24 +210,23 @@ class ServerLink:
             self.channel.abort(ConnectionClosedError(reason))
 
     def expect_answer(self) -> None:
-        """Something was sent that the server has to answer.
+        """A message was sent that the server has to answer.
 
-        That says nothing new of a connection that is watched: its clock runs since something moved last, and must not
-        begin again with every question.
+        No effect on a watched connection: its clock runs since the last traffic, and must not restart with every
+        question.
         """
         channel = self.channel
         if channel is not None and not (self._watched and _answers_pings(channel)):
             self._silence.expect(channel.taken_bytes, self._loop.time())
 
     def check_silence(self) -> None:
-        """Replace the connection if nothing at all has moved on it for too long. Called often.
+        """Replace the connection after too long a time without any traffic. Called often.
 
-        When half of the time is over the server is asked something that it answers at once, whatever keeps it from
-        answering other things, and it has the other half to do so. That is done while an answer is awaited, and always
-        on a link that is watched: a connection that only brings a feed, and one whose appends are undecided, is known
-        to be alive as well.
+        After half of the time the server is asked a question that it can always answer at once, and has the other half
+        for the answer. That is done while an answer is awaited, and always on a watched link, so that a connection with
+        only a feed, or with undecided appends, is known as alive, too.
 
-        Two looks have to agree: if this process was held up, it reads in between what came meanwhile.
+        Two checks have to agree: if this process was delayed, it reads waiting messages in between.
         """
         channel, silence, now_s = self.channel, self._silence, self._loop.time()
         if channel is None:
@@ -253,7 +252,7 @@ class ServerLink:
                 self.reconnect(f"no sign of life for {limit_s:g} s")
 
     def answers_ping(self, message: Message) -> bool:
-        """Whether a message is the answer to a question of :meth:`check_silence`; asked once for each."""
+        """Whether a message is the answer to a question of :meth:`check_silence`; called once for each message."""
         if not self._pings or type(message) is not ServerPartitionsAssignmentResponse:
             return False
         self._pings -= 1
@@ -261,27 +260,27 @@ class ServerLink:
 
     @property
     def taken_bytes(self) -> int:
-        """Where in all that was handed to the present connection the last request ends."""
+        """The end of the last request among all bytes handed to the present connection."""
         return 0 if self.channel is None else self.channel.taken_bytes
 
     def left_bytes(self) -> int:
-        """How much of that has left this machine."""
+        """The number of these bytes that have left this machine."""
         return 0 if self.channel is None else self.channel.left_bytes()
 
     def pause(self, who: Hashable) -> None:
-        """Read nothing until everyone who called this has called :meth:`resume`."""
+        """Read nothing until every caller has called :meth:`resume`."""
         self._paused_by.add(who)
         if self.channel is not None:
             self.channel.pause_reading()
 
     def resume(self, who: Hashable) -> None:
-        """Read again, unless somebody else has called :meth:`pause` and not this."""
+        """Read again, unless another caller of :meth:`pause` has not resumed yet."""
         if who in self._paused_by:
             self._paused_by.remove(who)
             if not self._paused_by and self.channel is not None:
                 self.channel.resume_reading()
 
-    # What the channel tells: this is its ChannelHandler
+    # Calls of the channel: this is its ChannelHandler
 
     def channel_ready(self, channel: Channel) -> None:
         if self.closed:
@@ -317,7 +316,7 @@ class ServerLink:
         self.channel = None
         if isinstance(error, ProtocolError):
             self._useful = False
-        self._paused_by.clear()  # they mount on the next connection when they have room
+        self._paused_by.clear()  # partitions mount on the next connection when they have room
         cause = error or ConnectionClosedError(f"{self.endpoint} closed the connection")
         logger.debug("connection to %s lost: %s", self.endpoint, cause)
         self._user.link_lost(self, cause)
@@ -339,7 +338,7 @@ class ServerLink:
                 await asyncio.sleep(self._backoff.next_delay_s())
 
     async def _connect_once(self) -> bool:
-        """Make one connection and stay with it to its end; returns whether it was good for anything."""
+        """Make one connection and serve it to its end; returns whether it was of any use."""
         options = self._options
         try:
             channel = await self._connect(
@@ -365,7 +364,7 @@ class ServerLink:
     def _fail_waiters(self, error: Exception) -> None:
         for waiter in self._waiters:
             if not waiter.done():
-                failure = type(error)(str(error))  # one for each, since each gets a traceback of its own
+                failure = type(error)(str(error))  # one exception for each, since each gets its own traceback
                 failure.__cause__ = error
                 waiter.set_exception(failure)
 
@@ -375,9 +374,9 @@ def _answers_pings(channel: Channel) -> bool:
 
 
 class Links:
-    """One link to each server that was asked for, and what is known of the owners of partitions.
+    """One link to each requested server, and the known owners of partitions.
 
-    ``watched`` ones are asked for signs of life also while no answer is awaited.
+    ``watched`` links ask for signs of life even while no answer is awaited.
     """
 
     def __init__(
@@ -411,7 +410,7 @@ class Links:
         return self._links.get(link.endpoint) is link
 
     def assign(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> dict[int, Owner]:
-        """The cluster tells which server owns which partitions; returns the partitions for which that is news."""
+        """The cluster tells the owners of the partitions; returns the partitions with changes."""
         return {} if self.closed else self._assignments.update(endpoints)
 
     def owner(self, partition_id: int) -> Owner | None:
@@ -419,7 +418,7 @@ class Links:
         return self._assignments.owner(partition_id)
 
     def to(self, endpoint: Endpoint) -> ServerLink:
-        """The link to a server, which begins to connect if it is a new one."""
+        """The link to a server; a new link begins to connect."""
         link = self._links.get(endpoint)
         if link is None:
             link = self._links[endpoint] = ServerLink(
@@ -437,7 +436,7 @@ class Links:
         return link
 
     def remove(self, endpoint: Endpoint) -> ServerLink | None:
-        """The cluster tells that a server is gone; returns the link to it, which is being closed, if there was one."""
+        """The cluster tells that a server is gone; returns its link, which is being closed, if there was one."""
         self._assignments.remove(endpoint)
         link = self._links.pop(endpoint, None)
         if link is not None:
@@ -449,4 +448,4 @@ class Links:
         self.closed = True
         links, self._links = self._links, {}
         await asyncio.gather(*(link.close() for link in links.values()))
-        await self._closing.close(CLOSE_TIMEOUT_S)  # cancelled too early it would leave a link that connects for ever
+        await self._closing.close(CLOSE_TIMEOUT_S)  # cancelled too early, it would leave a link that connects for ever

@@ -1,16 +1,16 @@
-"""Whether a server is silent: judged by bytes that move, and not by answers that are complete. Pure."""
+"""Judges whether a server is silent, by moving bytes and not by complete answers. Pure."""
 
 from waltz.common.net.guard import MIN_PROGRESS_BYTES
 
 
 class Silence:
-    """Looked at now and then with how far the connection has come. Times in seconds, by one clock.
+    """Checked regularly with the progress of the connection. Times in seconds, by one clock.
 
-    While anything comes, the line is slow and not dead. What leaves proves less, for kernels and relays take it from
-    questions that are repeated to a peer that is gone. It counts up to the end of the oldest request that is
-    unanswered, whose clock so starts when its last byte has left. Behind that it counts while the line is busy: while
-    much is still here that was here at the look before. Questions that are repeated are small, and wait for no longer
-    than an acknowledgement takes, or for good.
+    While bytes arrive, the line is slow and not dead. Leaving bytes prove less, since kernels and relays take repeated
+    questions to a peer that is gone. They count up to the end of the oldest unanswered request, whose clock thus starts
+    when its last byte has left. Later bytes count while the line is busy: while many of the bytes that were here at the
+    check before are still here. Repeated questions are small, and wait no longer than an acknowledgement takes, or for
+    ever.
     """
 
     __slots__ = ("_busy", "_expected_from_bytes", "_left_bytes", "_moved_at_s", "_received_bytes", "_taken_bytes")
@@ -29,19 +29,19 @@ class Silence:
         return self._expected_from_bytes is not None
 
     def expect(self, taken_bytes: int, now_s: float) -> None:
-        """A request was handed to the connection, which ends at ``taken_bytes`` of all that it was ever handed."""
+        """A request was handed to the connection; it ends at ``taken_bytes`` of all bytes ever handed to it."""
         if self._expected_from_bytes is None:
             self._expected_from_bytes = taken_bytes
             self._moved_at_s = now_s
 
     def answered(self) -> None:
-        """A whole message came."""
+        """A whole message arrived."""
         self._expected_from_bytes = None
 
     def look(self, taken_bytes: int, left_bytes: int, received_bytes: int, now_s: float) -> bool:
-        """Take note of how much was handed over, has left and has been received so far.
+        """Note the numbers of bytes handed over, sent and received so far.
 
-        Returns whether anything has come since the last look.
+        Returns whether any byte has arrived since the last check.
         """
         leaving = self._expected_from_bytes is not None and self._left_bytes < self._expected_from_bytes
         was_busy, self._busy = self._busy, self._taken_bytes - left_bytes >= MIN_PROGRESS_BYTES
@@ -54,9 +54,9 @@ class Silence:
         return came
 
     def excuse(self, now_s: float) -> None:
-        """It is this side that does not read."""
+        """This side does not read: its peer's silence does not count."""
         self._moved_at_s = now_s
 
     def quiet_s(self, now_s: float) -> float:
-        """For how long nothing has moved."""
+        """The time without progress."""
         return now_s - self._moved_at_s

@@ -1,4 +1,4 @@
-"""What is submitted to one partition, and what becomes of it."""
+"""Submissions to one partition, and their outcomes."""
 
 import asyncio
 import inspect
@@ -45,7 +45,7 @@ _STARTED, _REGISTERED = MonitorState.STARTED, Registration.REGISTERED  # looked 
 
 
 class PartitionAppends:
-    """Registers and sends appends, and settles them when their outcome is known. Works once ``bind`` was called."""
+    """Registers and sends appends, and settles them when their outcome is known. Works after the call of ``bind``."""
 
     def __init__(self, partition_id: int, client_id: int, settings: PartitionSettings, probe: LatencyProbe) -> None:
         self.monitor: TransactionMonitor[Submission] = TransactionMonitor(
@@ -69,11 +69,11 @@ class PartitionAppends:
         self._limits = settings.limits
         self._max_size_bytes = settings.limits.max_size_bytes
         self._max_lock_bytes = NO_LOCKS_BYTES + HASH_BYTES * settings.limits.max_locks
-        self._undecided_before: bytes | None = None  # what was registered last when it was last looked for what is late
+        self._undecided_before: bytes | None = None  # the last registered request at the last check for late ones
         self._refusals = Backoff(
             settings.options.refused_initial_s, settings.options.refused_maximum_s, settings.random_source
         )
-        self._refusal: ServerError | None = None  # what the server said of appends that it refused last
+        self._refusal: ServerError | None = None  # the server's reason of the last refused appends
         self._pause: asyncio.TimerHandle | None = None
         sessions = settings.sessions
         self.session = ClientWriteSession(
@@ -84,27 +84,27 @@ class PartitionAppends:
         )
         """Whoever changes it calls :meth:`session_changed`."""
         self._write_session = self.session.carried
-        self._held_back = not self.session.sends  # nothing is sent: there is a pause, or the session does not allow it
+        self._held_back = not self.session.sends  # nothing is sent: during a pause, or because of the session
         self.set_generation(-1)
         self._mount: Mount
         self._feed: PartitionFeed
 
     def bind(self, mount: Mount, feed: PartitionFeed) -> None:
-        """Where to send, and whose high-water mark counts."""
+        """Set the destination of appends, and the source of the high-water mark."""
         self._mount = mount
         self._feed = feed
 
     def set_generation(self, generation: int) -> None:
-        """Request ids bear this generation from now on."""
+        """Use this generation in later request ids."""
         self._req_id_start = ReqId.of(self._client_id, generation, self._partition_id, 0)[:12]
 
     def next_req_id(self) -> ReqId:
-        """A fresh request id, for something else than an append."""
+        """A fresh request id, for a request other than an append."""
         self.counts.other_ids += 1
         return ReqId(self._next_req_id())
 
     def count_sent(self) -> int:
-        """How many appends were sent; see :meth:`AppendCounts.sent`."""
+        """The number of sent appends; see :meth:`AppendCounts.sent`."""
         return self.counts.sent(self._last_seq_num)
 
     def _next_req_id(self) -> bytes:
@@ -113,17 +113,17 @@ class PartitionAppends:
 
     @property
     def has_pending(self) -> bool:
-        """Whether anything that was submitted is undecided."""
+        """Whether any submission is undecided."""
         return self._places.taken > 0
 
     @property
     def high_water_mark(self) -> int:
-        """Id of the last transaction that was applied."""
+        """Id of the last applied transaction."""
         return self._feed.applied
 
     @property
     def obstacle(self) -> WaltzError | None:
-        """What keeps appends from being sent at present, as far as that is known."""
+        """The known reason why appends cannot be sent at present."""
         mount = self._mount
         if mount.channel is not None:
             if self.session.state is SessionState.ASKING:
@@ -136,31 +136,31 @@ class PartitionAppends:
         return mount.link.failure
 
     async def found_ahead(self) -> bool:
-        """Whether more was applied than is in the log, as the server says when it is asked for a mount."""
+        """Whether the server's answer to a mount says that more was applied than is in the log."""
         while self._mount.channel is None and not self._mount.ahead:
             self.check_active()
             await self.signal.wait()
         return self._mount.ahead
 
     def stop(self) -> None:
-        """Take nothing any more; what is registered is still decided."""
+        """Refuse submissions; registered appends are still decided."""
         self.monitor.stop()
         self._places.fail(lambda: PartitionInactiveError(self._partition_id))
         self.signal.notify()
 
     def forget_decisions(self) -> None:
-        """Nothing is undecided any more."""
+        """Forget all undecided appends."""
         self.deferred.clear()
 
     def fail(self) -> Sequence[Submission]:
-        """Closed: nobody waits any longer. What was undecided is returned, for :meth:`tell_closed`."""
+        """End all waits at the close. Returns the undecided submissions, for :meth:`tell_closed`."""
         undecided = self.monitor.close()
         self._places.fail(ClientClosedError)
         self._end_pause()
         return undecided
 
     async def close(self, undecided: Sequence[Submission], caller: asyncio.Task[Any] | None) -> None:
-        """End the attempts under way and tell everyone. ``caller`` is not waited for."""
+        """End the attempts under way and tell all submissions. Does not wait for ``caller``."""
         waiting = await self._retries.close(caller)
         for submission in (*undecided, *waiting):
             self._places.release()
@@ -169,16 +169,16 @@ class PartitionAppends:
     # Submissions
 
     def submit(self, submission: Submission) -> Coroutine[Any, Any, None] | None:
-        """Build and send it, at once if that is possible; otherwise what is returned does it.
+        """Build and send a submission, at once if possible; otherwise the returned coroutine does it.
 
-        That raises what it cannot be sent for, after the submission was told of it.
+        The coroutine raises the reason against sending, after the submission was told.
         """
         submission.failures = 0
         submission.sent = None
         channel = self._mount.channel
         places = self._places
         if (
-            channel is None  # in full what self._sendable and try_take say: this is done for every append
+            channel is None  # self._sendable and try_take without the calls, which would cost every append
             or not channel.writable
             or self._held_back
             or self.monitor.state is not _STARTED
@@ -224,7 +224,7 @@ class PartitionAppends:
         await self._ready(self._now_s(), sending=False)
 
     async def begin_flush(self) -> bytes | None:
-        """Have everything registered decided; returns the request to wait for with :meth:`flushed`."""
+        """Have all registered appends decided; returns the request to wait for with :meth:`flushed`."""
         await self.mounted()
         self.flush_now()
         return self.monitor.last_enqueued
@@ -237,17 +237,17 @@ class PartitionAppends:
             raise ClientClosedError
 
     async def applied(self, transaction_id: int) -> None:
-        """Return when a transaction is applied (known to be committed, where nothing is).
+        """Return when a transaction is applied (without an applier: known as committed).
 
         Raises :class:`PartitionInactiveError` and :class:`ClientClosedError`.
         """
         if self._feed.applied < transaction_id:
-            self.deferred.add_flush_point(transaction_id, self.next_req_id())  # has the signal notified
+            self.deferred.add_flush_point(transaction_id, self.next_req_id())  # notifies the signal
         while self._feed.applied < transaction_id:
             await self.changed()
 
     async def changed(self) -> None:
-        """Return when something changed; raises :class:`PartitionInactiveError` and :class:`ClientClosedError`."""
+        """Return at the next change; raises :class:`PartitionInactiveError` and :class:`ClientClosedError`."""
         self.check_active()
         await self.signal.wait()
         self.check_active()
@@ -260,7 +260,7 @@ class PartitionAppends:
             raise PartitionInactiveError(self._partition_id)
 
     def flush_now(self) -> None:
-        """Ask the server for the decision of everything registered, if there is anything and it can be asked."""
+        """Ask the server for the decision of all registered appends, if there are any and it can be asked."""
         channel = self._mount.channel
         last = self.monitor.last_enqueued
         if channel is None or last is None:
@@ -270,7 +270,7 @@ class PartitionAppends:
             self._mount.link.expect_answer()
 
     def nudge(self) -> None:
-        """Flush if something has been undecided since the last call: servers may drop appends silently."""
+        """Flush if an append has been undecided since the last call: servers may drop appends silently."""
         before = self._undecided_before
         if before is not None and before in self.monitor:
             self.counts.late += 1
@@ -362,10 +362,10 @@ class PartitionAppends:
             self._probe.begin(submission)
 
     async def _ready(self, since_s: float, submission: Submission | None = None, *, sending: bool = True) -> None:
-        """Return when the partition is mounted and (where wanted) takes appends; raises what keeps it from that.
+        """Return when the partition is mounted and (if wanted) takes appends; raises the reason against it.
 
-        Mounting may take ``mount_wait_s``, counted from ``since_s``, or as long as ``submission`` has itself; then it
-        does not wait for a server that TLS keeps it from.
+        The mount may take ``mount_wait_s``, counted from ``since_s``, or the time of ``submission`` itself; the latter
+        does not wait for a server whose TLS refuses the client.
         """
         mount = self._mount
         own_deadline_s = None if submission is None else submission.waits_until_s
@@ -399,10 +399,10 @@ class PartitionAppends:
         error.__cause__ = obstacle
         return error
 
-    # What servers say
+    # Answers of servers
 
     def flush_response(self, message: FlushResponse) -> None:
-        """Everything up to the append is decided, and shows in the feed up to the transaction id."""
+        """Everything up to the append is decided, and is in the feed up to the transaction id."""
         self.await_applied(message.transaction_id, message.req_id)
 
     def await_applied(self, transaction_id: int, req_id: bytes) -> None:
@@ -413,7 +413,7 @@ class PartitionAppends:
             self.deferred.add_flush_point(transaction_id, req_id)
 
     def lock_failure(self, message: LockFailure) -> None:
-        """The append was refused; it fails when what changed its lock has been applied."""
+        """The append was refused; it fails when the transaction that changed its lock has been applied."""
         submission = self.monitor.get(message.req_id)
         if submission is None:
             return
@@ -426,7 +426,7 @@ class PartitionAppends:
             self.deferred.add_lock_failure(message.transaction_id, message.req_id)
 
     def append_failed(self, message: AppendFailed) -> None:
-        """The append is not in the log and never will be (version 5): there is no need to wait for a flush."""
+        """The append is not in the log and never will be (version 5): no flush is needed."""
         if message.reason is not AppendFailure.TOO_LARGE:
             logger.debug("partition %d: an append failed: %s", self._partition_id, message.reason.name)
             if message.reason is AppendFailure.MOVED:
@@ -450,14 +450,14 @@ class PartitionAppends:
         self.session_changed()
 
     def session_changed(self) -> None:
-        """What the write session allows, and what appends carry, may be different."""
+        """The write session may now allow other appends, and appends may carry another number."""
         self._write_session = self.session.carried
         self._update_held_back()
 
     # The feed's side
 
     def take_committed(self, req_id: bytes) -> Submission | None:
-        """The transaction is committed: its submission, if it is one of ours and was undecided."""
+        """A transaction is committed; returns its submission, if it is one of ours and was undecided."""
         submission = self.monitor.take_oldest(req_id)
         if submission is None:
             commit = self.monitor.committed(req_id)
@@ -473,17 +473,17 @@ class PartitionAppends:
             self.signal.notify()
         if submission is not None:
             places = self._places
-            places.taken -= 1  # what places.release does: this is done for every append
+            places.taken -= 1  # places.release without the call, which would cost every append
             if places.waiters:
                 places.hand_over()
         return submission
 
     def is_own(self, req_id: bytes) -> bool:
-        """Whether the transaction is one of ours that is undecided, so that its data is here."""
+        """Whether the transaction is an undecided one of ours, whose data is here."""
         return self.monitor.get(req_id) is not None
 
     def settle_deferred(self, high_water_mark: int) -> None:
-        """Decide what was waiting for the high-water mark to come so far."""
+        """Make the decisions that were waiting for the high-water mark to reach this transaction."""
         for req_id in self.deferred.take_lock_failures(high_water_mark):
             self._abort(req_id, self._failed)
         for req_id in self.deferred.take_flush_points(high_water_mark):
@@ -503,8 +503,8 @@ class PartitionAppends:
             self.signal.notify()
 
     def _lost(self, submissions: Sequence[Submission]) -> None:
-        """They are not in the log, for no fault of theirs. In a write session the application decides whether they are
-        to be attempted again: they would come behind what was appended after them."""
+        """Handle lost appends, which are not in the log. In a write session the application decides on another attempt,
+        which would be after the appends that followed them."""
         if self.session.state in (SessionState.OFF, SessionState.PLAIN):
             self._failed(submissions)
         elif submissions:
@@ -531,7 +531,7 @@ class PartitionAppends:
                 self._tell(submission.withdrawn)
 
     def _end_sent(self, submissions: Sequence[Submission], make_error: Callable[[], Exception]) -> None:
-        """They were sent, and are known not to be in the log."""
+        """End submissions that were sent, and are known not to be in the log."""
         for submission in submissions:
             submission.sent = None
             self._end(submission, make_error())
@@ -544,7 +544,7 @@ class PartitionAppends:
         )
 
     def _begin_pause(self) -> None:
-        """The partition cannot be written at present: asking again at once would only keep its server busy."""
+        """Pause appends: the partition cannot be written at present, and repeats would only keep its server busy."""
         if self._pause is None:
             self._pause = self._loop.call_later(self._refusals.next_delay_s(), self._end_pause)
             self._held_back = True
@@ -574,7 +574,7 @@ class PartitionAppends:
 
 
 def _as_exception(error: BaseException) -> Exception:
-    """What a context can be told."""
+    """The exception for a context."""
     if isinstance(error, Exception):
         return error
     wrapped = ClientError(f"a transaction context raised {error!r}")

@@ -1,4 +1,4 @@
-"""Decisions that came before the feed they rest on, waiting for the client's high-water mark.
+"""Decisions that wait for the client's high-water mark.
 
 Lock failures and flush answers may overtake the feed. Each names the transaction id that has to be applied first. Pure.
 """
@@ -21,7 +21,7 @@ class DeferredDecisions:
         """The high-water mark at which there is something to take."""
 
     def add_lock_failure(self, transaction_id: int, req_id: bytes) -> None:
-        """The append failed; say so when ``transaction_id`` is applied."""
+        """The append failed, which is to be reported when ``transaction_id`` is applied."""
         heapq.heappush(self._lock_failures, (transaction_id, req_id))
         self._update()
 
@@ -40,7 +40,7 @@ class DeferredDecisions:
         return due
 
     def take_flush_points(self, high_water_mark: int) -> list[bytes]:
-        """The request ids of the flush points that are due, in the order they came."""
+        """The request ids of the flush points that are due, in the order of their arrival."""
         due: list[bytes] = []
         while self._flush_points and self._flush_points[0][0] <= high_water_mark:
             due.append(self._flush_points.popleft()[1])
@@ -48,7 +48,7 @@ class DeferredDecisions:
         return due
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all decisions."""
         self._lock_failures.clear()
         self._flush_points.clear()
         self._update()

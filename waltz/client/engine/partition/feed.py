@@ -1,17 +1,17 @@
 """The feed of one partition: committed transactions, applied strictly in order.
 
-As long as all callbacks are plain functions, a transaction is applied in the very call that received it. When something
-has to be awaited, one task per partition goes on from there, and what arrives meanwhile is queued; the queue is bounded
-by not asking for more of the feed and, should that not do, by not reading from the connection.
+While all callbacks are plain functions, a transaction is applied in the call that received it. When a callback has to
+be awaited, one task per partition continues from there, and later transactions are queued; the queue is bounded by not
+asking for more of the feed and, if that is not enough, by not reading from the connection.
 
-A transaction whose application fails stays at the head and is applied again after a delay, with the guarantees of the
-original, which drops the connection and is fed the same transaction again: in order, its submission told once that it
-is committed, and once that it has been applied. Whatever a callback raises counts as such a failure, be it an
+A transaction whose callback fails stays at the head and is applied again after a delay, with the guarantees of the
+original, which drops the connection and is fed the same transaction again: in order, with one notice of the commit and
+one of the application to its submission. Any exception of a callback counts as such a failure, whether it is an
 ``Exception`` or not; only ``KeyboardInterrupt`` and ``SystemExit`` leave the loop. When the feed is stopped before the
 transaction is applied, its submission ends with an error.
 
-Whatever else ends the handling of a transaction early (its task is cancelled by somebody who does not own it, a defect)
-is logged, and the feed begins again behind the last transaction that was applied.
+Any other early end of a transaction's handling (a foreign cancellation of its task, a defect) is logged, and the feed
+begins again after the last applied transaction.
 """
 
 import asyncio
@@ -44,22 +44,22 @@ Fed = tuple[bytes, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Applier:
-    """What a face does with committed transactions. What the functions return is awaited if it can be."""
+    """A face's handling of committed transactions. Awaitable results of the functions are awaited."""
 
     apply: Callable[[Transaction], Awaitable[None] | None]
-    """Called strictly in order within a partition, one at a time; after an exception again for the same transaction."""
+    """Called strictly in order within a partition, one at a time; repeated for a transaction after an exception."""
     failed: Callable[[int, int, BaseException], Awaitable[None] | None]
-    """A function of the application raised while this transaction of this partition was being applied."""
+    """Called when a function of the application has raised an error during this transaction of this partition."""
 
 
 class PartitionFeed:
     """Applies transactions and knows the client's high-water mark. Inactive until :meth:`start`.
 
-    ``take_committed`` gives the submission of a transaction that is found committed, if it is one of ours that was
-    undecided, and ``is_own`` says whether it is. ``settle_deferred`` is called when the mark has come to where
-    ``deferred`` decisions wait for it, ``mount_reached`` when everything before a mount response is applied,
-    ``backlog_changed`` with the number of transactions that wait, when that crosses one of its limits, and
-    ``broke_off`` when what was received and not applied is forgotten and has to be fed again.
+    ``take_committed`` returns the submission of a committed transaction, if it is an undecided one of ours, and
+    ``is_own`` tells whether it is. ``settle_deferred`` is called when the mark has reached a transaction that
+    ``deferred`` decisions wait for, ``mount_reached`` when everything before a mount response is applied,
+    ``backlog_changed`` with the number of waiting transactions, when it crosses one of its limits, and ``broke_off``
+    when received transactions that were not applied are dropped and have to be fed again.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class PartitionFeed:
         self._broke_off = broke_off
         self._probe = probe
         self._counted = 0
-        self._counted_from = NO_TRANSACTION  # what was received behind it is not in _counted
+        self._counted_from = NO_TRANSACTION  # transactions received after it are not in _counted
         if applier is None:
             self._step: Callable[[Fed], Coroutine[Any, Any, None] | None] = self._follow
         else:
@@ -119,7 +119,7 @@ class PartitionFeed:
     def start(self, high_water_mark: int, applied_elsewhere: int = NO_TRANSACTION) -> None:
         """Expect the transaction after ``high_water_mark``.
 
-        Those up to ``applied_elsewhere`` count as applied when they come, without being applied here.
+        Transactions up to ``applied_elsewhere`` count as applied, without being applied here.
         """
         assert self._task is None, "the feed is still running"
         self._applied_elsewhere = applied_elsewhere
@@ -134,10 +134,10 @@ class PartitionFeed:
     async def stop(
         self, error: Exception, grace_s: float | None = None, caller: asyncio.Task[Any] | None = None
     ) -> None:
-        """Forget what is queued; let the transaction that is being applied end (within ``grace_s``, then cancel it).
+        """Drop the queue; let the transaction that is being applied end (within ``grace_s``, then cancel it).
 
-        Should it not be applied then, its submission ends with ``error``. ``caller`` is the task on whose behalf this
-        is done; it is not waited for, should it be the one that applies.
+        If it is not applied then, its submission ends with ``error``. The call does not wait for ``caller``, the task
+        on whose behalf it is made, even if that task applies.
         """
         self.active = False
         self._stop_error = error
@@ -157,18 +157,18 @@ class PartitionFeed:
         await self._give_up()
 
     async def _give_up(self) -> None:
-        """What is committed and not applied will not be, as far as this feed goes."""
+        """End submissions that are committed and will not be applied by this feed."""
         under_way, self._under_way = self._under_way, None
         if under_way is not None and under_way[1] is not None:
             await tell_failure(under_way[1], self._stop_error)
 
     def runs(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether it is in this task that transactions are applied at present."""
+        """Whether this task applies transactions at present."""
         return task is not None and task is self._task
 
     @property
     def received_count(self) -> int:
-        """How many transactions were received; those that had to be fed again count again."""
+        """Number of received transactions; repeated ones count again."""
         return self._counted + self.received - self._counted_from
 
     def _go_back(self, transaction_id: int) -> None:
@@ -181,11 +181,11 @@ class PartitionFeed:
         return len(self._queue)
 
     def read(self, transaction_id: int, timeout_s: float) -> Coroutine[Any, Any, bytes]:
-        """The data of a transaction that was received; raises as :meth:`Prefetcher.read`."""
+        """The data of a received transaction; raises like :meth:`Prefetcher.read`."""
         return self._prefetcher.read(transaction_id, timeout_s)
 
     async def read_batch(self, first: Transaction, max_count: int, timeout_s: float) -> list[Transaction]:
-        """``first``, and the transactions behind it in the queue up to the first one of our own, with their data."""
+        """``first``, and the transactions after it in the queue up to the first own one, with their data."""
         next_id = first.transaction_id + 1
         fields: list[Fed] = [(first.req_id, first.transaction_id, first.header)]
         for item in self._queue:
@@ -202,7 +202,7 @@ class PartitionFeed:
         return [Transaction(*each, known, self) for each, known in zip(fields, data, strict=False)]
 
     def offer(self, item: Fed) -> None:
-        """A transaction came; ignored unless it is the next one."""
+        """Take a transaction; ignored unless it is the next one."""
         transaction_id = item[1]
         if transaction_id != self.received + 1 or not self.active:
             return
@@ -211,7 +211,7 @@ class PartitionFeed:
             try:
                 rest = self._step(item)
             except BaseException:
-                self._forget_received()  # the connection does not outlive this, and the next one begins there
+                self._forget_received()  # the connection ends here, and the next one begins there
                 raise
             if rest is not None:
                 self._begin(rest)
@@ -222,7 +222,7 @@ class PartitionFeed:
             self._backlog_changed(len(self._queue))
 
     def mark_advanced(self, message: MarkAdvanced) -> None:
-        """Everything up to a mark is committed, and none of it is ours; told only where nothing is applied."""
+        """Everything up to a mark is committed, without own transactions; only called without an applier."""
         mark = message.transaction_id
         if mark <= self.received or not self.active:
             return
@@ -233,7 +233,7 @@ class PartitionFeed:
             self.advanced.notify()
 
     def offer_mounted(self, item: MountResponse) -> None:
-        """The partition is mounted as soon as what came before is applied."""
+        """The partition is mounted as soon as all earlier transactions are applied."""
         if self._task is None:
             self._mount_reached(item.req_id)
         else:
@@ -243,7 +243,7 @@ class PartitionFeed:
         self._task = task = asyncio.get_running_loop().create_task(self._run(rest))
 
         def done(task: asyncio.Task[None]) -> None:
-            rest.close()  # a task that is cancelled before it begins never comes to awaiting it
+            rest.close()  # a task that is cancelled before it begins never awaits it
             self._ended(task)
 
         task.add_done_callback(done)
@@ -264,7 +264,7 @@ class PartitionFeed:
             next_step = self._take(item)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """The task is over; if that was not the end of its work, what it had not done is fed again."""
+        """The task is over; if its work was not done, the rest is fed again."""
         if self._task is not task:
             return  # the queue was empty
         self._task = None
@@ -295,7 +295,7 @@ class PartitionFeed:
     # One transaction. What can be done without waiting is done; the rest is returned as a coroutine.
 
     def _follow(self, item: Fed) -> None:
-        """Nothing is applied: the high-water mark moves at once."""
+        """Without an applier the high-water mark moves at once."""
         req_id, transaction_id, _ = item
         own = self._take_committed(req_id)
         self.applied = transaction_id
@@ -312,7 +312,7 @@ class PartitionFeed:
         req_id, transaction_id, header = item
         own = self._take_committed(req_id)
         if own is None:
-            if self._under_way is not None:  # it broke off; its submission is not told of the commit again
+            if self._under_way is not None:  # repeated after a break; its submission is not told of the commit again
                 return self._apply_slowly(*self._under_way)
             transaction = Transaction(req_id, transaction_id, header, None, self)
         else:
@@ -427,7 +427,7 @@ class PartitionFeed:
         except asyncio.CancelledError as cancelled:
             if is_being_cancelled():
                 raise
-            return cancelled  # the application cancelled something of its own
+            return cancelled  # the application cancelled a task of its own
         except BaseException as error:
             return error
         finally:

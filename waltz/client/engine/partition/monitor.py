@@ -1,8 +1,7 @@
-"""Which appends of one partition are undecided, and what each event decides about them.
+"""The undecided appends of one partition, and the decisions of events about them.
 
 Pure: no clock, no I/O. The rules rest on one fact: the order of registration is the order on the wire, and servers
-process appends in that order. So when an append is found committed, every older one that is still undecided is not in
-the log.
+process appends in that order. So when an append is found committed, no older undecided append is in the log.
 """
 
 from collections import deque
@@ -24,7 +23,7 @@ class MonitorState(Enum):
 
 
 class Registration(Enum):
-    """What became of a registration."""
+    """The result of a registration."""
 
     REGISTERED = "registered"
     DUPLICATE = "duplicate"
@@ -41,8 +40,8 @@ class TransactionMonitor(Generic[T]):
     ``request in monitor``: it was registered, and has not left.
     """
 
-    # Nothing is made for an append: objects that live as long as it is under way would be what the garbage collector
-    # looks through most, and the more are in flight the more often.
+    # No object is made for an append: objects that live as long as it is under way would be the main work of the
+    # garbage collector, and the more so the more are in flight.
     __slots__ = ("_items", "_last", "_order", "_partition_id", "max_pending", "pending", "state")
 
     def __init__(self, partition_id: int, max_pending: int) -> None:
@@ -51,16 +50,16 @@ class TransactionMonitor(Generic[T]):
         self.state = MonitorState.STOPPED
         self.pending = 0
         """Number of registered appends that are not decided."""
-        self._items: dict[bytes, T | None] = {}  # by request id; None once the append is decided
-        self._order: deque[bytes] = deque()  # a dict alone is slow at forgetting its oldest keys
+        self._items: dict[bytes, T | None] = {}  # by request id; None after the decision
+        self._order: deque[bytes] = deque()  # a dict alone is slow at dropping its oldest keys
         self._last = b""
 
     def start(self) -> bool:
-        """Accept registrations; whether that changed anything."""
+        """Accept registrations; returns whether that is a change."""
         return self._change(MonitorState.STOPPED, MonitorState.STARTED)
 
     def stop(self) -> bool:
-        """Refuse registrations; what is registered is still decided. Whether that changed anything."""
+        """Refuse registrations; registered appends are still decided. Returns whether that is a change."""
         return self._change(MonitorState.STARTED, MonitorState.STOPPED)
 
     def _change(self, before: MonitorState, after: MonitorState) -> bool:
@@ -90,7 +89,7 @@ class TransactionMonitor(Generic[T]):
         return _REGISTERED
 
     def take_oldest(self, req_id: bytes) -> T | None:
-        """The same as :meth:`committed`, if the append is the oldest and undecided; otherwise nothing happens."""
+        """Like :meth:`committed`, if the append is the oldest and undecided; otherwise without effect."""
         order = self._order
         if not order or order[0] != req_id:
             return None
@@ -102,10 +101,10 @@ class TransactionMonitor(Generic[T]):
         return item
 
     def committed(self, req_id: bytes) -> tuple[T | None, Sequence[T]] | None:
-        """The append was found in the feed; it and all older ones leave. ``None`` if it is none of ours.
+        """The append was found in the feed; it and all older ones leave. ``None`` if it is not ours.
 
-        Returns what was registered with it (``None`` if it had been decided before), and older appends that are known
-        now not to be in the log, oldest first.
+        Returns the object registered with it (``None`` if it had been decided before), and the older appends that are
+        now known not to be in the log, oldest first.
         """
         if req_id not in self._items:
             return None
@@ -113,7 +112,7 @@ class TransactionMonitor(Generic[T]):
         return self._remove_oldest(), failed
 
     def flush(self, req_id: bytes) -> Sequence[T]:
-        """All appends up to this one are decided, and those undecided here failed. They leave, and are returned."""
+        """All appends up to this one are decided, so those undecided here have failed. They leave, and are returned."""
         commit = self.committed(req_id)
         if commit is None:
             return ()
@@ -129,7 +128,7 @@ class TransactionMonitor(Generic[T]):
         return item
 
     def close(self) -> Sequence[T]:
-        """End for good; what was undecided is returned, oldest first."""
+        """End for good; returns the undecided appends, oldest first."""
         self.state = MonitorState.CLOSED
         undecided = [item for req_id in self._order if (item := self._items[req_id]) is not None]
         self.pending = 0
@@ -138,7 +137,7 @@ class TransactionMonitor(Generic[T]):
         return undecided
 
     def get(self, req_id: bytes) -> T | None:
-        """What was registered with an undecided append."""
+        """The object registered with an undecided append."""
         return self._items.get(req_id)
 
     def __contains__(self, req_id: bytes) -> bool:
@@ -149,12 +148,12 @@ class TransactionMonitor(Generic[T]):
 
     @property
     def oldest(self) -> bytes | None:
-        """The request registered first of those that have not left, decided or not."""
+        """The first registered request that has not left, decided or not."""
         return self._order[0] if self._order else None
 
     @property
     def last_enqueued(self) -> bytes | None:
-        """The request registered last, if it has not left."""
+        """The last registered request, if it has not left."""
         return self._last if self._last in self._items else None
 
     def _remove_older(self, req_id: bytes) -> Sequence[T]:

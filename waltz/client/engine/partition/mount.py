@@ -35,19 +35,19 @@ _ANSWERS = {
 
 
 class Mount:
-    """Tells :mod:`~waltz.client.engine.partition.mount_states` what happens, and does what its table says.
+    """Reports events to :mod:`~waltz.client.engine.partition.mount_states`, and carries out the steps of its table.
 
-    A mount is requested when little of what was received waits to be applied, and so is every further piece of the
-    feed. What a server feeds for one request is bounded (from version 5 on), so that a partition that is applied slowly
-    has a bounded backlog and the connection is read all the time.
+    A mount, and every further piece of the feed, is requested when few received transactions wait to be applied. A
+    server's answer to one request is bounded (from version 5 on), so that a partition that is applied slowly has a
+    bounded backlog and the connection is read all the time.
 
-    A server may call a mount ready before the client has been fed all. Then it is asked for its mark, and the partition
-    counts as mounted when the client has applied that far: whoever appends has seen everything that was committed
-    before the mount.
+    A server may call a mount ready before the client has been fed all transactions. Then it is asked for its mark, and
+    the partition counts as mounted when the client has applied up to the mark: an append is made with the knowledge of
+    everything committed before the mount.
 
-    ``changed`` is called at every change that somebody may wait for, ``mounted`` when the partition is mounted, and
-    ``await_applied`` when :meth:`caught_up` is to be called as soon as a transaction is applied. ``needs_headers`` says
-    whether transactions are to be fed: to a client that applies none, and has no append undecided, marks tell as much.
+    ``changed`` is called at every change that calls may wait for, ``mounted`` when the partition is mounted, and
+    ``await_applied`` when :meth:`caught_up` has to be called as soon as a transaction is applied. ``needs_headers``
+    tells whether transactions have to be fed: for a client without an applier and undecided appends, marks are enough.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class Mount:
 
     @property
     def ahead(self) -> bool:
-        """Whether the server said that the client has applied more than there is."""
+        """Whether the server said that the client has applied more than is in the log."""
         return self.state is State.AHEAD or self.state is State.REQUESTED_AHEAD
 
-    # What happens
+    # Events
 
     def attach(self, link: ServerLink) -> None:
         """Mount on this server from now on."""
@@ -118,16 +118,16 @@ class Mount:
             self._step(Event.CONNECT)
 
     def detach(self) -> None:
-        """Not mounted, and not to be mounted. Nothing is sent: the protocol has no message for it."""
+        """End the mount for now. Nothing is sent: the protocol has no message for it."""
         self._step(Event.LEAVE)
         self.link = None
 
     def restart(self) -> None:
-        """Mount again on the same connection, because the partition on the server may be another one now."""
+        """Mount again on the same connection, because the server may have another partition object now."""
         self._step(Event.RESTART)
 
     def restart_later(self) -> None:
-        """Mount again after a moment, because what the feed broke off for may happen again at once."""
+        """Mount again after a moment, because the cause of the feed's break may recur at once."""
         self._step(Event.BREAK_OFF)
 
     def link_ready(self) -> None:
@@ -139,21 +139,21 @@ class Mount:
         self._step(Event.LOSE)
 
     def response(self, message: MountResponse) -> None:
-        """The answer to a mount request; ignored unless that is the one that counts."""
+        """The answer to a mount request; ignored unless the request is the present one."""
         if message.req_id == self._session:
             self._answer = message
             self._step(_ANSWERS[message.state])
 
     def closed(self, message: PartitionClosed) -> None:
-        """The server says that it does not own the partition any more (version 5). The cluster will tell who does.
+        """The server says that it does not own the partition any more (version 5). The cluster will tell the new owner.
 
-        Should the partition come back to it without the cluster saying anything new, the mount is tried again.
+        In case the partition comes back to the server without news from the cluster, the mount is repeated.
         """
         if message.req_id == self._session:
             self._step(Event.CLOSED)
 
     def reached(self, session_id: bytes) -> None:
-        """Everything that came before the READY of this session has been applied."""
+        """Everything before the READY of this session has been applied."""
         if session_id != self._session:
             return
         partial = self._live_channel().version >= FIRST_WITH_PARTIAL_MOUNTS
@@ -165,7 +165,7 @@ class Mount:
     def mark_told(self, message: HighWaterMarkResponse) -> None:
         """The mark that has to be applied before the partition is mounted.
 
-        A server that does not know its mark has to say first whether it still owns the partition.
+        A server that does not know its mark first has to say whether it still owns the partition.
         """
         if message.req_id != self._session:
             return
@@ -176,17 +176,17 @@ class Mount:
             self._step(Event.MARK)
 
     def caught_up(self, session_id: bytes) -> None:
-        """The mark that the server told in this session is applied."""
+        """Everything up to the server's mark in this session is applied."""
         if session_id == self._session:
             self._step(Event.CAUGHT_UP)
 
     def feed_suspended(self, message: FeedSuspended) -> None:
-        """The server has fed what it promised."""
+        """The server has fed the promised number of transactions."""
         if message.req_id == self._session:
             self._step(Event.FEED_ENDED)
 
     def backlog_is_low(self) -> None:
-        """Much of what was waiting to be applied has been."""
+        """Many of the waiting transactions have been applied."""
         self._step(Event.ROOM)
 
     def _step(self, event: Event) -> None:
@@ -204,7 +204,7 @@ class Mount:
         if action is not None:
             self._actions[action]()
 
-    # What is done
+    # Actions
 
     def _look_for_room(self) -> None:
         if self._feed.backlog <= self._options.feed_queue_low:
@@ -224,7 +224,7 @@ class Mount:
         self._call_later(self._timeout_s, lambda: self._check_progress(received, left_bytes))
 
     def _check_progress(self, received: int, left_bytes: int) -> None:
-        """Progress is a feed that comes, and a request that is still leaving, behind large appends for example."""
+        """Check progress: arriving parts of the feed, or a request that is still leaving, after large appends."""
         assert self.link is not None
         now_bytes = self.link.left_bytes()
         leaving = left_bytes < self._request_end_bytes and now_bytes > left_bytes
@@ -243,7 +243,7 @@ class Mount:
         self._call_later(self._options.not_ready_retry_s, lambda: self._step(Event.TIME))
 
     def _report_ahead(self) -> None:
-        """A server may be wrong about the log, for example while it loses the partition, so it is asked again."""
+        """Report that the client is ahead, and ask again: a server that loses the partition may be wrong."""
         logger.error(
             "partition %d: the client has applied up to transaction %d, which the log does not have; is this the "
             "right cluster, and the right database?",
@@ -302,7 +302,7 @@ class Mount:
         channel.send(encode(kind(self._session, self._feed.received), channel.version))
 
     def request_headers(self) -> None:
-        """Have transactions fed from now on, before an append leaves."""
+        """Request the feed of transactions, before an append leaves."""
         assert self._session is not None
         channel = self._live_channel()
         self.fed_marks = False

@@ -1,7 +1,7 @@
-"""The states of the mount of one partition, what happens to it, and what is done then: a table. Pure.
+"""The states, events and actions of the mount of one partition: a table. Pure.
 
-Whatever changes the state of a mount stands here. :class:`~waltz.client.engine.partition.mount.Mount` tells the
-events, keeps the time, and acts.
+All changes of a mount's state are here. :class:`~waltz.client.engine.partition.mount.Mount` reports events, keeps the
+time, and acts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class State(Enum):
-    """What a mount waits for. The values are meant for people."""
+    """States of a mount. The values are texts for people."""
 
     UNASSIGNED = "no server is known to own the partition, or the client takes no part in it"
     UNCONNECTED = "there is no connection to the server"
@@ -27,7 +27,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to a mount. The values are meant for people."""
+    """Events of a mount. The values are texts for people."""
 
     ASSIGN = "a server is assigned"
     LEAVE = "the server is left"
@@ -51,7 +51,7 @@ class Event(Enum):
 
 
 class Action(Enum):
-    """What is done after a step. The values are meant for people."""
+    """Actions of a step. The values are texts for people."""
 
     LOOK_FOR_ROOM = "go on at once if there is room"
     REQUEST = "send a mount request"
@@ -68,7 +68,7 @@ class Action(Enum):
 
 
 class Step(NamedTuple):
-    """What comes of an event."""
+    """The consequence of an event."""
 
     state: State
     action: Action | None
@@ -85,7 +85,7 @@ class _Row(NamedTuple):
 _REQUESTED = (State.REQUESTED, State.REQUESTED_AHEAD)
 _FED = (State.MARK_REQUESTED, State.CATCHING_UP, State.MOUNTED)
 SESSION_STATES = (*_REQUESTED, State.READY, *_FED)
-"""The states in which a mount request counts: what a server says of another one is not listened to."""
+"""The states with a present mount request: answers to other ones are ignored."""
 CONNECTED_STATES = (State.WAITING, State.PAUSED, State.AHEAD, *SESSION_STATES)
 """The states in which there is a connection."""
 
@@ -109,7 +109,7 @@ _ROWS = (
     _Row(Event.CAUGHT_UP, (State.CATCHING_UP,), State.MOUNTED, Action.BEGIN),
     _Row(Event.FEED_ENDED, _FED, None, Action.REQUEST_FEED),
     _Row(Event.TIME, (State.PAUSED,), State.WAITING, Action.LOOK_FOR_ROOM),
-    # A client that is ahead is fed nothing, so no room has to be waited for.
+    # A client that is ahead is fed nothing, so it need not wait for room.
     _Row(Event.TIME, (State.AHEAD,), State.REQUESTED_AHEAD, Action.REQUEST),
     _Row(Event.STALL, _REQUESTED, None, Action.RECONNECT),
 )
@@ -118,7 +118,7 @@ _IGNORED_ROWS = (
     (Event.RESTART, (State.UNASSIGNED, State.UNCONNECTED)),
     (Event.BREAK_OFF, (State.UNASSIGNED, State.UNCONNECTED)),
     (Event.ROOM, (*_REQUESTED, State.UNASSIGNED, State.UNCONNECTED, State.PAUSED, State.AHEAD, State.READY)),
-    # A request is answered once; what a server says beyond that, or too early, changes nothing.
+    # A request has one answer; further or early answers change nothing.
     (Event.ANSWER_READY, (State.READY, *_FED)),
     (Event.ANSWER_NOT_READY, (State.READY, *_FED)),
     (Event.ANSWER_AHEAD, (State.READY, *_FED)),
@@ -138,14 +138,14 @@ def _expand(rows: Iterable[_Row]) -> dict[tuple[State, Event], Step]:
 
 
 STEPS: Mapping[tuple[State, Event], Step] = MappingProxyType(_expand(_ROWS))
-"""What comes of which event in which state."""
+"""The step for each event in each state."""
 
 IGNORED = frozenset((state, event) for event, states in _IGNORED_ROWS for state in states)
-"""Events that may happen in these states and change nothing. What is in neither cannot happen."""
+"""Events that may happen in these states and change nothing. All other combinations are impossible."""
 
 
 def next_step(state: State, event: Event) -> Step:
-    """What comes of ``event``. Raises ``RuntimeError`` if it cannot happen in this state: a defect of the caller."""
+    """The step for ``event``. Raises ``RuntimeError`` if it is impossible in this state: a defect of the caller."""
     step = STEPS.get((state, event))
     if step is not None:
         return step

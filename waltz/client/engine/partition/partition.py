@@ -99,23 +99,23 @@ class StreamPartition:
 
     @property
     def needs_server(self) -> bool:
-        """Whether the client takes part, or is leaving and still to be fed what became of what it appended.
+        """Whether the client takes part, or is leaving and still needs the outcomes of its appends.
 
-        Not while it joins again: a mount of before would be fed from behind what the new beginning throws away.
+        Not while it joins again: a former mount would continue after transactions that the new beginning drops.
         """
         return self.active or (self.feed.active and self.appends.monitor.pending > 0)
 
     async def activate(
         self, read_high_water_mark: Callable[[], Awaitable[int]], find_server: Callable[[], None]
     ) -> None:
-        """Take part, from the high-water mark that the application tells (once nothing is being applied any more).
+        """Take part, from the application's high-water mark on (after the end of any callback).
 
-        Not mounted afterwards: a mount of an earlier time would go on behind the mark of that time. Cancelled or failed
-        it leaves the partition inactive.
+        Not mounted afterwards: an earlier mount would continue after the mark of that time. If the call is cancelled or
+        fails, the partition is inactive.
 
-        When the mark is beyond what was fed here before (another client that shares the application's database has
-        moved it), what is undecided since then is decided first, as :meth:`deactivate` does, with the same error: a
-        feed that begins at the mark would not show it, and it would count as lost.
+        When the mark is beyond the transactions fed here before (another client that shares the application's database
+        has moved it), undecided appends are decided first, like in :meth:`deactivate`, with the same error: a feed that
+        begins at the mark would not show them, and they would count as lost.
         """
         self.detach()
         await self._stop_feed()
@@ -135,18 +135,18 @@ class StreamPartition:
         return high_water_mark
 
     async def deactivate(self, find_server: Callable[[], None], applied_elsewhere: int = NO_TRANSACTION) -> None:
-        """Take part no more, as soon as everything that was appended is decided.
+        """Leave the partition as soon as all its appends are decided.
 
-        ``find_server`` is called when the partition has to be mounted for that. Should its feed have to begin anew, the
+        ``find_server`` is called when the partition has to be mounted for that. If its feed has to begin anew, the
         transactions up to ``applied_elsewhere`` are not applied again. Raises :class:`ClientTimeoutError` when it takes
-        too long: the partition takes no submissions then, and the call can be repeated.
+        too long: then the partition takes no submissions, and the call can be repeated.
         """
         appends = self.appends
         appends.stop()
         try:
             async with asyncio.timeout(self._options.flush_timeout_s):
                 if appends.monitor.pending and not self.feed.active:
-                    # Joining it again has failed, or was given up; what is undecided shows in the feed from here on.
+                    # Joining it again has failed or was cancelled; undecided appends are in the feed from here on.
                     await self._stop_feed()
                     self.feed.start(self.feed.applied, applied_elsewhere)
                     find_server()
@@ -168,9 +168,9 @@ class StreamPartition:
         await self.feed.stop(PartitionInactiveError(self.partition_id))
 
     async def close(self, caller: asyncio.Task[Any] | None = None) -> None:
-        """End for good. What is undecided, or not applied, ends with :class:`ClientClosedError`.
+        """End for good. Undecided or unapplied submissions end with :class:`ClientClosedError`.
 
-        ``caller`` is not waited for.
+        Does not wait for ``caller``.
         """
         undecided = self.appends.fail()
         self.session.stop()
@@ -196,9 +196,9 @@ class StreamPartition:
     def set_generation(self, generation: int) -> None:
         """Use the newer generation in requests.
 
-        The server drops appends of any generation but its own without an answer, and its partition object may be a new
-        one that feeds nobody. So the partition is mounted again, which fails what was lost; and it is flushed a little
-        later, because appends that reached the server before it knew the generation are lost too.
+        The server drops appends of any other generation without an answer, and its partition object may be a new one
+        without feeds. So the partition is mounted again, which fails lost appends; and it is flushed a little later,
+        because appends that reached the server before it knew the generation are lost, too.
         """
         if generation <= self.generation:
             return

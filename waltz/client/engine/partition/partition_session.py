@@ -1,6 +1,6 @@
 """Asks servers for the write session of one partition: for its appends, and for the application.
 
-What the answers mean is decided in :mod:`~waltz.client.engine.partition.write_session`.
+:mod:`~waltz.client.engine.partition.write_session` interprets the answers.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class BegunSession(NamedTuple):
-    """What came of a fence."""
+    """The result of a fence."""
 
     number: int
     transaction_id: int
@@ -47,7 +47,7 @@ class BegunSession(NamedTuple):
 
 
 class PartitionSession:
-    """One thing at a time is asked for the application, so that numbers are taken in the order in which they came."""
+    """The application's questions are asked one at a time, so that numbers are taken in the order of their arrival."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class PartitionSession:
 
     @property
     def number(self) -> int | None:
-        """That of the session in which appends are sent; ``None`` while they are not, or go without one."""
+        """Number of the session of the appends; ``None`` while none are sent, or without sessions."""
         return None if self._state.carried == NO_WRITE_SESSION else self._state.carried
 
     def holds(self, number: int) -> bool:
-        """Whether that is still the session of this client, as far as it knows."""
+        """Whether the session is, as far as this client knows, still its own."""
         return self._state.number == number and self._state.state in (SessionState.HELD, SessionState.ASKING)
 
-    # What the mount and the server tell
+    # News of the mount and the server
 
     def mounted(self) -> None:
-        """The partition is mounted: is the session still the one at hand?"""
+        """The partition is mounted: ask whether the session is still the present one."""
         channel = self._mount.channel
         assert channel is not None
         question = self._state.mounted(channel.version)
@@ -98,7 +98,7 @@ class PartitionSession:
             self._appends.session_changed()
 
     def response(self, message: HeartbeatResponse) -> None:
-        """The server answered; ignored unless it was asked that last."""
+        """The server answered; ignored unless it is the answer to the last question."""
         if message.req_id != self._asked:
             return
         before = self._state.state
@@ -116,7 +116,7 @@ class PartitionSession:
         self._appends.session_changed()
 
     def stop(self) -> None:
-        """Ask nothing more by itself."""
+        """Stop asking on its own."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -130,10 +130,10 @@ class PartitionSession:
         channel.send(encode(HeartbeatRequest(self._asked, self._state.question), channel.version))
         link.expect_answer()
 
-    # What the application wants
+    # Requests of the application
 
     async def renew(self, *, exclusive: bool) -> int:
-        """Go on with the present number, which is returned; with ``exclusive`` have it raised for this client alone.
+        """Continue with the present number, which is returned; with ``exclusive`` have it raised for this client alone.
 
         Raises ``SessionNotSupportedError``, ``SessionFencedError`` when another client holds an exclusive session,
         ``DeadlineExceededError``, ``PartitionInactiveError``, ``ClientAheadError`` and ``ClientClosedError``.
@@ -149,13 +149,13 @@ class PartitionSession:
             finally:
                 state.end_renewal()
         if state.renewed != NO_WRITE_SESSION:
-            return state.renewed  # also if the partition is being mounted again by now
+            return state.renewed  # even if the partition is being mounted again by now
         if state.state is SessionState.FENCED:
             raise SessionFencedError(self._partition_id, state.number, "another client holds an exclusive session")
         raise SessionNotSupportedError(self._partition_id)
 
     async def fence(self, *, exclusive: bool, expected_session: int | None) -> BegunSession:
-        """Begin a new session and return when all that came before is settled: :meth:`begin` and :meth:`settle`."""
+        """Begin a new session and return when everything before it is settled: :meth:`begin` and :meth:`settle`."""
         begun = await self.begin(exclusive=exclusive, expected_session=expected_session)
         await self.settle(begun)
         return begun
@@ -163,10 +163,10 @@ class PartitionSession:
     async def begin(
         self, *, exclusive: bool, expected_session: int | None, left: Callable[[Answer], object] | None = None
     ) -> BegunSession:
-        """Begin a new session, which this client goes on with.
+        """Begin a new session, in which this client continues.
 
-        When this is given up while a server may be beginning one, ``left`` gets the answer to come. A session that has
-        begun then is not this client's: nobody has asked for its number. :meth:`release` lets others write again.
+        When the call is cancelled while a server may be beginning a session, ``left`` gets the later answer. That
+        session is not this client's, since its caller has gone. :meth:`release` lets others write again.
         Raises ``SessionFencedError`` if the present session is not the expected one, ``SessionNotSupportedError``,
         ``DeadlineExceededError`` (it may have begun), ``PartitionInactiveError``, ``ClientAheadError`` and
         ``ClientClosedError``.
@@ -175,7 +175,7 @@ class PartitionSession:
         expected = NO_WRITE_SESSION if expected_session is None else expected_session
         self._appends.check_active()
         async with self._within_time("no write session was begun"):
-            await self._mounted()  # whoever may not append is not to keep others from it
+            await self._mounted()  # a client that may not append must not keep others from it
             response = await self._last_transaction(options, expected, left)
         if response.last_transaction_status is LastTransactionStatus.UNEXPECTED_SESSION:
             raise SessionFencedError(
@@ -190,10 +190,10 @@ class PartitionSession:
         return BegunSession(response.write_session, response.transaction_id)
 
     async def release(self, number: int) -> None:
-        """End an exclusive session that a server has begun when this client had given it up.
+        """End an exclusive session that a server has begun after this client had cancelled its request.
 
-        The client takes neither that session nor the one after it, and sends nothing because of it: appends whose
-        outcome is unknown belong to the session before, and only the application can find out about them.
+        The client takes neither that session nor the one after it, and sends nothing because of it: appends of unknown
+        outcome belong to the session before, and only the application can find out about them.
 
         Raises ``SessionNotSupportedError``, ``DeadlineExceededError`` and ``ClientClosedError``.
         """
@@ -201,18 +201,18 @@ class PartitionSession:
             await self._last_transaction(FenceOption.FENCE, number)
 
     async def settle(self, begun: BegunSession) -> None:
-        """Return when all that came before the session is applied, and everything that was sent before is decided.
+        """Return when everything before the session is applied, and all appends sent before it are decided.
 
-        What waits to be sent (for the mount, a place, or another attempt after a conflict) belongs to the new session.
+        Appends that still wait (for the mount, a place, or another attempt after a conflict) belong to the new session.
         Raises ``DeadlineExceededError``, ``PartitionInactiveError``, ``ClientAheadError`` and ``ClientClosedError``.
         """
         async with self._within_time(f"write session {begun.number} is begun, but what came before"):
             await self._decided(begun.transaction_id)
-            while self._state.state is SessionState.ASKING:  # it has been mounted meanwhile
+            while self._state.state is SessionState.ASKING:  # mounted meanwhile
                 await self._appends.changed()
 
     async def last_transaction_id(self) -> int:
-        """The last transaction behind everything that the server had been sent before.
+        """The last transaction after everything that the server had been sent before.
 
         Raises ``SessionNotSupportedError``, ``DeadlineExceededError`` and ``ClientClosedError``.
         """
@@ -220,7 +220,7 @@ class PartitionSession:
             return (await self._last_transaction(FenceOption(0), NO_WRITE_SESSION)).transaction_id
 
     async def flush(self) -> None:
-        """Return when everything that was submitted is decided; at once where the client takes no part.
+        """Return when all submissions are decided; at once if the client takes no part.
 
         Raises ``DeadlineExceededError`` and ``ClientClosedError``.
         """
@@ -250,14 +250,14 @@ class PartitionSession:
             await asyncio.sleep(backoff.next_delay_s())
 
     async def _mounted(self) -> None:
-        """Return when the partition is mounted. The time that counts is that of the caller."""
+        """Return when the partition is mounted, within the caller's time."""
         while True:
             with contextlib.suppress(ClientTimeoutError):
                 await self._appends.mounted()
                 return
 
     async def _decided(self, transaction_id: int) -> None:
-        """Return when everything submitted until now is decided, and the transaction is applied."""
+        """Return when all submissions so far are decided, and the transaction is applied."""
         await self._mounted()
         last = await self._appends.begin_flush()
         if last is not None:

@@ -1,4 +1,4 @@
-"""Admission: how many transactions of one partition may be under way."""
+"""Admission: the limit of transactions under way in one partition."""
 
 import asyncio
 from collections import deque
@@ -9,10 +9,10 @@ from types import TracebackType
 class Places:
     """A bounded number of places, given first come, first served.
 
-    A submission takes a place before it is executed and keeps it over all its attempts, so what is in flight and what
-    waits for another attempt are bounded together, and an attempt never has to wait for a place.
+    A submission takes a place before it is executed and keeps it over all its attempts, so appends in flight and those
+    that wait for another attempt are bounded together, and an attempt never has to wait for a place.
 
-    As a context manager it gives back a place that was taken before, if the block raises.
+    As a context manager it gives back a taken place if the block raises.
     """
 
     __slots__ = ("limit", "taken", "waiters")
@@ -23,14 +23,14 @@ class Places:
         self.taken = 0
 
     def try_take(self) -> bool:
-        """Take a place if one is free and nobody waits for it."""
+        """Take a place if one is free and no call waits for it."""
         if self.taken >= self.limit or self.waiters:
             return False
         self.taken += 1
         return True
 
     async def take(self, timeout_s: float) -> bool:
-        """Take a place in turn; ``False`` if there was none within ``timeout_s``. Raises what :meth:`fail` says."""
+        """Take a place in turn; ``False`` if there was none within ``timeout_s``. Raises the error of :meth:`fail`."""
         if self.try_take():
             return True
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -43,7 +43,7 @@ class Places:
             return True
         except asyncio.CancelledError:
             if waiter.done() and waiter.exception() is None:
-                self.release()  # the place was handed over, but nobody is there to use it
+                self.release()  # the place was handed over, but its taker was cancelled
             raise
         finally:
             if not waiter.done():
@@ -66,14 +66,14 @@ class Places:
             self.release()
 
     def fail(self, make_error: Callable[[], Exception]) -> None:
-        """Everyone who waits gets an error."""
+        """Fail all waiting calls."""
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(make_error())
 
     def hand_over(self) -> None:
-        """Give those who wait the places that are free."""
+        """Give the free places to waiting calls."""
         while self.waiters and self.taken < self.limit:
             waiter = self.waiters.popleft()
             if not waiter.done():

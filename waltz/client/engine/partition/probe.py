@@ -1,4 +1,4 @@
-"""How many appends there are, and how long they take."""
+"""Counts appends, and measures their latencies."""
 
 import time
 from collections import deque
@@ -12,11 +12,11 @@ _FIRST = 16
 _MEASURED_PER_S = 50
 
 _LATENCIES_KEPT = 1000
-"""Of one partition, until they are carried over; then the older ones go."""
+"""Limit of kept latencies of one partition until they are carried over; the oldest ones are dropped."""
 
 
 class AppendCounts:
-    """What becomes of the appends of one partition."""
+    """Counts of the outcomes of one partition's appends."""
 
     __slots__ = ("_counted", "_counted_seq_num", "late", "lock_failures", "other_ids")
 
@@ -31,10 +31,10 @@ class AppendCounts:
         self._counted_seq_num = 0
 
     def sent(self, last_seq_num: int) -> int:
-        """How many were sent, attempts of the same transaction counted each.
+        """Number of sent appends; each attempt of a transaction counts.
 
-        They are counted by the numbers in their request ids, and so at no cost; that needs a look before these begin
-        again. Not for two threads at a time.
+        They are counted by the numbers in their request ids, at no cost; that needs a call before the numbers wrap. Not
+        for two threads at a time.
         """
         self._counted += (last_seq_num - self._counted_seq_num) & SEQ_NUM_MASK
         self._counted_seq_num = last_seq_num
@@ -44,8 +44,8 @@ class AppendCounts:
 class LatencyProbe:
     """Measures some appends, one at a time, so that the others cost nothing.
 
-    The first ones are measured, and then, where there are many, one in :data:`ONE_IN` if the one before has ended.
-    One that got lost and was sent again counts from when it was sent first.
+    The first appends are measured, and then, if there are many, one in :data:`ONE_IN` if the former one has ended. An
+    append that got lost and was sent again counts from its first attempt.
     """
 
     __slots__ = ("_clock", "_left", "_sent_at_s", "applications_s", "completions_s", "skipped", "submission")
@@ -53,7 +53,7 @@ class LatencyProbe:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.skipped = 0
         """The next append is measured if its number has none of these bits."""
-        self._left = _FIRST  # before it is one in ONE_IN
+        self._left = _FIRST  # number of appends that are all measured
         self.submission: Submission | None = None
         """The one that is being measured."""
         self.completions_s: deque[float] = deque(maxlen=_LATENCIES_KEPT)
@@ -62,12 +62,12 @@ class LatencyProbe:
         self._sent_at_s = 0.0
 
     def adapt(self, appends_per_s: float) -> None:
-        """Measure as many as that rate allows."""
+        """Adapt the share of measured appends to the rate."""
         self.skipped = 0 if appends_per_s < _MEASURED_PER_S else ONE_IN - 1
-        self._left = 0  # the rate decides from now on
+        self._left = 0  # from now on the rate decides
 
     def begin(self, submission: Submission) -> None:
-        """It was sent."""
+        """The measured append was sent."""
         self.submission = submission
         self._sent_at_s = self._clock()
         if self._left:
@@ -85,13 +85,13 @@ class LatencyProbe:
         self.submission = None
 
     def followed(self) -> None:
-        """It was found in the feed where nothing is applied."""
+        """It was found in the feed of a client without an applier."""
         duration_s = self._clock() - self._sent_at_s
         self.completions_s.append(duration_s)
         self.applications_s.append(duration_s)
         self.submission = None
 
     def forget(self, submission: Submission | None = None) -> None:
-        """It ended without being committed. ``None`` is any."""
+        """It ended without a commit. ``None`` stands for any append."""
         if submission is None or submission is self.submission:
             self.submission = None

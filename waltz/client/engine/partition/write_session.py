@@ -2,12 +2,12 @@
 
 The rules:
 
-1. A client takes the first number that it is told, and goes on with that until it is told of another one. It never
-   takes the other one by itself: an application that has appends of unknown outcome behind it has to find out first.
-2. A client that asks for an exclusive session asks once; whoever asks later has it then. Only the application may ask
-   again.
-3. Nothing degrades in silence: a server that knows no write sessions is refused, unless the configuration says that
-   appends may go without one.
+1. A client takes the first number that it is told, and keeps it until it is told another one. It never takes the other
+   one on its own: an application with appends of unknown outcome has to find out about them first.
+2. A client asks for an exclusive session once; a client that asks later then has it. Only the application may ask
+again.
+3. Nothing degrades silently: a server without write sessions is refused, unless the configuration allows appends
+   without one.
 """
 
 from enum import Enum
@@ -19,7 +19,7 @@ from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatOption, 
 
 
 class SessionState(Enum):
-    """What a client may do in the partition. The values are meant for people."""
+    """States of the right to append. The values are texts for people."""
 
     OFF = "appends go without a session"
     ASKING = "appends wait for the number"
@@ -30,7 +30,7 @@ class SessionState(Enum):
 
 
 class SessionEvent(Enum):
-    """What happens to the session. The values are meant for people."""
+    """Events of the session. The values are texts for people."""
 
     MOUNTED = "the partition is mounted at a server that knows sessions"
     MOUNTED_WITHOUT = "the partition is mounted at a server that knows no sessions"
@@ -51,7 +51,7 @@ _NEVER_HELD = (SessionState.FENCED, SessionState.UNSUPPORTED, SessionState.PLAIN
 SESSION = Machine[SessionState, SessionEvent, None](
     "a write session",
     (
-        Row(SessionEvent.MOUNTED, _UNFENCED, SessionState.ASKING),  # even one that holds a number: it may be over
+        Row(SessionEvent.MOUNTED, _UNFENCED, SessionState.ASKING),  # even with a number: its session may be over
         Row(SessionEvent.MOUNTED_WITHOUT, _UNFENCED, SessionState.UNSUPPORTED),
         Row(SessionEvent.MOUNTED_PLAIN, _UNFENCED, SessionState.PLAIN),
         Row(SessionEvent.RENEWED_WITHOUT, _ENABLED, SessionState.UNSUPPORTED),
@@ -81,7 +81,7 @@ class ClientWriteSession:
     __slots__ = ("_ask_exclusive", "_may_go_without", "_partition_id", "_renewing", "number", "renewed", "state")
 
     def __init__(self, partition_id: int, *, enabled: bool, exclusive: bool, may_go_without: bool) -> None:
-        """``may_go_without``: a server that knows no sessions is served all the same."""
+        """``may_go_without``: appends to a server without sessions go without one."""
         self.state = SessionState.ASKING if enabled else SessionState.OFF
         self.number = NO_WRITE_SESSION
         """What was told or adopted last."""
@@ -94,7 +94,7 @@ class ClientWriteSession:
 
     @property
     def enabled(self) -> bool:
-        """Whether appends are meant to carry a number."""
+        """Whether appends should carry a number."""
         return self.state is not SessionState.OFF
 
     @property
@@ -104,12 +104,12 @@ class ClientWriteSession:
 
     @property
     def carried(self) -> int:
-        """What appends carry."""
+        """The number that appends carry."""
         return self.number if self.state is SessionState.HELD else NO_WRITE_SESSION
 
     @property
     def refusal(self) -> ClientError | None:
-        """Why appends end at once, if they do."""
+        """The reason why appends end at once, if they do."""
         if self.state is SessionState.FENCED:
             return SessionFencedError(self._partition_id, self.number)
         if self.state is SessionState.UNSUPPORTED:
@@ -122,7 +122,7 @@ class ClientWriteSession:
         return self._renewing
 
     def mounted(self, version: int) -> HeartbeatOption | None:
-        """The partition is mounted at a server that speaks this version; what to ask it for."""
+        """The partition is mounted at a server of this version; returns the question for it."""
         if not self.enabled:
             return None
         if version >= FIRST_WITH_WRITE_SESSION:
@@ -137,27 +137,28 @@ class ClientWriteSession:
 
     @property
     def question(self) -> HeartbeatOption:
-        """What to ask a server for."""
+        """The question for a server."""
         exclusive = HeartbeatOption.EXCLUSIVE if self._ask_exclusive else HeartbeatOption(0)
         return HeartbeatOption.GET_SESSION | exclusive
 
     def renew(self, *, exclusive: bool) -> None:
-        """The application wants the present number, whatever it is."""
+        """The application asks for the present number."""
         self._renewing = True
         self._ask_exclusive = exclusive
         self.renewed = NO_WRITE_SESSION
 
     def end_renewal(self) -> None:
-        """The application waits no longer: on its behalf no other number may be taken, and no exclusive session begun,
-        which nobody would write in. Only what was to be exclusive from the first still is."""
+        """The application's call is over: no other number is taken on its behalf, and no exclusive session begun, which
+        would have no writer. Only a session that was configured as exclusive stays so."""
         self._renewing = False
         if self.number != NO_WRITE_SESSION:
             self._ask_exclusive = False
 
     def answered(self, response: HeartbeatResponse) -> bool:
-        """The server has answered what it was asked; false if it has to be asked again.
+        """The server has answered the question; false if it has to be asked again.
 
-        Numbers only grow: a server with a smaller one than that at hand has lost the partition without knowing it.
+        Numbers only grow: a server with a smaller number than the present one has lost the partition without knowing
+        it.
         """
         if not self.enabled:
             return True
@@ -180,14 +181,14 @@ class ClientWriteSession:
         return True
 
     def adopt(self, number: int) -> None:
-        """Go on with a number that the application has asked for."""
+        """Continue with a number that the application has asked for."""
         self._meet(SessionEvent.TAKEN)
         self._hold(number)
 
     def fenced(self, present_number: int) -> bool:
-        """An append was refused; false if by a server whose number is older, which has lost the partition.
+        """An append was refused; false if the server's number is older, so that it has lost the partition.
 
-        The present number may be one that was adopted after the append had been sent.
+        The present number may have been adopted after the append had been sent.
         """
         if present_number > self.number:
             self._meet(SessionEvent.REFUSED)

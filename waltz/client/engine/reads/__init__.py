@@ -1,6 +1,6 @@
-"""Requests of a client that are no appends and no feeds.
+"""Requests of a client other than appends and feeds.
 
-1. ``data_requests``: single transactions; ``data_lists``: bulk reads; ``marks``, ``last_transaction``: its end.
+1. ``data_requests``: single transactions; ``data_lists``: bulk reads; ``marks``, ``last_transaction``: the log's end.
 2. ``prefetch``: transactions that a feed will need soon.
 3. ``admin``: requests to servers instead of partitions.
 """

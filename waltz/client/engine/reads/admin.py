@@ -14,11 +14,10 @@ Response = TypeVar("Response", bound=Message)
 
 
 class AdminCalls:
-    """Takes administrative requests to the server of a link, and brings back their answers.
+    """Sends administrative requests to the server of a link, and returns their answers.
 
-    Answers bear request ids that do not tell requests apart, so they are matched by their type, and there is one
-    request of a type on its way at a time; others wait for their turn (the original gives them the
-    answer to the first one).
+    The request ids of answers do not tell requests apart, so answers are matched by their type, and one request of a
+    type is under way at a time; others wait for their turn (the original gives them the answer to the first one).
     """
 
     def __init__(self, link: ServerLink, tasks: TaskOwner) -> None:
@@ -57,7 +56,7 @@ class AdminCalls:
 
         def done(waiter: asyncio.Future[Message]) -> None:
             if not waiter.cancelled():
-                waiter.exception()  # its caller may have given up, so that nobody else asks for it
+                waiter.exception()  # its caller may have been cancelled, so that no other code retrieves it
             del self._waiting[response_type]
             turn.release()
 
@@ -68,10 +67,10 @@ class AdminCalls:
         return waiter
 
     async def _watch(self, waiter: asyncio.Future[Message], channel: Channel, name: str, timeout_s: float) -> None:
-        """See to it that the turn of a request ends, even if its caller has given up.
+        """Make sure that the turn of a request ends, even if its caller was cancelled.
 
-        Its answer may still come, and must not be taken for that of the next request. So it is waited for while bytes
-        move, and the connection is given up with it when none do.
+        Its answer may still come, and must not be taken for that of the next request. So it is awaited while bytes
+        move, and without progress the connection is closed.
         """
         try:
             await while_moving(waiter, channel, timeout_s)
@@ -82,7 +81,7 @@ class AdminCalls:
             pass  # the caller is told
 
     def resolve(self, message: Message) -> bool:
-        """Hand over an answer; ``False`` if nobody waits for one of its type."""
+        """Hand over an answer; ``False`` if no call waits for one of its type."""
         waiter = self._waiting.get(type(message))
         if waiter is None or waiter.done():
             return False
@@ -90,7 +89,7 @@ class AdminCalls:
         return True
 
     def fail(self, error: Exception) -> None:
-        """The connection is lost: everyone who waits for an answer gets ``ConnectionClosedError``."""
+        """The connection is lost: all waiting calls get ``ConnectionClosedError``."""
         for waiter in self._waiting.values():
             if not waiter.done():
                 waiter.set_exception(ConnectionClosedError(f"{self._link.endpoint}: {error}"))

@@ -1,4 +1,4 @@
-"""Bulk reads of one partition: which were asked for, which are on their way (version 5)."""
+"""Bulk reads of one partition: requested ones and those under way (version 5)."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from waltz.common.wire.versions import FIRST_WITH_DATA_LISTS
 
 
 class PendingList:
-    """One bulk read. Its records may be fewer than asked for, but at least one if the log has it."""
+    """One bulk read. It may have fewer records than requested, but at least one if the log has it."""
 
     __slots__ = (
         "_error",
@@ -43,17 +43,17 @@ class PendingList:
         self._waiter: asyncio.Future[None] | None = None
 
     def finish(self, error: WaltzError | None = None) -> None:
-        """The answer is here."""
+        """The answer has arrived."""
         self.done = True
         self._error = error
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def wait(self) -> list[Record]:
-        """The records, whose checksums nobody has verified.
+        """The records, whose checksums are not verified yet.
 
         Raises ``RpcError`` when the server could not read, ``BulkReadsNotSupportedError``, ``DeadlineExceededError``
-        and ``ClientClosedError``. One may wait at a time.
+        and ``ClientClosedError``. Only one caller may wait.
         """
         if not self.done:
             self._waiter = asyncio.get_running_loop().create_future()
@@ -64,7 +64,7 @@ class PendingList:
 
 
 class DataLists:
-    """Sends bulk reads and matches the answers by request id; what broke off is sent again."""
+    """Sends bulk reads and matches the answers by request id; interrupted ones are sent again."""
 
     def __init__(self, next_req_id: Callable[[], bytes]) -> None:
         self.unsent: list[PendingList] = []
@@ -73,15 +73,15 @@ class DataLists:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is asked for."""
+        """Whether there is no request."""
         return not (self.unsent or self._sent)
 
     def add(self, request: PendingList) -> None:
-        """To be sent."""
+        """Add a request to be sent."""
         self.unsent.append(request)
 
     def send(self, link: ServerLink, now_s: float) -> None:
-        """Send what waits; a server that has no bulk reads fails all of it."""
+        """Send waiting requests; a server without bulk reads fails all of them."""
         channel = link.channel
         assert channel is not None
         unsent, self.unsent = self.unsent, []
@@ -99,12 +99,12 @@ class DataLists:
             link.expect_answer()
 
     def unsend(self) -> None:
-        """The connection is another one now."""
+        """The connection is a new one: all requests have to be sent again."""
         self.unsent = [*self._sent.values(), *self.unsent]
         self._sent.clear()
 
     def response(self, message: TransactionDataListResponse) -> None:
-        """The server answered; an answer that nobody waits for is ignored."""
+        """The server answered; an answer without a waiting request is ignored."""
         request = self._sent.pop(message.req_id, None)
         if request is None:
             return
@@ -118,9 +118,9 @@ class DataLists:
             request.finish(RpcError(for_people(message.error or "the server gave no reason")))
 
     def sweep(self, now_s: float, receiving_at_s: float, resend_s: float, lifetime_s: float) -> None:
-        """Have sent again what was not answered, and give up what is too old; no time counts before ``receiving_at_s``.
+        """Have unanswered requests repeated, and end those that are too old; time before ``receiving_at_s`` is free.
 
-        At that time a part of a large answer came.
+        At that time a part of a large answer arrived.
         """
         for req_id, request in list(self._sent.items()):
             if now_s - max(request.sent_at_s, receiving_at_s) >= resend_s:
@@ -133,7 +133,7 @@ class DataLists:
             request.finish(DeadlineExceededError(f"no transactions from {request.first_id} on within {lifetime_s:g} s"))
 
     def close(self) -> None:
-        """Everything ends with ``ClientClosedError``."""
+        """End all requests with ``ClientClosedError``."""
         for request in (*self._sent.values(), *self.unsent):
             request.finish(ClientClosedError())
         self._sent.clear()

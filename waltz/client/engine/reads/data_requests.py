@@ -1,4 +1,4 @@
-"""Transaction data and high-water mark of one partition, asked of whichever server owns it."""
+"""Transaction data and high-water mark of one partition, asked of its present owner."""
 
 import asyncio
 import logging
@@ -30,14 +30,14 @@ from waltz.common.wire.write_sessions import FenceOption, LastTransactionIdRespo
 logger = logging.getLogger(__name__)
 
 MAX_CHECKSUM_FAILURES = 5
-"""So many answers with a wrong checksum are taken for one transaction."""
+"""Maximum number of answers with a wrong checksum for one transaction."""
 
 _ASSUMED_SIZE_BYTES = 64 << 10
 """Size of transaction data before any was seen."""
 
 
 class PendingData:
-    """The data of one transaction, asked for once for all who want it."""
+    """The data of one transaction, requested once for all its readers."""
 
     __slots__ = ("_waiters", "checksum_failures", "created_at_s", "data", "error", "sent_at_s", "transaction_id")
 
@@ -77,7 +77,7 @@ class PendingData:
 
 
 class RpcPartition:
-    """Requests of one partition. They wait for its server, move with it, and are sent again when nothing comes back."""
+    """Requests of one partition. They wait for its server, move with it, and are repeated without an answer."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class RpcPartition:
         random_source: random.Random,
         find_link: Callable[[int], ServerLink | None],
     ) -> None:
-        """``find_link`` gives the link to the server of a partition, as far as one is known."""
+        """``find_link`` returns the link to the server of a partition, if it is known."""
         self.generation = -1
         self.link: ServerLink | None = None
         self._partition_id = partition_id
@@ -118,13 +118,13 @@ class RpcPartition:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is asked for."""
+        """Whether there is no request."""
         marks_idle = self._marks.idle and self._confirmed_marks.idle
         return not self._pending and marks_idle and self._lists.idle and self._questions.idle
 
     @property
     def obstacle(self) -> WaltzError | None:
-        """What keeps requests from being sent at present, as far as that is known."""
+        """The known reason why requests cannot be sent at present."""
         if self.link is None:
             return ClientError("no server is known to own the partition")
         return self.link.failure
@@ -132,7 +132,7 @@ class RpcPartition:
     # Many transactions at once
 
     def request_list(self, first_id: int, max_count: int, max_bytes: int) -> PendingList:
-        """Ask for the transactions from an id on, without waiting; its limits are the server's as well."""
+        """Request the transactions from an id on, without waiting; the server's limits hold, too."""
         request = PendingList(first_id, max_count, max_bytes, self._loop.time())
         if self._closed:
             request.finish(ClientClosedError())
@@ -145,10 +145,10 @@ class RpcPartition:
         """The server answered a bulk read."""
         self._lists.response(message)
 
-    # The last transaction, perhaps behind a fence
+    # The last transaction, perhaps after a fence
 
     def ask_last(self, fence: FenceOption, expected_session: int) -> Answer:
-        """Ask for the last transaction; to be awaited. See :class:`LastTransactionQuestions`."""
+        """Ask for the last transaction; the result is awaitable. See :class:`LastTransactionQuestions`."""
         answer = self._questions.add(fence, expected_session)
         if self._closed:
             self._questions.close()
@@ -156,7 +156,7 @@ class RpcPartition:
         return answer
 
     def has_asked(self, answer: Answer) -> bool:
-        """Whether the question for an answer to come may have reached the server."""
+        """Whether the question may have reached the server."""
         return self._questions.sent(answer)
 
     def last_response(self, message: LastTransactionIdResponse) -> None:
@@ -166,7 +166,7 @@ class RpcPartition:
     # Transaction data
 
     def request(self, transaction_id: int) -> PendingData:
-        """Ask for the data of a transaction, together with everyone who asks for it already."""
+        """Request the data of a transaction, joining an open request for it."""
         request = self._pending.get(transaction_id)
         if request is None:
             request = PendingData(transaction_id, self._loop.time())
@@ -180,13 +180,13 @@ class RpcPartition:
 
     @property
     def request_limit(self) -> int:
-        """How many requests for data may be on their way: the fewer the larger data has lately been."""
+        """Limit of open requests for data: the larger recent data was, the lower."""
         options = self._options
         fitting = int(options.data_in_flight_bytes / (self._average_size_bytes + 1))
         return max(1, min(options.data_in_flight_maximum, fitting))
 
     async def read(self, transaction_id: int, timeout_s: float, first: PendingData | None = None) -> bytes:
-        """The data of a transaction. Errors of the server are tried again until ``timeout_s`` is over.
+        """The data of a transaction. After errors of the server the request is repeated until ``timeout_s`` is over.
 
         Raises ``DeadlineExceededError``, ``DataChecksumError`` and ``ClientClosedError``.
         """
@@ -278,9 +278,9 @@ class RpcPartition:
     # High-water mark
 
     async def high_water_mark(self, timeout_s: float, *, confirmed: bool) -> int:
-        """The committed high-water mark of the partition, as the server knows it that this client takes for the owner.
+        """The committed high-water mark of the partition by the server that this client knows as the owner.
 
-        With ``confirmed`` a quorum of the storages has confirmed since that it is the owner.
+        With ``confirmed`` a quorum of the storages has confirmed the ownership since the call.
 
         Raises ``DeadlineExceededError``, ``ConfirmedMarkNotSupportedError`` and ``ClientClosedError``.
         """
@@ -292,7 +292,7 @@ class RpcPartition:
         except (TimeoutError, TlsRefusedError) as error:
             kind = "confirmed " if confirmed else ""
             text = f"no {kind}high-water mark of partition {self._partition_id}"
-            if isinstance(error, TlsRefusedError):  # no other attempt in time would have another end
+            if isinstance(error, TlsRefusedError):  # another attempt in time would have the same end
                 raise DeadlineExceededError(f"{text}: {error}") from error
             text = f"{text} within {timeout_s:g} s"
             obstacle = self.obstacle
@@ -331,9 +331,9 @@ class RpcPartition:
         self._confirmed_marks.resend()
 
     def sweep(self) -> None:
-        """Send again what is never going to be answered, and give up what is too old. Called now and then.
+        """Repeat requests that will never be answered, and end those that are too old. Called regularly.
 
-        No time counts before a part of a large message came: it, or what is behind it, may be the answer.
+        Time before a part of a large message does not count: that message, or a later one, may be the answer.
         """
         now_s = self._loop.time()
         options = self._options
@@ -364,7 +364,7 @@ class RpcPartition:
         self._confirmed_marks.sweep(now_s)
 
     def close(self) -> None:
-        """Everything asked for ends with ``ClientClosedError``."""
+        """End all requests with ``ClientClosedError``."""
         self._closed = True
         self._lists.close()
         self._questions.close()

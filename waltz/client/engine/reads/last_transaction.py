@@ -25,7 +25,7 @@ class LastTransactionQuestions:
     """Sends them and matches the answers by request id.
 
     A question whose connection breaks is sent again over the next one, so that one fence may be carried out twice. On
-    one connection it is never sent twice: a server answers each, and one that is slow to fence would fence again.
+    one connection it is never sent twice: a server answers each, and a slow server would fence again.
     """
 
     def __init__(self, partition_id: int, next_req_id: Callable[[], bytes]) -> None:
@@ -36,26 +36,26 @@ class LastTransactionQuestions:
 
     @property
     def unsent(self) -> bool:
-        """Whether anything waits for a connection."""
+        """Whether a question waits for a connection."""
         return bool(self._unsent)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is asked for."""
+        """Whether there is no question."""
         return not (self._unsent or self._sent)
 
     def add(self, fence: FenceOption, expected_session: int) -> Answer:
-        """To be sent; the answer may be an error, ``SessionNotSupportedError`` or ``ClientClosedError``."""
+        """Add a question to be sent; it may end with ``SessionNotSupportedError`` or ``ClientClosedError``."""
         answer: Answer = asyncio.get_running_loop().create_future()
         self._unsent.append(_Question(fence, expected_session, answer))
         return answer
 
     def sent(self, answer: Answer) -> bool:
-        """Whether the question for this answer may have reached a server."""
+        """Whether the question of this answer may have reached a server."""
         return any(question.answer is answer for question in self._sent.values())
 
     def send(self, link: ServerLink) -> None:
-        """Send what waits and is still waited for."""
+        """Send waiting questions that still have a caller."""
         channel = link.channel
         assert channel is not None
         unsent, self._unsent = self._unsent, []
@@ -72,18 +72,18 @@ class LastTransactionQuestions:
             link.expect_answer()
 
     def unsend(self) -> None:
-        """The connection is another one now."""
+        """The connection is a new one: all questions have to be sent again."""
         self._unsent = [*self._sent.values(), *self._unsent]
         self._sent.clear()
 
     def response(self, message: LastTransactionIdResponse) -> None:
-        """The server answered; an answer that nobody waits for is ignored."""
+        """The server answered; an answer without a waiting call is ignored."""
         question = self._sent.pop(message.req_id, None)
         if question is not None and not question.answer.done():
             question.answer.set_result(message)
 
     def close(self) -> None:
-        """Everything ends with ``ClientClosedError``."""
+        """End all questions with ``ClientClosedError``."""
         for question in (*self._sent.values(), *self._unsent):
             if not question.answer.done():
                 question.answer.set_exception(ClientClosedError())

@@ -1,4 +1,4 @@
-"""Questions for the high-water mark of one partition: for that which its server knows, or for a confirmed one."""
+"""Questions for the high-water mark of one partition: for the server's own, or for a confirmed one."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from waltz.common.wire.versions import FIRST_WITH_CONFIRMED_MARK
 
 
 class MarkQuestions:
-    """Everyone who waits when a request is sent is answered by it; who comes later needs another one."""
+    """All calls that wait when a request is sent get its answer; later calls need another request."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class MarkQuestions:
         next_req_id: Callable[[], bytes],
         present_link: Callable[[], ServerLink | None],
     ) -> None:
-        """An unanswered request is sent again after ``resend_s``; ``present_link`` gives the link to the server."""
+        """An unanswered request is repeated after ``resend_s``; ``present_link`` returns the link to the server."""
         self._partition_id = partition_id
         self._confirmed = confirmed
         self._resend_s = resend_s
@@ -36,14 +36,14 @@ class MarkQuestions:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits."""
+        """Whether no call waits."""
         return not (self._asked or self._wanted)
 
     async def mark(self) -> int:
-        """What a server tells to a question that is sent from now on.
+        """A server's answer to a question that is sent from now on.
 
-        Raises ``ClientClosedError``, ``TlsRefusedError``, and ``ConfirmedMarkNotSupportedError`` if that is asked for
-        and the server is older.
+        Raises ``ClientClosedError``, ``TlsRefusedError``, and ``ConfirmedMarkNotSupportedError`` if a confirmed mark is
+        asked of an older server.
         """
         waiter: asyncio.Future[int] = self._loop.create_future()
         self._wanted.append(waiter)
@@ -57,9 +57,9 @@ class MarkQuestions:
                     waiters.remove(waiter)
 
     def answered(self, req_id: bytes, mark: int | None) -> None:
-        """The server answered; ``None``: it has no mark to tell, and is to be asked again."""
+        """The server answered; ``None``: it does not know its mark, and has to be asked again."""
         if req_id not in self._req_ids:
-            return  # to a request that is older than those who wait now
+            return  # the answer to a request that is older than the present calls
         if mark is None:
             self._due_at_s = self._loop.time()
             return
@@ -77,12 +77,12 @@ class MarkQuestions:
             self._send()
 
     def sweep(self, now_s: float) -> None:
-        """Ask again what is not going to be answered. Called now and then."""
+        """Repeat questions that will not be answered. Called regularly."""
         if self._asked and now_s >= self._due_at_s:
             self._send()
 
     def close(self) -> None:
-        """Everybody who waits gets ``ClientClosedError``."""
+        """Fail all waiting calls with ``ClientClosedError``."""
         self._fail(ClientClosedError())
 
     def _ask(self) -> None:

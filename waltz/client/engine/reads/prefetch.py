@@ -1,10 +1,10 @@
-"""Fetching transaction data ahead of an application that reads it.
+"""Fetches transaction data ahead of an application that reads it.
 
-Asking for the data of one transaction after the other costs a round trip each. So each transaction whose data the
-application reads pays for the data of a few that wait behind it in the feed, asked for together with its own. Who reads
-all of them soon has as many on their way as are allowed, who reads more than one of four finds most of it fetched, and
-who reads nothing costs nothing; of what is fetched in vain there is never more than a few for each that is read. Where
-data is large, less of it is fetched ahead: it is kept until its turn comes.
+One request after the other would cost a round trip for each transaction. So each transaction whose data the application
+reads allows the data of a few waiting transactions after it in the feed to be fetched with its own. An application that
+reads all data soon has the maximum under way; one that reads more than a fourth finds most of it fetched; one that
+reads none causes no reads. Only a few reads for each used one are in vain. Large data is fetched ahead in smaller
+numbers, since it is kept until its turn comes.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from waltz.common.checksum import crc32
 from waltz.common.errors import DeadlineExceededError
 
 AHEAD_PER_READ = 4
-"""For each transaction that is read so many more may be fetched."""
+"""Number of transactions that may be fetched ahead for each one that is read."""
 
 _MAX_BATCH_BYTES = 1 << 20
 
@@ -27,27 +27,27 @@ class Prefetcher:
     __slots__ = ("_ahead", "_fetcher", "_maximum", "_paid", "_waiting")
 
     def __init__(self, fetcher: RpcPartition, maximum: int) -> None:
-        """No more than ``maximum`` are fetched ahead."""
+        """``maximum`` limits the transactions fetched ahead."""
         self._fetcher = fetcher
         self._maximum = maximum
-        self._paid = 0  # how many more may be fetched ahead; with those in _ahead no more than the maximum
+        self._paid = 0  # transactions that may still be fetched ahead; with _ahead at most the maximum
         self._waiting: deque[int] = deque()
         self._ahead: dict[int, PendingData] = {}
 
     def queued(self, transaction_id: int, *, own: bool) -> None:
-        """A transaction came and has to wait. The data of our own ones is here already."""
+        """A transaction arrived and has to wait. The data of own transactions is here already."""
         if not own:
             self._waiting.append(transaction_id)
             self._fetch()
 
     def applied(self, transaction_id: int) -> None:
-        """A transaction was applied, with its data read or without."""
+        """A transaction was applied, whether its data was read or not."""
         self._ahead.pop(transaction_id, None)
         self._drop(transaction_id)
         self._fetch()
 
     async def read(self, transaction_id: int, timeout_s: float) -> bytes:
-        """The data of a transaction, asked for ahead or now."""
+        """The data of a transaction, requested ahead or now."""
         request = self._ahead.pop(transaction_id, None) or self._fetcher.request(transaction_id)
         self._paid = min(self._paid + AHEAD_PER_READ, self._maximum - len(self._ahead))
         self._drop(transaction_id)
@@ -55,16 +55,16 @@ class Prefetcher:
         return await self._fetcher.read(transaction_id, timeout_s, request)
 
     async def read_many(self, first_id: int, count: int, timeout_s: float) -> list[bytes]:
-        """The data of ``count`` transactions from an id on, of the first at least: as many as come in one read.
+        """The data of ``count`` transactions from an id on, or of as many (at least one) as one read returns.
 
-        Servers without bulk reads are asked for each, up to the most that is fetched ahead. Raises as :meth:`read`.
+        Servers without bulk reads get a request for each, up to the maximum. Raises like :meth:`read`.
         """
         request = self._fetcher.request_list(first_id, count, _MAX_BATCH_BYTES)
         try:
             async with asyncio.timeout(timeout_s):
                 records = await request.wait()
         except (RpcError, DeadlineExceededError, TimeoutError):
-            return [await self.read(first_id, timeout_s)]  # which knows how to try again
+            return [await self.read(first_id, timeout_s)]  # which repeats failed requests
         except BulkReadsNotSupportedError:
             ids = range(first_id, first_id + min(count, self._maximum))
             requests = [self._fetcher.request(each) for each in ids]
@@ -77,12 +77,12 @@ class Prefetcher:
         return good or [await self.read(first_id, timeout_s)]
 
     def clear(self) -> None:
-        """Forget what was fetched ahead."""
+        """Drop the data fetched ahead."""
         self._waiting.clear()
         self._ahead.clear()
 
     def _drop(self, last_id: int) -> None:
-        """These need not be fetched ahead any more."""
+        """Cancel the reads ahead of these transactions."""
         waiting = self._waiting
         while waiting and waiting[0] <= last_id:
             waiting.popleft()
