@@ -1,6 +1,6 @@
 """Committed transactions on their way to clients.
 
-1. ``feed``: who gets how many headers from which position; ``feed_frames``: their encoded form.
+1. ``feed``: the headers that each connection gets; ``feed_frames``: their encoded form.
 2. ``transaction_data`` answers single reads, ``data_lists`` bulk reads.
 3. ``caches``: recent frames and data, shared by all partitions of a server.
 """

@@ -1,7 +1,7 @@
-"""What was committed or read lately, kept in memory: feed frames and transaction data, each below a number of bytes.
+"""Recent feed frames and transaction data in memory, each below a number of bytes.
 
-Both caches are shared by all partitions of a server and hold only what is known to be committed, so nothing in them
-can become wrong; they are forgotten when the partition leaves.
+Both caches are shared by all partitions of a server and hold only committed transactions, so their entries cannot
+become wrong; the entries of a partition are dropped when it leaves.
 """
 
 import struct
@@ -20,7 +20,7 @@ FEED_BLOCK_COUNT = 1024
 _BLOCK_OVERHEAD_BYTES = 300
 _CHUNK_OVERHEAD_BYTES = 200
 _MAX_GONE = 64
-_LARGEST_ITEM_SHARE = 4  # items above a quarter of the cache would push out too much
+_LARGEST_ITEM_SHARE = 4  # a larger item would displace too many others
 
 
 class _FeedBlock:
@@ -35,7 +35,7 @@ class _FeedBlock:
         """One more than the last transaction id."""
 
     def add(self, first: int, frames: bytes) -> None:
-        """Join ``frames``; where they do not touch what is here, the longer part or the newer one stays."""
+        """Join ``frames``; if they are not adjacent to the block, the longer part or the newer one stays."""
         behind = first + len(frames) // FEED_FRAME_SIZE_BYTES
         if self.start <= first <= self.end:
             if behind > self.end:
@@ -49,7 +49,7 @@ class _FeedBlock:
         self.end = self.start + len(self.frames) // FEED_FRAME_SIZE_BYTES
 
     def slice(self, first: int, max_count: int) -> bytes:
-        """At most ``max_count`` frames from transaction ``first`` on; empty when that is not here."""
+        """At most ``max_count`` frames from transaction ``first`` on; empty if it is not in the block."""
         if first < self.start:
             return b""
         offset = (first - self.start) * FEED_FRAME_SIZE_BYTES
@@ -69,12 +69,12 @@ class FeedCache:
         self.size_bytes = 0
 
     def add(self, partition_id: int, first: int, frames: bytes) -> None:
-        """Keep the frames of ``first`` and its successors, as :mod:`~waltz.server.feeding.feed_frames` makes them."""
+        """Keep the frames of ``first`` and its successors, made by :mod:`~waltz.server.feeding.feed_frames`."""
         position, behind = first, first + len(frames) // FEED_FRAME_SIZE_BYTES
         key = partition_id, first // FEED_BLOCK_COUNT
         block = self._blocks.get(key)
         if block is not None and block.end == first and behind <= (key[1] + 1) * FEED_BLOCK_COUNT:
-            # What is committed lies behind what was committed before.
+            # New commits follow former ones.
             block.frames += frames
             block.end = position = behind
             self.size_bytes += len(frames)
@@ -91,7 +91,8 @@ class FeedCache:
             self.size_bytes -= len(block.frames) + _BLOCK_OVERHEAD_BYTES
 
     def get(self, partition_id: int, first: int, max_count: int) -> bytes:
-        """At most ``max_count`` frames from ``first`` on, at most to the end of its block; empty when not here."""
+        """At most ``max_count`` frames from ``first`` on, at most to the end of its block; empty if they are not
+        cached."""
         key = (partition_id, first // FEED_BLOCK_COUNT)
         block = self._blocks.get(key)
         if block is None:
@@ -118,7 +119,7 @@ class FeedCache:
 
 
 class _Chunk:
-    """Encoded records of consecutive transactions, as they came."""
+    """Encoded records of consecutive transactions, in one piece."""
 
     __slots__ = ("_offsets", "count", "first_id", "partition_id", "records")
 
@@ -134,7 +135,7 @@ class _Chunk:
         return len(self.records) + _CHUNK_OVERHEAD_BYTES
 
     def offsets(self) -> "array[int]":
-        """Where each record begins, and where the last one ends; found out when it is asked for."""
+        """The offset of each record, and the end of the last one; computed at the first use."""
         if self._offsets is None:
             self._offsets = array("Q", record_offsets(self.records, self.count))
         return self._offsets
@@ -145,7 +146,7 @@ class _Chunk:
         return decode_record(self.records, offset, len(self.records))[0]
 
     def slice(self, first_id: int, max_count: int, max_bytes: int) -> tuple[int, bytes]:
-        """The records from ``first_id`` on within both limits, and their number; may be none."""
+        """The records from ``first_id`` on within both limits, perhaps none, and their number."""
         if first_id == self.first_id and self.count <= max_count and len(self.records) <= max_bytes:
             return self.count, self.records
         offsets = self.offsets()
@@ -156,7 +157,7 @@ class _Chunk:
 
 
 def record_offsets(records: bytes, count: int) -> list[int]:
-    """Where each of ``count`` encoded records begins, and where the last one ends."""
+    """The offsets of ``count`` encoded records, and the end of the last one."""
     offsets = [0]
     position = 0
     for _ in range(count):
@@ -167,7 +168,7 @@ def record_offsets(records: bytes, count: int) -> list[int]:
 
 
 class Chunks:
-    """The chunks of one partition in order of their first ids. Those at the front may be gone already."""
+    """The chunks of one partition in order of their first ids. Chunks at the front may be removed already."""
 
     __slots__ = ("_chunks", "_first_ids", "_head")
 
@@ -177,11 +178,11 @@ class Chunks:
         self._head = 0
 
     def __len__(self) -> int:
-        """Places in use, be it by chunks that are gone."""
+        """Places in use, also by removed chunks."""
         return len(self._chunks)
 
     def add(self, chunk: _Chunk) -> bool:
-        """Put a chunk in its place; false if there is one with this first id."""
+        """Put a chunk in its place; false if there is already one with this first id."""
         first_ids = self._first_ids
         if not first_ids or first_ids[-1] < chunk.first_id:
             first_ids.append(chunk.first_id)
@@ -195,7 +196,7 @@ class Chunks:
         return True
 
     def find(self, transaction_id: int) -> _Chunk | None:
-        """The chunk that begins last of those that could hold the transaction, if it does."""
+        """The chunk that holds the transaction, if there is one."""
         position = bisect_right(self._first_ids, transaction_id, self._head) - 1
         if position < self._head:
             return None
@@ -203,7 +204,7 @@ class Chunks:
         return chunk if transaction_id < chunk.first_id + chunk.count else None
 
     def remove(self, chunk: _Chunk) -> None:
-        """Take out a chunk, if it is here. The first one goes quickly, however many there are."""
+        """Remove a chunk, if it is present. The removal of the first one is fast for any number of chunks."""
         position = bisect_left(self._first_ids, chunk.first_id, self._head)
         if position == len(self._chunks) or self._chunks[position] is not chunk:
             return
@@ -221,12 +222,11 @@ _GONE = _Chunk(-1, -1, 0, b"")
 
 
 class TransactionCache:
-    """Transactions of all partitions with their data, encoded as in the storage protocol; what came first goes first.
+    """Transactions of all partitions with their data, encoded as in the storage protocol; first in, first out.
 
-    A committed batch is one piece, which costs the same whatever it holds. Pieces larger than a quarter of the cache
-    are taken apart, and a transaction larger than that is not kept. What was forgotten is found by nobody, but goes,
-    and is counted, in its turn: the cache may hold hundreds of thousands of pieces, and to go through them would hold
-    up the loop.
+    A committed batch is one piece, which costs the same for any content. Pieces larger than a quarter of the cache are
+    split, and a transaction larger than that is not kept. A forgotten piece cannot be found any more, but leaves, and
+    counts, in its turn: the cache may hold hundreds of thousands of pieces, and a pass over them would block the loop.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -237,7 +237,7 @@ class TransactionCache:
         """Memory of the cache, including dropped chunks that are not freed yet."""
 
     def add(self, partition_id: int, first_id: int, count: int, records: bytes) -> None:
-        """Keep the records of transaction ``first_id`` and its successors. What is here already stays as it is."""
+        """Keep the records of transaction ``first_id`` and its successors. Present records stay unchanged."""
         size_bytes = len(records) + _CHUNK_OVERHEAD_BYTES
         if size_bytes <= self._limit_bytes // _LARGEST_ITEM_SHARE:
             chunks = self.chunks.get(partition_id)
@@ -255,13 +255,13 @@ class TransactionCache:
                 self.add(partition_id, first_id + index, 1, records[offsets[index] : offsets[index + 1]])
 
     def get(self, partition_id: int, transaction_id: int) -> Record | None:
-        """One transaction, or None when the cache does not hold it."""
+        """One transaction, or None if it is not cached."""
         chunks = self.chunks.get(partition_id)
         chunk = None if chunks is None else chunks.find(transaction_id)
         return None if chunk is None else chunk.record(transaction_id)
 
     def slice(self, partition_id: int, first_id: int, max_count: int, max_bytes: int) -> tuple[int, list[bytes]]:
-        """Consecutive records from ``first_id`` on, as far as they are here and within both limits.
+        """Consecutive cached records from ``first_id`` on, within both limits.
 
         The first one is delivered even if it is larger than ``max_bytes``. Returns their number and the pieces.
         """
@@ -283,7 +283,7 @@ class TransactionCache:
         return count, pieces
 
     def forget(self, partition_id: int) -> None:
-        """Find nothing of a partition any more that is here now."""
+        """Forget all present entries of a partition."""
         self.chunks.pop(partition_id, None)
 
     def _shrink(self) -> None:
@@ -291,5 +291,5 @@ class TransactionCache:
             oldest = self._in_order.popleft()
             self.size_bytes -= oldest.size_bytes
             chunks = self.chunks.get(oldest.partition_id)
-            if chunks is not None:  # else the partition was forgotten
+            if chunks is not None:  # otherwise the partition was forgotten
                 chunks.remove(oldest)

@@ -1,10 +1,10 @@
 """Bulk reads of one partition (version 5): lists of transactions with their data, from the cache and the storages.
 
-What lies in the cache is passed on as the bytes that went to the storages. What is read from the storages is not kept:
-somebody who reads the whole log must not push out what was committed lately.
+Cached records are passed on as the bytes that went to the storages. Records read from the storages are not kept: a
+reader of the whole log must not displace recent commits.
 
-What is read for one connection at a time has a limit, whatever the number of partitions: all of it may be finished when
-the client stops reading. A bulk read that finds no room waits aside, so that those of other connections pass.
+The bytes read for one connection at a time have a limit for any number of partitions: all of them may be complete when
+the client stops reading. A bulk read without room waits aside, so that those of other connections pass.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 MAX_COUNT = 10_000
 MAX_BYTES = 8 << 20
-"""Limits of one answer, which hold against larger wishes; the first record is sent whatever its size."""
+"""Limits of one answer, also for larger requests; the first record is sent whatever its size."""
 
 MAX_READERS = 2
 """Bulk reads of one partition that read from the storages at a time."""
@@ -60,7 +60,7 @@ class _BulkRead:
 
 
 class _List:
-    """An answer that is being gathered: ``count`` records from ``first_id`` on, in ``pieces``."""
+    """An answer under construction: ``count`` records from ``first_id`` on, in ``pieces``."""
 
     def __init__(self, first_id: int, max_count: int, max_bytes: int) -> None:
         self.first_id = first_id
@@ -96,8 +96,8 @@ class TransactionListReader:
         on_miss: Callable[[], None],
         knows_end: Callable[[], bool],
     ) -> None:
-        """``knows_end`` says whether the high-water mark may be told for the end of the log: not while another server
-        may have committed more. Then answers say of the log what is in them."""
+        """``knows_end`` tells whether the high-water mark may be given as the end of the log: not while another server
+        may have committed more. Then an answer gives the id of its last record instead."""
         self._partition_id = partition_id
         self._knows_end = knows_end
         self._cache = cache
@@ -135,7 +135,7 @@ class TransactionListReader:
             self._read_waiting()
 
     async def close(self) -> None:
-        """End all reads; whoever still waits is told to try again, elsewhere."""
+        """End all reads; waiting clients are told to try again elsewhere."""
         waiting = [*self._waiting, *self._parked]
         self._waiting.clear()
         self._parked.clear()
@@ -148,7 +148,7 @@ class TransactionListReader:
         self._being_read.clear()
 
     def _from_cache(self, request: TransactionDataListRequest, high_water_mark: int) -> _List | None:
-        """The whole answer, if the cache has got it."""
+        """The whole answer, if all of it is cached."""
         found = _wanted(request, high_water_mark)
         ended = self._take_cached(found)
         if not ended and found.count:
@@ -156,7 +156,7 @@ class TransactionListReader:
         return found if ended else None
 
     def _take_cached(self, found: _List) -> bool:
-        """Add what the cache has got; whether the answer is complete with that."""
+        """Add cached records; returns whether the answer is complete."""
         if found.full:
             return True
         count, pieces = self._cache.slice(self._partition_id, found.next_id, found.missing, found.room_bytes)
@@ -179,7 +179,7 @@ class TransactionListReader:
                 task.add_done_callback(functools.partial(self._ended, bulk_read))
 
     def _may_read(self, bulk_read: _BulkRead) -> bool:
-        """Whether to read now; otherwise the connection has ended, or the bulk read waits in its link."""
+        """Whether the bulk read may begin; otherwise the connection has ended, or the read waits in its link."""
         link = bulk_read.link
         if link.channel.closed:
             return False
@@ -220,7 +220,7 @@ class TransactionListReader:
             return
         channel = link.channel
         if not (channel.writable or channel.closed) and channel.unsent_bytes > MAX_LINK_BYTES:
-            link.postpone(request)  # single transactions may be larger than what was asked for
+            link.postpone(request)  # a single transaction may exceed the requested size
         else:
             self._answer(link, request, high_water_mark, found)
 
@@ -274,12 +274,12 @@ def _max_bytes(request: TransactionDataListRequest) -> int:
 
 
 def _has_room(link: ClientLink, size_bytes: int) -> bool:
-    """Whether ``size_bytes`` more may be read for the link; a single bulk read always may."""
+    """Whether ``size_bytes`` more may be read for the link; a single bulk read is always allowed."""
     return not link.list_bytes or link.list_bytes + size_bytes <= MAX_LINK_BYTES
 
 
 def _add_records(found: _List, records: list[Record]) -> bool:
-    """Add as many as there is room for; whether that were all."""
+    """Add records while there is room; returns whether all were added."""
     pieces: list[bytes] = []
     room_bytes = found.room_bytes
     for expected_id, record in enumerate(records, found.next_id):
@@ -296,6 +296,6 @@ def _add_records(found: _List, records: list[Record]) -> bool:
 
 
 def refuse_list(link: ClientLink, request: TransactionDataListRequest) -> None:
-    """The partition is not here, or not yet, or what is asked for may have been committed by another server."""
+    """Refuse: the partition is not here, or not yet, or another server may have committed the requested records."""
     status = DataListStatus.NOT_READY
     link.send(TransactionDataListResponse(request.req_id, request.transaction_id, status, LONG_MIN, [], None))

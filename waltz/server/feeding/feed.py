@@ -1,4 +1,4 @@
-"""The feed of one partition: who is to get how many committed transactions, from where on.
+"""The feed of one partition: the committed transactions that each connection gets.
 
 A *context* promises a number of transactions behind a position to one connection and ends with a message of its own
 (the answer to a mount, or FeedSuspended). Contexts are in one of three places:
@@ -7,14 +7,14 @@ A *context* promises a number of transactions behind a position to one connectio
   where a promise ends;
 * behind: served in runs from the feed cache, one run per context and turn of the loop, or, on a miss, from the
   storages by one task. Neither makes the tip wait;
-* paused: the channel has too much unsent; looked at again when it is writable.
+* paused: the channel has too many unsent bytes; continued when it is writable.
 
-A context of *marks* promises the high-water mark instead of transactions, and has no end. It is at the tip when it was
-told the latest mark, apart from the others, and behind when it was not; nothing is read for it.
+A context of *marks* promises the high-water mark instead of transactions, and has no end. It is at the tip, apart from
+the others, when it was told the latest mark, and behind otherwise; nothing is read for it.
 
-No turn of the loop serves more than :data:`MAX_SERVED_PER_TURN` contexts: of a large crowd at the tip the rest is
-behind for some turns, and served from the cache. Every context knows the place that it is in, so that taking it out of
-there costs the same however many there are.
+No turn of the loop serves more than :data:`MAX_SERVED_PER_TURN` contexts: of a larger number at the tip, the rest is
+behind for some turns, and served from the cache. Every context knows its place, so that its removal costs the same for
+any number of contexts.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ MAX_CONTEXTS_PER_CONNECTION = 64
 """Feed contexts that one connection may have in one partition; a client of the protocol needs two."""
 
 MAX_SERVED_PER_TURN = 1000
-"""Contexts that are sent something in one turn of the loop."""
+"""Limit of contexts that are served in one turn of the loop."""
 
 _ENDLESS = 1 << 63
 _LONG = struct.Struct(">q")
@@ -51,21 +51,21 @@ RETRY_INITIAL_S = 0.05
 RETRY_MAXIMUM_S = 5.0
 
 ReadHeaders = Callable[[int, int], Awaitable[list[RecordHeader]]]
-"""Reads the headers of at most so many committed transactions from an id on; raises ``WaltzError``."""
+"""Reads the headers of a number of committed transactions at most, from an id on; raises ``WaltzError``."""
 
 
 Notices = Mapping[ClientLink, Sequence[tuple[int, bytes]]]
-"""Frames that belong into the feed of a connection, each behind the transaction of an id, in order of the ids."""
+"""Frames for the feed of a connection, each after the transaction of an id, in order of the ids."""
 
 _NO_NOTICES: Notices = {}
 
 
 class FeedContext:
-    """A promise: ``remaining`` transactions behind ``position``, then the frame ``terminator``.
+    """A promise: ``remaining`` transactions after ``position``, then the frame ``terminator``.
 
-    The last ``spare`` of them may be left out, and are when their time comes to be committed: who asks again before
-    that is fed every batch as a whole. Otherwise the end of one would follow its beginning a round trip later, and with
-    it everything that the client does in answer, for ever after.
+    The last ``spare`` of them may be left out, and are left out at the tip: a client that asks again before them is fed
+    every batch as a whole. Otherwise the end of a batch would follow its beginning a round trip later, with all of the
+    client's answers, for ever after.
     """
 
     __slots__ = ("link", "of_marks", "place", "position", "remaining", "spare", "terminator")
@@ -107,7 +107,7 @@ class Feed:
         random_source: random.Random,
         lag: Histogram,
     ) -> None:
-        """``lag`` observes what a connection still lacks when it has been sent something."""
+        """``lag`` observes the number of transactions that a connection lacks after each send."""
         self.high_water_mark = NO_TRANSACTION
         self.contexts_added = 0
         self.contexts_removed = 0
@@ -134,12 +134,12 @@ class Feed:
 
     @property
     def catch_up_removed(self) -> int:
-        """How many of the contexts that had to read from the storages wait for that no more."""
+        """Number of contexts that no longer wait for a read from the storages."""
         return self.catch_up_added - len(self._missing) - (self._reading is not None)
 
     @property
     def lag_transactions(self) -> int:
-        """How many committed transactions the connection that lags most has been promised and not been sent."""
+        """The largest number of promised committed transactions that a connection has not been sent."""
         behind = [context for place in (self._behind, self._missing, self._paused) for context in place]
         if self._reading is not None:
             behind.append(self._reading)
@@ -147,12 +147,12 @@ class Feed:
         return max([min(mark - context.position, context.remaining) for context in behind], default=0)
 
     def start(self) -> None:
-        """Start the task that reads what the cache has not got."""
+        """Start the task that reads frames that are not cached."""
         what = f"the feed of partition {self._partition_id}"
         self._task = owned(restarting(self._read_missing_or_fail, what), what)
 
     async def close(self) -> None:
-        """Drop all contexts; nothing is sent any more."""
+        """Drop all contexts."""
         for link in list(self._of_link):
             self.forget(link)
         if self._pump_handle is not None:
@@ -178,14 +178,14 @@ class Feed:
         self._place(context)
 
     def forget(self, link: ClientLink) -> None:
-        """Drop the contexts of a connection: it has closed, or its client begins anew."""
+        """Drop the contexts of a connection that has closed, or whose client begins anew."""
         for context in list(self._of_link.get(link, ())):
             if context is self._reading:
                 self._reading = None
             self._end(context)
 
     def writable(self, link: ClientLink) -> None:
-        """Go on with the contexts of a connection that can be written to again."""
+        """Continue the contexts of a connection that is writable again."""
         for context in list(self._of_link.get(link, ())):
             if context.place is self._paused:
                 self._place(context)
@@ -193,8 +193,8 @@ class Feed:
     def committed(self, first: int, count: int, frames: bytes, notices: Notices = _NO_NOTICES) -> None:
         """Transactions ``first`` and its successors were committed; ``frames`` are in the cache already.
 
-        Every notice is sent now: into the feed, if its connection is at the tip, and else before whatever that
-        connection is still to be fed of these transactions.
+        Every notice is sent now: into the feed, if its connection is at the tip, or else before the rest of these
+        transactions for that connection.
         """
         if first != self.high_water_mark + 1:
             self.advance(first + count - 1)
@@ -233,10 +233,10 @@ class Feed:
             self._tell_all()
 
     def advance(self, high_water_mark: int) -> None:
-        """The mark moved and there are no frames at hand: who was at the tip is behind now.
+        """The mark moved without frames at hand: contexts at the tip are behind now.
 
-        A mark that moved down is a loss of committed transactions at the storages; connections that were fed more
-        than it are closed, so that their clients mount again and are told.
+        A mark that moved down is a loss of committed transactions at the storages; connections that were fed beyond it
+        are closed, so that their clients mount again and get the error.
         """
         self.high_water_mark = high_water_mark
         for contexts in list(self._of_link.values()):
@@ -247,7 +247,7 @@ class Feed:
             self._place(context)
 
     def _tell_all(self) -> None:
-        """Tell the mark to the contexts of marks at the tip, as far as one turn goes; the rest is behind."""
+        """Tell the mark to the contexts of marks at the tip, within the limit of one turn; the rest is behind."""
         frames: dict[int, bytes] = {}
         for served, context in enumerate(list(self._told)):
             if served < MAX_SERVED_PER_TURN and context.link.channel.writable:
@@ -256,7 +256,7 @@ class Feed:
                 self._place(context)
 
     def _tell(self, context: FeedContext, frames: dict[int, bytes]) -> None:
-        """``frames`` has the frame of the latest mark in each version that was needed before."""
+        """Send the latest mark; ``frames`` has its frame in each version used so far."""
         channel = context.link.channel
         frame = frames.get(channel.version)
         if frame is None:
@@ -269,14 +269,14 @@ class Feed:
         context.position = self.high_water_mark
 
     def _first_at_the_tip(self) -> list[FeedContext]:
-        """As many contexts as one turn serves; the others go on as if they had been behind."""
+        """The contexts that one turn serves; the others continue as if they had been behind."""
         tip = list(self._tip)
         for context in tip[MAX_SERVED_PER_TURN:]:
             self._place(context)
         return tip[:MAX_SERVED_PER_TURN]
 
     def _serve_apart(self, contexts: list[FeedContext], before: int, frames: bytes, notices: Notices) -> Notices:
-        """Serve those at the tip that a committed batch does not go to as a whole; returns the notices left."""
+        """Serve the contexts at the tip that do not get a committed batch as a whole; returns the remaining notices."""
         left = dict(notices)
         for context in contexts:
             link = context.link
@@ -291,7 +291,7 @@ class Feed:
     def _deliver(self, context: FeedContext, frames: bytes, notices: Sequence[tuple[int, bytes]] = ()) -> None:
         """Send the next frames of a context, and the terminator when the promise is kept; find its new place.
 
-        ``notices`` are sent behind so many of the frames, or behind all when there are fewer.
+        Each notice is sent after its number of frames, or after all if there are fewer.
         """
         channel = context.link.channel
         count = len(frames) // FEED_FRAME_SIZE_BYTES
@@ -308,7 +308,7 @@ class Feed:
             self._end(context)
 
     def _place(self, context: FeedContext) -> None:
-        """Find the place of a context that is in one, or in hand."""
+        """Find the new place of a context."""
         channel = context.link.channel
         if channel.closed or context.position > self.high_water_mark:
             self._end(context)
@@ -340,7 +340,7 @@ class Feed:
             self._of_link.pop(context.link, None)
 
     def _pump(self) -> None:
-        """Serve one run from the cache to each context that is behind, as far as one turn goes."""
+        """Serve one run from the cache to each context that is behind, within the limit of one turn."""
         self._pump_handle = None
         marks: dict[int, bytes] = {}
         for _ in range(min(len(self._behind), MAX_SERVED_PER_TURN)):
@@ -365,7 +365,8 @@ class Feed:
             self._pump_handle = asyncio.get_running_loop().call_soon(self._pump)
 
     async def _read_missing_or_fail(self) -> None:
-        """A defect breaks the connections that are fed, whose clients mount again: what they were sent is uncertain."""
+        """Read missing frames; a defect closes the fed connections, whose clients mount again, since the sent part is
+        uncertain."""
         try:
             await self._read_missing()
         except Exception as error:
@@ -402,7 +403,7 @@ class Feed:
             self._wake.clear()
 
     async def _frames_for(self, context: FeedContext) -> bytes:
-        """The frames behind the context's position, to the end of their block; read and kept unless in the cache."""
+        """The frames after the context's position, to the end of their block; read and kept unless they are cached."""
         first = context.position + 1
         count = min(FEED_BLOCK_COUNT - first % FEED_BLOCK_COUNT, self.high_water_mark - context.position)
         frames = self._cache.get(self._partition_id, first, count)
@@ -418,7 +419,8 @@ class Feed:
         return frames
 
     def _resume(self, context: FeedContext, frames: bytes) -> None:
-        """Send what was read, so that even a tiny cache lets the context move on; then it is like any other."""
+        """Send the frames that were read, so that a context moves on even with a tiny cache; then it is like any
+        other."""
         channel = context.link.channel
         if frames and channel.writable and not channel.closed:
             self._deliver(context, frames[: context.remaining * FEED_FRAME_SIZE_BYTES])
@@ -427,7 +429,7 @@ class Feed:
 
 
 def _woven(frames: bytes, notices: Sequence[tuple[int, bytes]]) -> bytes:
-    """``frames`` with each notice behind so many of them, or behind all when there are fewer."""
+    """``frames`` with each notice after its number of frames, or after all if there are fewer."""
     pieces: list[bytes] = []
     start = 0
     for count, notice in notices:

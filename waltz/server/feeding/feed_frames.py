@@ -1,19 +1,19 @@
-"""Encoded feed data, as it lies in the caches and goes to clients.
+"""Encoded feed data in the form of the caches and of the wire.
 
 Every FeedData frame has the same size, so a run of frames with consecutive transaction ids is cut by multiplication,
-and turning it into another version of the protocol is one strided assignment: the versions differ, for this message,
-in the version field of the frame only. What is committed is encoded once, in the newest version.
+and its conversion to another version of the protocol is one strided assignment: for this message the versions differ
+only in the version field of the frame. Committed transactions are encoded once, in the newest version.
 """
 
 from waltz.common.wire.client_server import encode_feed_data
 from waltz.common.wire.frames import CLIENT_SERVER
 
 FEED_VERSION = max(CLIENT_SERVER.versions)
-"""The version that feed frames are kept in."""
+"""The version of cached feed frames."""
 
 FEED_FRAME_SIZE_BYTES = len(encode_feed_data(FEED_VERSION, [(bytes(16), 0, 0)]))
 
-_VERSION_OFFSET = 1  # behind the magic byte, two bytes
+_VERSION_OFFSET = 1  # two bytes after the magic byte
 
 
 def with_version(frames: bytes, version: int) -> bytes:

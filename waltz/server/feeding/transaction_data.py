@@ -1,8 +1,8 @@
 """Answers to requests for transaction data of one partition: from the cache, else from the storages.
 
-Requests that miss the cache are gathered by transaction id; whoever asks for an id that is asked for already joins, and
-neighbours are read in one go. Somebody who reads one transaction after the other gets a read ahead. A failed read
-fails those who waited for it and leaves nothing behind: the next request tries again.
+Requests that miss the cache are gathered by transaction id; a further request for the same id joins, and neighbours are
+read together. A client that reads one transaction after the other gets a read ahead. A failed read fails its waiting
+requests and leaves no state: the next request tries again.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from waltz.server.requests.link import ClientLink
 logger = logging.getLogger(__name__)
 
 NOT_READY_TEXT = "partition not ready"
-"""What the original answers for a partition that is not here; its clients back off and try again."""
+"""The original's answer for a partition that is not here; its clients back off and try again."""
 
 MAX_READERS = 4
 """Reads in flight per partition."""
@@ -29,21 +29,21 @@ MAX_IDS_PER_READ = 256
 MAX_BYTES_PER_READ = 4 << 20
 READ_AHEAD_COUNT = 128
 NEIGHBOUR_DISTANCE = 8
-"""Two ids at most this far apart are read together, with what lies between them."""
+"""Two ids at most this far apart are read together, with all ids between them."""
 
 MAX_WAITING_REQUESTS = 10_000
-"""Requests of one partition that may wait for the storages; more are told to try again."""
+"""Limit of requests of one partition that wait for the storages; further ones are told to try again."""
 
 _RECENT_READS = 16
 
 ReadRecords = Callable[[int, int, int], Awaitable[list[Record]]]
-"""Reads at most so many committed records, and about so many bytes, from an id on; raises ``WaltzError``."""
+"""Reads committed records from an id on, up to a number and about a size in bytes; raises ``WaltzError``."""
 
 _Waiter = tuple[ClientLink, TransactionDataRequest]
 
 
 def not_found_text(partition_id: int, transaction_id: int) -> str:
-    """What the original answers for a transaction that does not exist (its two numbers are not separated either)."""
+    """The original's answer for a transaction that does not exist (it does not separate its two numbers either)."""
     return (
         "com.wepay.waltz.store.exception.TransactionNotFoundException: "
         f"partition={partition_id}transactionId={transaction_id}"
@@ -51,7 +51,7 @@ def not_found_text(partition_id: int, transaction_id: int) -> str:
 
 
 def error_response(request: TransactionDataRequest, text: str) -> TransactionDataResponse:
-    """The answer that says why there is no data."""
+    """The answer with the reason for missing data."""
     return TransactionDataResponse(request.req_id, request.transaction_id, None, 0, text)
 
 
@@ -100,7 +100,7 @@ class TransactionDataReader:
             self._readers.add(owned(self._read_wanted(), what, self._reader_died))
 
     async def close(self) -> None:
-        """End all reads; whoever still waits is told to try again, elsewhere."""
+        """End all reads; waiting clients are told to try again elsewhere."""
         readers = list(self._readers)
         for reader in readers:
             reader.cancel()
@@ -111,7 +111,7 @@ class TransactionDataReader:
         self._being_read.clear()
 
     def _reader_died(self, error: Exception) -> None:
-        """Nobody may be left who would read what is wanted."""
+        """Start another reader: a dead one may have been the last."""
         wanted, self._wanted = self._wanted, {}
         for waiters in wanted.values():
             self._fail(waiters, f"the server has failed: {error!r}")
@@ -121,7 +121,7 @@ class TransactionDataReader:
         assert task is not None
         try:
             await self._read_while_wanted()
-        finally:  # at once, so that a request that comes now finds a place for a reader
+        finally:  # at once, so that a new request finds a place for a reader
             self._readers.discard(task)
 
     async def _read_while_wanted(self) -> None:
@@ -144,7 +144,7 @@ class TransactionDataReader:
                 self._read_failed(taken, f"the server has failed: {error!r}")
 
     def _next_read(self) -> tuple[int, int]:
-        """The range around the id that was asked for first, out of those that wait."""
+        """The range around the id of the first waiting request."""
         first = last = next(iter(self._wanted))
         while (lower := self._neighbour(first, -1)) is not None and last - lower < MAX_IDS_PER_READ:
             first = lower
@@ -177,7 +177,7 @@ class TransactionDataReader:
                 self._waiting_count -= len(waiters)
                 for link, request in waiters:
                     _answer(link, request, records[offset])
-            else:  # the read was limited in bytes
+            else:  # the read was limited by bytes
                 self._wanted.setdefault(transaction_id, []).extend(waiters)
 
     def _read_failed(self, taken: dict[int, list[_Waiter]], text: str) -> None:
@@ -191,7 +191,7 @@ class TransactionDataReader:
 
 
 def _answer(link: ClientLink, request: TransactionDataRequest, found: Record) -> None:
-    """Send the data, or keep the request for later when the channel has too much unsent already."""
+    """Send the data, or postpone the request if the channel has too many unsent bytes."""
     if link.channel.closed:
         return
     if link.channel.writable:

@@ -1,6 +1,6 @@
 """One partition of a server.
 
-1. ``partition``: the mediator between requests, log and sessions; begin here.
+1. ``partition``: the mediator between requests, log and sessions; read it first.
 2. Its decisions are pure: ``locks`` and ``admission`` (appends that enter the log, and their ids), ``sequencer``
    (requests that may be examined or answered now), ``registrations`` (the connection that counts for a client),
    ``write_session`` (the client that may append) and ``undecided`` (accepted appends without an outcome).

@@ -1,4 +1,4 @@
-"""Which appends get into the log, and under which ids: pure.
+"""Decides which appends get into the log, and gives them their ids. Pure.
 
 While a store session is open, appends are checked one after the other, in the order of their arrival, and an append
 that passes gets the next transaction id and raises its locks to it at once.
@@ -22,7 +22,7 @@ class Admitted(NamedTuple):
     of_other_generation: list[AppendCall]
     """Refused: their client knows another generation of the partition."""
     lock_count: int
-    """Locks of what was admitted, apart from single write locks."""
+    """Locks of the admitted appends, apart from single write locks."""
 
 
 class Admission:
@@ -42,8 +42,8 @@ class Admission:
     def begin(self, high_water_mark: int, changed: bool) -> None:
         """A session begins behind the mark.
 
-        If it does not go on exactly where the one before ended (``changed``, or ids were given that are void now), the
-        locks are all taken as changed by the transaction at the mark (rule S3).
+        If it does not begin exactly at the end of the session before (``changed``, or ids were given that are void
+        now), all locks count as changed by the transaction at the mark (rule S3).
         """
         if self._locks is None:
             self._locks = LockTable(self._lock_table_size, high_water_mark)
@@ -62,7 +62,7 @@ class Admission:
         return Admitted(appends, conflicts, [], lock_count)
 
     def _refuse(self, locks: LockTable, requests: Sequence[AppendCall]) -> Admitted:
-        """Another generation: nothing gets in. But locks come first, as in the original, and a failure is told."""
+        """Refuse appends of another generation. Locks come first, as in the original, and a lock failure is told."""
         conflicts: list[Conflict[AppendCall]] = []
         others: list[AppendCall] = []
         for request in requests:

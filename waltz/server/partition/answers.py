@@ -1,4 +1,4 @@
-"""What the clients of a partition are told, once it is decided."""
+"""The answers to the clients of a partition after decisions."""
 
 from collections.abc import Iterable
 
@@ -48,7 +48,7 @@ class Answers:
             else:
                 self._mount(link, request, mark)
         elif type(request) is FlushRequest:
-            if mark is not None:  # a flush that could not be kept is sent again by its client
+            if mark is not None:  # the client repeats a flush without an answer
                 link.send(FlushResponse(request.req_id, mark))
         elif isinstance(request, AnyFeedRequest) and verdict is Verdict.AHEAD:
             link.fail(
@@ -59,7 +59,7 @@ class Answers:
             )
 
     def _mount(self, link: ClientLink, request: MountRequest, high_water_mark: int) -> None:
-        """Feed what was committed before the mount, then say that the partition is ready."""
+        """Feed the transactions committed before the mount, then say that the partition is ready."""
         gap = high_water_mark - request.client_high_water_mark
         ready = encode(MountResponse(request.req_id, PartitionState.READY), link.channel.version)
         if gap == 0:
@@ -73,10 +73,10 @@ class Answers:
             link.fail(error)
 
     def feed(self, link: ClientLink, request: AnyFeedRequest, high_water_mark: int) -> None:
-        """Feed what is committed behind the client's mark, which is not above the high-water mark, or the mark alone.
+        """Feed the committed transactions after the client's mark (at most the high-water mark), or the mark alone.
 
-        From version 5 on that is :data:`MAX_FEED_COUNT` transactions, or, at the tip, half of them, if that is not less
-        than the configured minimum. Before, it is all that there is, or the minimum, as in the original. Raises
+        From version 5 on the number is :data:`MAX_FEED_COUNT` or, at the tip, half of it, if that is not less than the
+        configured minimum. Before, it is that of all transactions, or the minimum, as in the original. Raises
         ``ProtocolError`` when the connection has too many feeds already."""
         if type(request) is MarkFeedRequest:
             self._feed.add(marks_context(link, request.client_high_water_mark))
@@ -92,7 +92,7 @@ class Answers:
 
 
 def lock_failures(decided: Iterable[tuple[int, Pending]]) -> Notices:
-    """The lock failures among requests that waited for commits, for the feeds of those who sent them (rule S4)."""
+    """The lock failures among requests that waited for commits, for the feeds of their clients (rule S4)."""
     failures: dict[ClientLink, list[tuple[int, bytes]]] = {}
     for conflict, pending in decided:
         link, request = pending.link, pending.request

@@ -1,8 +1,8 @@
 """Questions for a high-water mark that is confirmed by a quorum of the storages.
 
-A mark that was noted before a question came says nothing to it: another server may have owned the partition and
-committed more meanwhile. So the questions of one turn of the loop share one confirmation, and those that come while it
-is under way wait for the next.
+A mark noted before a question is no answer to it: another server may have owned the partition and committed more
+meanwhile. So the questions of one turn of the loop share one confirmation, and questions that come while it is under
+way wait for the next.
 """
 
 import asyncio
@@ -26,9 +26,8 @@ class ConfirmedMarks:
     def __init__(
         self, partition_id: int, confirmed_mark: Callable[[], Awaitable[int | None]], max_waiting: int
     ) -> None:
-        """``confirmed_mark`` finds out, in limited time, what the mark is at a moment that is not before the call;
-        ``None``: it could not. Of more than ``max_waiting`` questions at a time the last are answered "not confirmed".
-        """
+        """``confirmed_mark`` finds out, in limited time, the mark at a moment not before the call; ``None``: it could
+        not. Of more than ``max_waiting`` questions at a time the last are answered "not confirmed"."""
         self._partition_id = partition_id
         self._confirmed_mark = confirmed_mark
         self._max_waiting = max_waiting
@@ -36,7 +35,7 @@ class ConfirmedMarks:
         self._rounds: asyncio.Task[None] | None = None
 
     def ask(self, link: ClientLink, request: ConfirmedMarkRequest | HighWaterMarkRequest) -> None:
-        """Answer with a mark from after this moment, or that there is none; who asks for any mark gets such a one."""
+        """Answer with a mark from after this moment, or that there is none, also questions for unconfirmed marks."""
         if len(self._questions) >= self._max_waiting:
             _refuse([(link, request)], ConfirmedMarkStatus.NOT_CONFIRMED)
             return
@@ -45,7 +44,7 @@ class ConfirmedMarks:
             self._rounds = owned(self._answer(), f"confirmation of the mark of partition {self._partition_id}")
 
     async def close(self) -> None:
-        """The partition is not here any more; everybody is told."""
+        """The partition has left; all questions are answered so."""
         rounds, self._rounds = self._rounds, None
         if rounds is not None:
             rounds.cancel()
@@ -76,7 +75,7 @@ class ConfirmedMarks:
 
 
 def refuse_confirmed_mark(link: ClientLink, request: ConfirmedMarkRequest) -> None:
-    """The partition is not at this server, or its marks are not for this client."""
+    """Refuse: the partition is not at this server, or the client may not read its marks."""
     _refuse([(link, request)], ConfirmedMarkStatus.NOT_READY)
 
 

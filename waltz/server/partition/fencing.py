@@ -1,8 +1,8 @@
-"""Who may write to a partition, and since when: its write session, and what clients are told of it.
+"""The write session of a partition, which decides who may append, and the answers to clients about it.
 
-A fence is a request behind everything that came before it, and before everything that comes later (the sequencer sees
-to that): all earlier appends are decided, then another store session is begun, then the number is raised. A server that
-does not own the partition any more cannot get so far, because a store session needs a quorum of the storages.
+A fence is ordered after all earlier requests and before all later ones (by the sequencer): all earlier appends are
+decided, then another store session is begun, then the number is raised. A former owner of the partition cannot get that
+far, because a store session needs a quorum of the storages.
 """
 
 import logging
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 SessionRequest = HeartbeatRequest | LastTransactionIdRequest
 
 NO_MARK = NO_TRANSACTION
-"""In place of a mark that is not known, in answers that say so."""
+"""The mark in answers without a known mark."""
 
 
 class Fencing:
@@ -49,7 +49,7 @@ class Fencing:
         max_early_count: int,
         log_quietly: QuietLog,
     ) -> None:
-        """``min_interval_s`` is the least time between two fences; up to ``max_early_count`` that come earlier wait."""
+        """``min_interval_s`` is the least time between two fences; up to ``max_early_count`` earlier ones wait."""
         self.session = WriteSession()
         self._partition_id = partition_id
         self._metrics = metrics
@@ -57,7 +57,7 @@ class Fencing:
         self._max_early_count = max_early_count
         self._early: list[Pending] = []
         self._log_quietly = log_quietly
-        self._log_fences = QuietLog(logger)  # which refused appends, of which there may be many, must not hide
+        self._log_fences = QuietLog(logger)  # must not be hidden by refused appends, which may be many
         self._fenced_s: float | None = None
         self._asked_s = 0.0
 
@@ -70,7 +70,7 @@ class Fencing:
         }
 
     def wait_s(self, pending: Pending) -> float:
-        """How long a request has to wait because a fence came just before it: 0 unless it would begin another one."""
+        """The wait of a request that would begin another fence just after one; 0 for others."""
         if self._fenced_s is None or pending.abandoned or not self.begins_fence(pending):
             return 0.0
         return max(0.0, self._fenced_s + self._min_interval_s - self._metrics.clock())
@@ -88,7 +88,7 @@ class Fencing:
         )
 
     def stand_aside(self, pending: Pending, high_water_mark: int) -> None:
-        """A fence has come too soon; it waits for :meth:`take_early`, unless too many wait already."""
+        """Keep an early fence until :meth:`take_early`, unless too many wait already."""
         self._early = [early for early in self._early if not early.abandoned]
         if len(self._early) >= self._max_early_count:
             pending.end()
@@ -98,13 +98,13 @@ class Fencing:
         self._early.append(pending)
 
     def take_early(self) -> list[Pending]:
-        """Take the fences that came too soon and are still wanted, in the order of their arrival."""
+        """Take the early fences that are still wanted, in the order of their arrival."""
         early, self._early = self._early, []
         return [pending for pending in early if not pending.abandoned]
 
     def refuse(self, link: ClientLink, appends: Sequence[AppendCall], high_water_mark: int) -> None:
-        """Appends that the session does not admit. Older clients, which know no such answer, find out by a flush: a
-        lock failure would have them try again as fast as they can."""
+        """Refuse appends that the session does not admit. Older clients, which have no such answer, find out by a
+        flush: a lock failure would make them repeat as fast as they can."""
         if link.channel.version < FIRST_WITH_WRITE_SESSION:
             self._metrics.dropped_exclusive.mark(len(appends))
             self._log_refusal("dropped", link, len(appends))
@@ -129,8 +129,8 @@ class Fencing:
         )
 
     def answer(self, pending: Pending, high_water_mark: int) -> bool:
-        """It is the turn of a request, and everything before it is decided. False if it cannot be answered before a
-        store session has begun for it."""
+        """Answer a request whose turn it is, after the decision of everything before it. False if it needs a new store
+        session first."""
         link, request = pending.link, pending.request
         if self.begins_fence(pending):
             self._asked_s = self._metrics.clock()
@@ -143,7 +143,7 @@ class Fencing:
         return True
 
     def store_session_begun(self, session_id: int, unbroken: bool, fence: Pending | None, high_water_mark: int) -> None:
-        """A store session has begun behind the mark; ``fence`` is the request that waited for it."""
+        """A store session has begun after the mark; ``fence`` is the request that waited for it."""
         if fence is None:
             if not unbroken:
                 self.session.begin(session_id)
@@ -172,7 +172,7 @@ class Fencing:
             self._answer_last(link, request, LastTransactionStatus.OK, high_water_mark)
 
     def give_up(self, pending: Pending, high_water_mark: int | None, reason: str = "no store session began") -> None:
-        """A request cannot be answered in time; ``reason`` is for the log."""
+        """End a request that cannot be answered in time; ``reason`` is for the log."""
         link, request = pending.link, pending.request
         if pending.is_fence:
             self._log_fences.warning(
@@ -212,10 +212,10 @@ class Fencing:
 
 
 def refuse_heartbeat(link: ClientLink, request: HeartbeatRequest) -> None:
-    """The partition is not here, not ready, or not mounted."""
+    """Refuse a heartbeat: the partition is not here, not ready, or not mounted."""
     link.send(HeartbeatResponse(request.req_id, HeartbeatState.NOT_READY, NO_MARK, NO_WRITE_SESSION, SessionFlag(0)))
 
 
 def refuse_last(link: ClientLink, request: LastTransactionIdRequest) -> None:
-    """The partition is not here."""
+    """Refuse a question for the last transaction: the partition is not here."""
     link.send(LastTransactionIdResponse(request.req_id, LastTransactionStatus.NOT_READY, NO_MARK, NO_WRITE_SESSION))

@@ -1,13 +1,13 @@
 """The optimistic lock table of one partition: pure, no clock, no I/O.
 
-The table is an array of slots, each holding a transaction id. A lock (known here only by its 32-bit hash) occupies
-three slots; the *estimate* of a lock, the newest transaction that may have changed what it stands for, is the minimum
-over them. Distinct locks may share slots: that can only raise an estimate, so a conflict may be imagined, never missed.
+The table is an array of slots, each with a transaction id. A lock (known here only by its 32-bit hash) has three slots;
+the *estimate* of a lock, the newest transaction that may have changed it, is their minimum. Distinct locks may share
+slots: that can only raise an estimate, so a conflict may be false, but is never missed.
 
-Because transaction ids are dense and given in order, a request that is admitted raises its slots at once, to the
-provisional id it is given, and not when that transaction commits. Nothing ever waits for a lock, and no marks for
-"in flight" are needed. The price is paid by the owner of the table: provisional ids must not outlive the store session
-that gave them (rule S3), and a conflict with one of them is not told before it is committed (rule S4).
+Because transaction ids are dense and given in order, an admitted request raises its slots at once, to its provisional
+id, and not at the commit. No request ever waits for a lock, and no marks for "in flight" are needed. In return,
+provisional ids must not outlive the store session that gave them (rule S3), and a conflict with one of them is not told
+before its commit (rule S4).
 """
 
 from array import array
@@ -21,7 +21,7 @@ _MULTIPLIER = 1103515245
 _INCREMENT = 12345
 
 # The three positions of a hash are three steps of one linear congruential generator. Each step is linear in the hash,
-# and only its low 30 bits are looked at, so every position is one multiplication away from the hash itself.
+# and only its low 30 bits count, so every position is one multiplication of the hash itself.
 _A1 = _MULTIPLIER & _MASK
 _C1 = _INCREMENT
 _A2 = _A1 * _MULTIPLIER & _MASK
@@ -59,9 +59,9 @@ class Conflict(NamedTuple, Generic[RequestT]):
 
     request: RequestT
     estimate: int
-    """The newest transaction that may have changed one of its locks; it need not be committed yet."""
+    """The newest transaction that may have changed one of its locks, perhaps not committed yet."""
     next_id: int
-    """The id that the request would have got."""
+    """The id that the request would have been given."""
 
 
 class AdmittedRun(NamedTuple, Generic[RequestT]):
@@ -70,14 +70,14 @@ class AdmittedRun(NamedTuple, Generic[RequestT]):
     admitted: list[RequestT]
     conflicts: list[Conflict[RequestT]]
     lock_count: int
-    """Locks of those that were admitted, apart from single write locks."""
+    """Locks of the admitted requests, apart from single write locks."""
 
 
 class LockTable:
     """Slots of one partition.
 
-    A fresh table holds the high-water mark in every slot: whatever was committed before the table existed may have
-    touched any lock.
+    A new table has the high-water mark in every slot: transactions committed before the table may have changed any
+    lock.
     """
 
     __slots__ = ("_size", "_slots")
@@ -107,7 +107,7 @@ class LockTable:
         seen = client_high_water_mark if client_high_water_mark > NO_TRANSACTION else NO_TRANSACTION
         for lock_hash in read_locks:
             low = lock_hash & _MASK
-            if (  # the minimum of the three is beyond the mark, seldom: the first slot decides nearly always
+            if (  # the minimum of the three is rarely beyond the mark: the first slot nearly always decides
                 slots[(_A1 * low + _C1 & _MASK) % size] > seen
                 and slots[(_A2 * low + _C2 & _MASK) % size] > seen
                 and slots[(_A3 * low + _C3 & _MASK) % size] > seen
@@ -129,9 +129,9 @@ class LockTable:
         return None
 
     def admit_run(self, requests: Iterable[RequestT], transaction_id: int) -> AdmittedRun[RequestT]:
-        """Check requests one after the other; who passes gets the next id, beginning with ``transaction_id``.
+        """Check requests one after the other; admitted ones get the next ids, beginning with ``transaction_id``.
 
-        The same as :meth:`admit` for each, with a short way for what is common: no lock, and a single write lock.
+        The same as :meth:`admit` for each, with a short way for the common cases: no lock, and a single write lock.
         """
         size = self._size
         slots = self._slots
@@ -179,7 +179,7 @@ class LockTable:
             for lock_hash in locks:
                 low = lock_hash & _MASK
                 first = slots[(_A1 * low + _C1 & _MASK) % size]
-                if first > estimate:  # any of the three that is not beyond what was found already decides
+                if first > estimate:  # any of the three that is not beyond the present maximum decides
                     second = slots[(_A2 * low + _C2 & _MASK) % size]
                     if second > estimate:
                         third = slots[(_A3 * low + _C3 & _MASK) % size]
@@ -193,5 +193,5 @@ class LockTable:
 
 
 def _filled(size: int, transaction_id: int) -> "array[int]":
-    """Slots side by side: in a list each would point to an integer elsewhere, and miss the processor's caches twice."""
+    """A compact array of slots: in a list each would refer to an integer elsewhere, with two cache misses."""
     return array("q", [transaction_id]) * size

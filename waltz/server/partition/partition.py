@@ -1,8 +1,8 @@
-"""One partition of a server: what its requests, its log and its sessions have to do with each other.
+"""One partition of a server: the mediator of its requests, its log and its sessions.
 
-Appends that pass the lock check get their transaction ids at once and go to the log. What cannot be answered at once is
-held by the sequencer, which decides when it can be (rules S3 and S4). Nothing here is done per record beyond the
-lock check: no task, no future, no timer.
+Appends that pass the lock check get their transaction ids at once and go to the log. Requests that cannot be answered
+at once wait in the sequencer, which decides on their time (rules S3 and S4). Beyond the lock check there is no work per
+record: no task, no future, no timer.
 """
 
 import asyncio
@@ -60,13 +60,13 @@ logger = logging.getLogger(__name__)
 _feed_item = attrgetter("req_id", "transaction_id", "header")
 
 _MAX_WORK_PER_TURN = 2000
-"""Requests that waited, each with so many locks more, that are looked at in one turn of the loop."""
+"""Limit of waiting requests (counted with their locks) that are examined in one turn of the loop."""
 
 _NOT_COUNTED_BYTES = MIN_SHARE_BYTES // 4
-"""A single append of no more than this is within what every partition may use, and committed before it is counted."""
+"""A single append up to this size is within every partition's share, and committed before it is counted."""
 
 APPENDS_DIVISOR = 4
-"""The part of the free memory that the appends of one partition may use: one fourth."""
+"""Divisor of the free memory for the appends of one partition: a fourth."""
 
 
 class PartitionOptions(NamedTuple):
@@ -74,10 +74,9 @@ class PartitionOptions(NamedTuple):
 
     lock_table_size: int = 30_000
     min_fetch_size: int = 100
-    """Transactions that a feed request is good for, at least."""
+    """Least number of transactions for a feed request."""
     answer_timeout_s: float = 10.0
-    """After this time a mount that cannot be decided is answered with "not ready", a question for an unknown mark
-    with "unknown"."""
+    """Time after which an undecided mount is answered "not ready", and a question for an unknown mark "unknown"."""
     read_timeout_s: float = 10.0
     min_fence_interval_s: float = 0.0
     """The least time between two fences of a partition (``server.minFenceInterval``)."""
@@ -87,8 +86,8 @@ class PartitionOptions(NamedTuple):
 
 
 class ServerPartition:
-    """A partition that this server owns; the listener of its log, which gives back the very appends that it was given.
-    Everything runs on the loop."""
+    """A partition that this server owns, and the listener of its log, which returns the same append objects that it was
+    given. Everything runs on the loop."""
 
     def __init__(
         self,
@@ -167,7 +166,7 @@ class ServerPartition:
         self._log.start()
 
     def leave(self, reason: AppendFailure) -> None:
-        """The server does not own the partition any more: tell the clients. :meth:`close` has to follow."""
+        """Tell the clients that the server does not own the partition any more. :meth:`close` has to follow."""
         self.closed = True
         self._leaving = reason
         for link, session_id in self._registrations.sessions():
@@ -175,7 +174,7 @@ class ServerPartition:
                 link.send(PartitionClosed(session_id))
 
     async def close(self) -> None:
-        """Close the log, then answer everybody who still waits for something that can be said."""
+        """Close the log, then answer all waiting requests that have a known answer."""
         if not self.closed:
             self.leave(self._leaving)
         try:
@@ -227,10 +226,9 @@ class ServerPartition:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What an operator should look at, one line each: what a session waits for, assigned
-        storages that cannot take over, and a client that has applied more
-        than the log was proved to hold. The latter stays until the partition is opened anew; it changes nothing,
-        because any client can claim it."""
+        """Warnings for operators, one line each: a session that waits, assigned storages that cannot take over, and a
+        client that has applied more than the log was proved to have. The latter stays until the partition is opened
+        anew, without further effect, because any client can claim it."""
         trouble, claim = self._log.trouble, self._farthest_claim
         found = [] if trouble is None else [trouble]
         if claim is not None:
@@ -241,8 +239,8 @@ class ServerPartition:
         return found
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
-        """Find out whether the partition is :attr:`healthy`, for those who have looked or ``unasked``, if nothing was
-        committed lately."""
+        """Find out whether the partition is :attr:`healthy`, for readers of its health or ``unasked``, unless a recent
+        commit shows it."""
         self._log.confirm_if_idle(unasked=unasked)
 
     @property
@@ -261,14 +259,14 @@ class ServerPartition:
 
     @property
     def feed_lag_transactions(self) -> int:
-        """Committed transactions that the connection with the largest lag has requested, but not been sent yet."""
+        """The largest number of requested committed transactions that a connection has not been sent."""
         return self._feed.lag_transactions
 
     def set_generation(self, generation: int) -> None:
         """A new assignment came; generations only grow.
 
-        The log ends its session because of it. What is still admitted into that session is safe: it commits only if
-        nobody else has written since the session began, and then the locks it was checked against are valid.
+        The log then ends its session. Appends that are still admitted into that session are safe: they commit only if
+        no other server has written since the session began, and then the locks of their check are valid.
         """
         if generation > self.generation:
             self._admission.set_generation(generation)
@@ -279,7 +277,7 @@ class ServerPartition:
         self._log.set_replicas(replicas)
 
     def forget(self, link: ClientLink) -> None:
-        """A connection that mounted has closed. What it sent before is executed all the same."""
+        """A mounted connection has closed. Its earlier requests are still executed."""
         self._registrations.forget(link)
         self._sequencer.forget(link)
         self._feed.forget(link)
@@ -303,19 +301,19 @@ class ServerPartition:
     def mount(self, link: ClientLink, request: MountRequest) -> None:
         """Register the connection, and answer when every earlier append is decided.
 
-        A connection that its client has given up for another one is told "not ready". Raises ``ProtocolError`` for an
-        impossible high-water mark.
+        A connection that its client has replaced is told "not ready". Raises ``ProtocolError`` for an impossible
+        high-water mark.
         """
         _check_mark(request.client_high_water_mark)
         if self._registrations.register(link, ReqId(request.req_id).generation, request.req_id):
             link.mounts[self] = None
-            self._feed.forget(link)  # what an earlier mount of the connection was promised
+            self._feed.forget(link)  # the promise of an earlier mount of the connection
             self._barrier(link, request)
         else:
             link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
 
     def flush(self, link: ClientLink, request: FlushRequest) -> None:
-        """Answer when every earlier append, of whatever client, is decided."""
+        """Answer when every earlier append, of any client, is decided."""
         self._barrier(link, request)
 
     def heartbeat(self, link: ClientLink, request: HeartbeatRequest) -> None:
@@ -329,14 +327,14 @@ class ServerPartition:
             refuse_heartbeat(link, request)
 
     def last_transaction_id(self, link: ClientLink, request: LastTransactionIdRequest) -> None:
-        """Answer when every earlier append is decided, and the write session raised if that is asked for."""
+        """Answer when every earlier append is decided and, on request, the write session raised."""
         self._barrier(link, request)
 
     def feed(self, link: ClientLink, request: AnyFeedRequest) -> None:
-        """Feed what was committed behind the client's mark, or the mark alone.
+        """Feed the committed transactions after the client's mark, or the mark alone.
 
-        The client asks for more transactions when it has got these. A client that is slow to apply does so when it has
-        applied these, and need not stop reading what its other partitions are fed.
+        The client asks for more transactions when it has received these. A client that is slow to apply does so when it
+        has applied these, and can continue to read the feeds of its other partitions.
 
         Dropped when the connection is not the client's mounted one. Raises ``ProtocolError`` for an impossible mark.
         """
@@ -353,7 +351,7 @@ class ServerPartition:
             self._answers.feed(link, request, mark)
 
     def transaction_data(self, link: ClientLink, request: TransactionDataRequest) -> None:
-        """Answer with the data of one committed transaction, or why there is none."""
+        """Answer with the data of one committed transaction, or the reason for missing data."""
         if self.high_water_mark is None:
             link.send(error_response(request, NOT_READY_TEXT))
         else:
@@ -367,10 +365,10 @@ class ServerPartition:
             self._lists.request(link, request, self.high_water_mark)
 
     def ask_high_water_mark(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
-        """Answer at once while a store session is open, else as soon as one is; in the end with "unknown".
+        """Answer at once while a store session is open, otherwise as soon as one is; at the time limit with "unknown".
 
-        Not known is also a mark of a generation that is older than the one that the peer has heard of: another owner
-        may have committed more between the two.
+        A mark of an older generation than the peer's is also unknown: another owner may have committed more between the
+        two.
         """
         if self.in_doubt:
             self._confirmed_marks.ask(link, request)
@@ -384,17 +382,17 @@ class ServerPartition:
         """Answer with a mark that a quorum of the storages has confirmed after this moment, or that there is none."""
         self._confirmed_marks.ask(link, request)
 
-    # The log's side
+    # Calls of the log
 
     def session_begun(self, session_id: int, unbroken: bool, high_water_mark: int) -> None:
-        """A quorum of the storages has a new store session: what a fence has waited for."""
+        """A quorum of the storages has a new store session, which a fence may have waited for."""
         fence = self._sequencer.take_fence()
         self._fencing.store_session_begun(session_id, unbroken, fence, high_water_mark)
         if fence is not None:
             self._drain()
 
     def session_opened(self, high_water_mark: int, changed: bool) -> None:
-        """A session has begun behind ``high_water_mark``; whatever was unresolved has been reported before."""
+        """A session has begun after ``high_water_mark``; all unresolved appends have been reported before."""
         before = self.high_water_mark
         questions = self._sequencer.session_opened(high_water_mark, self._log.opened_generation)
         if high_water_mark != before:
@@ -408,16 +406,16 @@ class ServerPartition:
         self._drain()
 
     def session_ended(self, unwritten: Sequence[Append]) -> None:
-        """Whatever is undecided, and who waits for it, is kept for the next session. What no replica was given is to be
-        looked at again: a client takes it for granted that an append of its own which commits leaves none behind that
-        might commit after it.
-        """
+        """Undecided appends, and the requests that wait for them, are kept for the next session. Appends that no
+        replica was given are examined again: when an append of a client commits, the client relies on no older one to
+        commit after it."""
         self._undecided.subtract(len(unwritten))
         self._sequencer.session_ended(cast("Sequence[AppendCall]", unwritten))
         self._count_memory()
 
     def batch_committed(self, appends: Sequence[Append], records: Sequence[bytes]) -> None:
-        """A batch is decided: caches, the feed of those at the tip, then the answers that waited for it."""
+        """A batch is committed: update the caches, feed the contexts at the tip, then give the answers that waited for
+        it."""
         first = appends[0].transaction_id
         count = len(appends)
         cached = records[0] if len(records) == 1 else b"".join(records)
@@ -430,7 +428,7 @@ class ServerPartition:
             self._metrics.response_latency.update(now_s - run.accepted_s, run.size, now_s)
         decided = self._sequencer.committed(first + count - 1)
         if decided:
-            # A client takes an older append for lost as soon as a later one of its own comes in the feed.
+            # A client takes an older append for lost as soon as a later own one arrives in the feed.
             notices = lock_failures(decided)
             self._metrics.rejected_append.mark(sum(map(len, notices.values())))
             self._feed.committed(first, count, frames, notices)
@@ -444,7 +442,8 @@ class ServerPartition:
             self._drain()
 
     def failed(self, appends: Sequence[Append]) -> None:
-        """Known to be absent. Before version 5 there is no message for it: the flush after the next mount tells."""
+        """Appends are known to be absent. Before version 5 there is no message for it: the flush after the next mount
+        tells."""
         self._metrics.failed_append.mark(len(appends))
         self._undecided.subtract(len(appends))
         for append in cast("Sequence[AppendCall]", appends):
@@ -455,14 +454,14 @@ class ServerPartition:
         """The log is no longer congested."""
         self._drain()
 
-    # Looking at requests
+    # Examining requests
 
     def _log_takes_more(self) -> bool:
         log = self._log
         return log.open and not log.congested and not (self._undecided.count and self._memory.exceeded)
 
     def _line_up(self, pending: Pending) -> bool:
-        """Keep a request until it can be looked at; false when the partition may not keep more."""
+        """Keep a request until it can be examined; false if the partition may not keep more."""
         size_bytes = pending.size_bytes
         if not self._memory.admits(size_bytes):
             return False
@@ -472,7 +471,8 @@ class ServerPartition:
         return True
 
     def _count_memory(self) -> None:
-        """Undecided appends are in memory twice: as they came, and in the batches that go to the storages."""
+        """Update the memory of undecided appends, which are there twice: as requests, and in the batches for the
+        storages."""
         used_bytes = self._sequencer.size_bytes
         if self._undecided.count:
             used_bytes += 2 * self._log.undecided_bytes + self._undecided.size_bytes
@@ -480,7 +480,7 @@ class ServerPartition:
             self._memory.set(used_bytes)
 
     def refuse_appends(self, link: ClientLink, appends: Sequence[AppendCall], text: str) -> None:
-        """They are not looked at. Clients that cannot be told find out by a flush."""
+        """Refuse appends without an examination. Clients that cannot be told find out by a flush."""
         self._metrics.refused_append.mark(len(appends))
         self._log_quietly.warning(
             "partition %d: refused %d appends of %s: %s", self.partition_id, len(appends), link.channel.peer, text
@@ -488,7 +488,8 @@ class ServerPartition:
         self._tell_failed(link, appends, AppendFailure.MOVED, text)
 
     def _admit(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int) -> None:
-        """Check the write session and the locks, give transaction ids, and hand what passed to the log as one list."""
+        """Check the write session and the locks, give transaction ids, and hand the admitted appends to the log as one
+        list."""
         if not self._fencing.session.admits(link.client_id, write_session):
             assert self.high_water_mark is not None
             self._fencing.refuse(link, requests, self.high_water_mark)
@@ -522,7 +523,7 @@ class ServerPartition:
             link.send(LockFailure(conflict.request.req_id, conflict.estimate))
 
     def _barrier(self, link: ClientLink, request: MountRequest | FlushRequest | SessionRequest) -> None:
-        """Answer a request behind all appends that came before it."""
+        """Answer a request after all appends before it."""
         pending = Pending(link, request)
         self._take_turn(pending)
         if not pending.answered and type(request) is not FlushRequest:
@@ -545,13 +546,14 @@ class ServerPartition:
             self._fence_timer = asyncio.get_running_loop().call_later(wait_s, self._look_at_early)
 
     def _look_at_early(self) -> None:
-        """The interval between two fences has passed: the first one begins a store session, the others come again."""
+        """The interval between two fences has passed: the first waiting one begins a store session, the others wait
+        again."""
         self._fence_timer = None
         for pending in self._fencing.take_early():
             self._take_turn(pending)
 
     def _answer(self, pending: Pending, verdict: Verdict | None) -> None:
-        """Do what the sequencer has decided: answer a request, or wait."""
+        """Carry out the sequencer's decision: answer a request, or wait."""
         if isinstance(pending.request, AnyFeedRequest) and verdict is Verdict.READY:
             self._feed_again(pending.link, pending.request)
         elif verdict is not None and isinstance(pending.request, HeartbeatRequest | LastTransactionIdRequest):
@@ -580,10 +582,10 @@ class ServerPartition:
         return await self._log.confirmed_mark(self._options.answer_timeout_s / 2)
 
     async def _prove_mark(self) -> None:
-        """Answer clients that have applied more than this server knows of.
+        """Answer clients that have applied more than this server knows.
 
-        Either the log has lost transactions, or the client has heard of them from another owner, and this server has
-        not yet heard that it was deposed meanwhile. So the log is asked whether nobody else has written since.
+        Either the log has lost transactions, or the client knows them from another owner, and this server has not yet
+        heard that it was replaced. So the log is asked whether any other server has written since.
         """
         try:
             while pendings := self._sequencer.take_unproved():
@@ -601,15 +603,15 @@ class ServerPartition:
             self._proof = None
 
     def _note_claim(self, pending: Pending) -> None:
-        """A client has applied more than the log was proved to hold."""
+        """Note that a client has applied more than the log was proved to have."""
         claim, farthest = cast("AnyFeedRequest | MountRequest", pending.request), self._farthest_claim
         if farthest is None or claim.client_high_water_mark > farthest.client_high_water_mark:
             self._farthest_claim, self._claimant = claim, f"client {pending.link.channel.peer}"
             self._log_quietly.warning("partition %d: %s", self.partition_id, self.warnings[-1])
 
     def _drain(self) -> None:
-        """Look at the requests that waited, as long as the log takes appends."""
-        if self._draining:  # the log called back while it was given an append
+        """Examine waiting requests, as long as the log takes appends."""
+        if self._draining:  # the log called back during an append
             return
         self._draining = True
         work = 0
@@ -635,7 +637,7 @@ class ServerPartition:
         self._drain()
 
     def _move_mark(self, before: int | None, high_water_mark: int) -> None:
-        """The mark of a session is not where the last commit left it."""
+        """The mark of a session differs from that of the last commit."""
         if before is not None and high_water_mark < before:
             logger.critical(
                 "partition %d: the storages have lost committed transactions %d to %d",
@@ -648,10 +650,10 @@ class ServerPartition:
         self._feed.advance(high_water_mark)
 
     def _expire(self, pending: Pending) -> None:
-        """A request is answered as well as can be, for want of time or room."""
+        """Answer a request with the present knowledge, for lack of time or room."""
         self._sequencer.expire(pending)
         self._answer(pending, Verdict.UNKNOWN)
-        if self._sequencer.has_turn:  # a fence stood before them
+        if self._sequencer.has_turn:  # a fence was before them
             self._drain()
 
     async def _read_headers(self, first: int, count: int) -> list[RecordHeader]:

@@ -1,6 +1,6 @@
-"""The metrics of one partition of a server; the names are the original's, what it lacks comes after them.
+"""The metrics of one partition of a server: first those of the original, by its names, then our own.
 
-Histograms are of all partitions of a server together: a thousand times their buckets would be too much to scrape.
+Histograms cover all partitions of a server together: a thousand times their buckets would be too much to scrape.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,8 @@ HISTOGRAMS = (_APPEND, _FEED_LAG)
 
 
 class PartitionMetrics:
-    """Registered while the partition is open, or waits for its predecessor to close; then they are its own from the
-    beginning. The hot path marks once per batch, never per record."""
+    """Registered while the partition is open, or waits for the close of its predecessor; from then on they are its own.
+    The hot path marks once per batch, never per record."""
 
     def __init__(self, registry: Registry, partition_id: int) -> None:
         self._registry = registry
@@ -77,7 +77,7 @@ class PartitionMetrics:
             self._registry.gauge(self._group, name, gauge)
 
     def add_feed(self, feed: Feed) -> None:
-        """Register what the feed has done: numbers that only grow; the original shows them as gauges."""
+        """Register the counts of the feed, which the original shows as gauges."""
         counts: dict[str, Gauge] = {
             "total-real-time-feed-context-added": lambda: feed.contexts_added,
             "total-real-time-feed-context-removed": lambda: feed.contexts_removed,
@@ -88,7 +88,7 @@ class PartitionMetrics:
             self._registry.gauge(self._group, name, count, GaugeForm(counts=True))
 
     def add_replicas(self, read: Callable[[], Sequence[ReplicaView]]) -> None:
-        """Register what ``read`` says of the partition's replicas."""
+        """Register the metrics of the partition's replicas, read by ``read``."""
         form = GaugeForm(label="storage")
         gauges: dict[str, Gauge] = {
             "replica-lag-transactions": lambda: {view.storage: view.lag_transactions for view in read()},

@@ -1,7 +1,7 @@
-"""Which connection of a client counts in one partition: pure.
+"""Decides which connection of a client counts in one partition. Pure.
 
-A client that reconnects may be heard on its new connection before the server notices the end of the old one. What
-still comes from the old one has to be ignored: the client has given it up.
+A client that reconnects may use its new connection before the server notices the end of the old one. Later messages of
+the old one have to be ignored: the client has replaced it.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class _Entry(NamedTuple):
 
 
 class Registrations:
-    """The registered connection of every client, as made by mounts."""
+    """The registered connection of every client, made by its mounts."""
 
     __slots__ = ("_entries",)
 
@@ -24,13 +24,13 @@ class Registrations:
         self._entries: dict[int | None, _Entry] = {}
 
     def register(self, link: ClientLink, generation: int, session_id: bytes) -> bool:
-        """A mount came from ``link`` with the generation that its client knows; returns whether the link counts now.
+        """A mount came from ``link`` with its client's generation; returns whether the link counts now.
 
         ``session_id`` is the request id of the mount.
 
-        A larger generation wins; within a generation the larger sequence number that the connections gave in their
-        first mounts. Equal sequence numbers come from a client that forgot the server in between and began anew: the
-        connection that was accepted later wins. A closed connection wins against nobody.
+        A larger generation wins; within a generation the larger sequence number of the connections' first mounts. Equal
+        sequence numbers come from a client that dropped the server in between and began anew: the connection that was
+        accepted later wins. A closed connection never wins.
         """
         entry = self._entries.get(link.client_id)
         if (
@@ -46,7 +46,7 @@ class Registrations:
         return False
 
     def is_valid(self, link: ClientLink) -> bool:
-        """Whether requests that need a mount may come from ``link``."""
+        """Whether ``link`` may send requests that need a mount."""
         entry = self._entries.get(link.client_id)
         return entry is not None and entry.link is link
 

@@ -1,4 +1,4 @@
-"""What a partition needs of the replicated log behind it."""
+"""The interface of the replicated log behind a partition."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -21,27 +21,27 @@ class PartitionLog(Protocol):
 
     @property
     def congested(self) -> bool:
-        """Too much is undecided; the listener is told when that ends."""
+        """Whether too many bytes are undecided; the listener is told the end."""
 
     @property
     def undecided_bytes(self) -> int:
-        """Of the appends that were given and are not decided, as they go to the storages."""
+        """Bytes of undecided appends, in the form for the storages."""
 
     @property
     def healthy(self) -> bool:
-        """Whether the last attempt to have a session, or to prove that it can commit, did not fail."""
+        """Whether the last attempt to open a session, or to prove that it can commit, succeeded."""
 
     @property
     def trouble(self) -> str | None:
-        """What the next session waits for, when it should have opened, or why the assigned storages have not taken over
-        from those that hold the partition; one line."""
+        """The obstacle of an overdue session, or the reason why the assigned storages have not taken over from those
+        with the partition; one line."""
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
-        """Find out whether that is so, for those who have looked or ``unasked``, if nothing was committed lately."""
+        """Find out whether it is healthy, for readers of its health or ``unasked``, unless a recent commit shows it."""
 
     @property
     def replica_views(self) -> Sequence[ReplicaView]:
-        """Every assigned replica as the session sees it, for operators."""
+        """The session's view on every assigned replica, for operators."""
 
     def start(self) -> None:
         """Begin to open sessions."""
@@ -50,10 +50,10 @@ class PartitionLog(Protocol):
         """End the session; the listener is not called afterwards."""
 
     def append(self, appends: Sequence[Append]) -> None:
-        """Replicate under the ids that they have: dense, from behind the mark that the session was opened with."""
+        """Replicate appends under their ids, which are dense and begin after the mark of the session's opening."""
 
     def renew(self) -> None:
-        """Have another store session soon; the listener is told when it has begun."""
+        """Begin another store session soon; the listener is told."""
 
     def set_generation(self, generation: int) -> None:
         """A new assignment came."""
@@ -62,7 +62,7 @@ class PartitionLog(Protocol):
         """The storages (``host:port``) of the partition changed."""
 
     async def confirmed_mark(self, timeout_s: float) -> int | None:
-        """The high-water mark at a moment of this call at which nobody else had written; ``None`` when that cannot be
+        """The high-water mark at a moment of this call at which no other server had written; ``None`` if that cannot be
         found out in time."""
 
     async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:

@@ -1,36 +1,34 @@
-"""Which request of a partition may be looked at now, and which may be answered: pure.
+"""Decides which request of a partition may be examined now, and which may be answered. Pure.
 
-To look at a request means, for an append, to check its locks and to give it a transaction id or to refuse it; for a
-mount or flush, to note the last id that was given before. What is found then may depend on appends that are not decided
-yet, and the session of the log which is to decide them may end first. :class:`Sequencer` holds every request that
-cannot be answered at once. It is told what happens to the log and says what becomes possible thereby; it does not send
-anything, and knows neither time nor tasks. Where a request stands is its state,
-:class:`~waltz.server.requests.pending.Awaits`.
+To examine a request means, for an append, to check its locks and to give it a transaction id or to refuse it; for a
+mount or flush, to note the last id given before. The result may depend on undecided appends, and the session of the log
+that will decide them may end first. :class:`Sequencer` holds every request that cannot be answered at once. It gets the
+events of the log and returns the requests that become ready; it sends nothing, and has neither time nor tasks. The
+state of a request is its :class:`~waltz.server.requests.pending.Awaits`.
 
 The rules:
 
-1. *The session comes first* (S3). Requests are looked at in the order of their arrival, and only while a session is
-   open. As long as one waits for its turn, whatever arrives has to wait behind it. (Else: locks would be checked
-   against what another owner may have changed.)
+1. *The session comes first* (S3). Requests are examined in the order of their arrival, and only while a session is
+   open. As long as one waits for its turn, later ones have to wait after it. (Else: locks would be checked against a
+   state that another owner may have changed.)
 2. *Only committed ids are told* (S4). An append that was refused because of an undecided one waits for the commit of
    that one; a mount or flush for that of the last append before it. They come out by those ids; those that wait for
    the same one, in the order in which they were looked at. (Else: writers wait for an id that never comes.)
-3. *The end of a session decides nothing.* Whoever waits for a commit goes on waiting: the next session may have found
-   the append. When it has opened, all that still wait, and the appends that no replica was given, have their turn
-   again before everything else, in the order in which they were looked at. That is the order of arrival, however often
-   sessions come and go. (Else: a flush overtakes a refused append; its client takes the append for lost and repeats it,
+3. *The end of a session decides nothing.* A request that waits for a commit continues to wait: the next session may
+   have found the append. When it has opened, all waiting requests, and the appends that no replica was given, have
+   their turn again before all others, in the order in which they were examined. That is the order of arrival, over any
+   number of sessions. (Else: a flush overtakes a refused append; its client takes the append for lost and repeats it,
    and both are committed.)
 4. *A client may know more than this server.* A mount or a question with a newer generation than that of the last
-   session waits for a session of that one: another owner may have committed something between the two. So does a
-   question while no session is open: perhaps there is none because another owner has come. A mount or
-   feed request from beyond the high-water mark waits until that is proved to be the log's own: what a server says to
-   such a client is final.
-5. *Everything is bounded* (L4). When too many wait for commits, nothing more is looked at; of too many questions and
-   clients from beyond the mark, the last are told that nothing is known. The line is bounded by memory, which is
+   session waits for a session of that generation: another owner may have committed transactions between the two. So
+   does a question while no session is open, perhaps because there is another owner. A mount or feed request from
+   beyond the high-water mark waits until the mark is proved to be the log's end: the answer to such a client is final.
+5. *Everything is bounded* (L4). When too many requests wait for commits, nothing more is examined; of too many
+   questions and clients from beyond the mark, the last are told "unknown". The line is bounded by memory, which is
    counted here and limited by its owner.
-6. *A fence stands alone.* Everything before it is decided before it is carried out, and nothing behind it is looked at
-   until then. (Else: an append of an older write session gets an id behind the fence.) One that comes too soon after
-   another stands aside, in nobody's way, until it may have its turn.
+6. *A fence stands alone.* Everything before it is decided before it is carried out, and nothing after it is examined
+   until then. (Else: an append of an older write session gets an id after the fence.) A fence too soon after another
+   one stands aside, without delaying others, until its turn.
 """
 
 import itertools
@@ -52,10 +50,10 @@ MAX_RUN = 256
 """Appends of one connection that have their turn together."""
 
 LOCKS_PER_REQUEST = 10
-"""Locks whose check takes about as long as everything else about a request."""
+"""Number of locks whose check takes about as long as all other work of a request."""
 
 _COMPACT_FROM = 1000
-"""Length of the line above which those that nobody waits for any more are looked for."""
+"""Length of the line above which abandoned requests are removed."""
 
 
 class Verdict(Enum):
@@ -71,16 +69,16 @@ class Turn(NamedTuple):
 
     pending: Pending
     appends: list[AppendCall]
-    """If it is an append: that, and those behind it of the same connection and generation. Otherwise nothing."""
+    """For an append: it, and those after it of the same connection and generation. Otherwise empty."""
     work: int
-    """How many ordinary requests cost as much."""
+    """The work in units of an ordinary request."""
 
 
 class Sequencer:
-    """The requests of one partition that cannot be answered yet."""
+    """Holds the requests of one partition that cannot be answered yet."""
 
     def __init__(self, max_waiting: int) -> None:
-        """``max_waiting`` bounds those that wait for commits, for proof, and the questions."""
+        """``max_waiting`` limits the requests that wait for commits, those that wait for proof, and the questions."""
         self.high_water_mark: int | None = None
         """The last committed transaction; None before the first session."""
         self.generation = -1
@@ -93,7 +91,7 @@ class Sequencer:
         self._line: deque[Pending] = deque()
         self._compact_at = _COMPACT_FROM
         self._commits: list[tuple[int, Pending]] = []  # a heap
-        self._unwritten: list[tuple[int, Pending]] = []  # of sessions that have ended, with their void ids
+        self._unwritten: list[tuple[int, Pending]] = []  # requests of ended sessions, with their void ids
         self._early: dict[ClientLink, Pending] = {}  # mounts that wait for a session: the last one of each connection
         self._questions: dict[Pending, None] = {}
         self._unproved: list[Pending] = []
@@ -121,7 +119,7 @@ class Sequencer:
         return self.session_open and len(self._commits) < self._max_waiting and self._fence is None
 
     def line_up(self, pending: Pending) -> None:
-        """A request has arrived that cannot be looked at now, or has to be looked at again behind all others."""
+        """Add a request that cannot be examined now, or has to be examined again after all others."""
         pending.awaits = Awaits.TURN
         self._line.append(pending)
         self.size_bytes += pending.size_bytes
@@ -129,7 +127,7 @@ class Sequencer:
             self._compact()
 
     def take(self) -> Turn:
-        """Take whose turn it is."""
+        """Take the next request."""
         pending = self._pop()
         request = pending.request
         if type(request) is not AppendCall:
@@ -156,16 +154,16 @@ class Sequencer:
         return pending
 
     def _compact(self) -> None:
-        """Mounts that were answered "not ready" meanwhile, and what connections left behind, must not pile up."""
+        """Remove mounts that were answered "not ready" meanwhile, and requests of closed connections."""
         self.size_bytes -= sum(pending.size_bytes for pending in self._line if pending.abandoned)
         self._line = deque(pending for pending in self._line if not pending.abandoned)
         self._compact_at = max(2 * len(self._line), _COMPACT_FROM)
 
-    # Looking at requests
+    # Examining requests
 
     def refuse(self, link: ClientLink, conflict: Conflict[AppendCall], write_session: int) -> bool:
-        """An append was refused by a lock; returns whether its client may be told now. Otherwise it comes out of
-        :meth:`committed`, or has its turn again, in its write session."""
+        """An append was refused by a lock; returns whether its client may be told now. Otherwise :meth:`committed`
+        returns it later, or it has its turn again, in its write session."""
         assert self.high_water_mark is not None
         if conflict.estimate <= self.high_water_mark:
             return True
@@ -173,7 +171,7 @@ class Sequencer:
         return False
 
     def look(self, pending: Pending, next_id: int) -> Verdict | None:
-        """Look at a request other than an append, before anything gets the id ``next_id``; None when it has to wait."""
+        """Examine a request other than an append, before any append gets the id ``next_id``; None if it has to wait."""
         assert self.high_water_mark is not None
         if pending.is_fence and not pending.abandoned:
             self._fence = pending
@@ -183,8 +181,8 @@ class Sequencer:
         return None
 
     def reached(self, pending: Pending) -> Verdict | None:
-        """Every append before a mount, a flush or a fence is decided and fed; None when it has to wait for something
-        else. A fence waits for :meth:`take_fence` or :meth:`fence_ended` then."""
+        """Every append before a mount, a flush or a fence is decided and fed; None if it has to wait for another event.
+        A fence then waits for :meth:`take_fence` or :meth:`fence_ended`."""
         assert self.high_water_mark is not None
         request = pending.request
         if pending.abandoned:
@@ -204,7 +202,7 @@ class Sequencer:
         return Verdict.READY
 
     def fence_ended(self, pending: Pending) -> None:
-        """A request is answered, or nobody wants the answer; if it was a fence, what is behind it may be looked at."""
+        """A request is answered or abandoned; if it was a fence, later requests may be examined."""
         pending.end()
         if pending is self._fence:
             self._fence = None
@@ -218,7 +216,7 @@ class Sequencer:
         return fence
 
     def ask(self, pending: Pending) -> Verdict | None:
-        """A question for the high-water mark; None when it has to wait."""
+        """Take a question for the high-water mark; None if it has to wait."""
         if self.session_open and ReqId(pending.request.req_id).generation <= self.generation:
             pending.end()
             return Verdict.READY
@@ -230,7 +228,7 @@ class Sequencer:
         return None
 
     def await_proof(self, pending: Pending) -> Verdict | None:
-        """A mount or feed request is from beyond the mark; None when it has to wait for :meth:`prove`."""
+        """Take a mount or feed request from beyond the mark; None if it has to wait for :meth:`prove`."""
         if len(self._unproved) >= self._max_waiting:
             pending.end()
             return Verdict.UNKNOWN
@@ -239,12 +237,12 @@ class Sequencer:
         return None
 
     def take_unproved(self) -> list[Pending]:
-        """Take all that wait for proof. Only one that is asked for from now on counts."""
+        """Take all requests that wait for proof. Only a proof begun after this counts."""
         pendings, self._unproved = self._unproved, []
         return pendings
 
     def prove(self, pending: Pending, proved: bool, next_id: int) -> Verdict | None:
-        """The mark was proved to be the log's own, or could not be; None when the request has to wait all the same."""
+        """The mark was proved to be the log's end, or could not be; None if the request still has to wait."""
         assert self.high_water_mark is not None
         request = pending.request
         assert isinstance(request, MountRequest | AnyFeedRequest)
@@ -268,10 +266,10 @@ class Sequencer:
         heappush(self._commits, (transaction_id, pending))
         self.size_bytes += pending.size_bytes
 
-    # What happens to the log
+    # Events of the log
 
     def session_opened(self, high_water_mark: int, generation: int) -> list[Pending]:
-        """A session has begun behind the mark; what others left undecided has been decided before.
+        """A session has begun after the mark; the undecided appends of others have been decided before.
 
         Returns the questions that may be answered.
         """
@@ -292,7 +290,7 @@ class Sequencer:
         return known
 
     def session_ended(self, unwritten: Sequence[AppendCall]) -> None:
-        """Nothing may be looked at. No replica was given the ``unwritten`` appends."""
+        """Nothing may be examined. No replica was given the ``unwritten`` appends."""
         self.session_open = False
         again = [
             (append.transaction_id, Pending(append.run.link, append, append.run.write_session)) for append in unwritten
@@ -301,10 +299,10 @@ class Sequencer:
         self.size_bytes += sum(pending.size_bytes for _, pending in again)
 
     def committed(self, high_water_mark: int) -> Sequence[tuple[int, Pending]]:
-        """Everything up to the mark is committed. Returns who waited for that, with the ids.
+        """Everything up to the mark is committed. Returns the requests that waited for it, with the ids.
 
-        An append among them is told its lock failure, which names the id, when that has been fed and before anything
-        later is; a mount or flush is for :meth:`reached`, behind the feed.
+        An append among them is told its lock failure, which names the id, right after that id in the feed; a mount or
+        flush goes to :meth:`reached`, after the feed.
         """
         self.high_water_mark = high_water_mark
         commits = self._commits
@@ -320,10 +318,11 @@ class Sequencer:
         return decided
 
     def _take_void(self) -> list[Pending]:
-        """Take what waits for ids that are void, and the unwritten, in the order in which they were looked at.
+        """Take the requests that wait for void ids, and the unwritten appends, in the order in which they were
+        examined.
 
-        No later append of the same client has been committed before any of these: what a session leaves undecided and
-        the next one commits is a run from the oldest on; these, and whatever came behind them, lie beyond its end.
+        No later append of the same client has been committed before any of these: the undecided appends of a session
+        that the next one commits are a run from the oldest on; these, and all later ones, are beyond its end.
         """
         again = [((pending.next_id, 0, pending.order), pending) for _, pending in self._commits]
         again += [((transaction_id, 1, 0), pending) for transaction_id, pending in self._unwritten]
@@ -332,7 +331,7 @@ class Sequencer:
         self._commits = []
         self._unwritten = []
         if self._fence is not None and self._fence.awaits is Awaits.COMMIT:
-            self._fence = None  # it is looked at again
+            self._fence = None  # it is examined again
         for pending in found:
             if not pending.answered:
                 pending.awaits = Awaits.TURN
@@ -341,7 +340,7 @@ class Sequencer:
     # Ends
 
     def expire(self, pending: Pending) -> None:
-        """A request was answered otherwise; it waits for nothing any more."""
+        """A request was answered elsewhere, and waits no more."""
         self.fence_ended(pending)
         self._questions.pop(pending, None)
 
@@ -350,8 +349,8 @@ class Sequencer:
         self._early.pop(link, None)
 
     def close(self) -> list[Pending]:
-        """Nothing is looked at any more. Takes everything but questions; returns the appends among it, which were never
-        given to a replica, in order."""
+        """Stop. Takes all requests but questions; returns the appends among them, which were never given to a replica,
+        in order."""
         self.session_open = False
         left = [*self._take_void(), *self._line]
         self._line.clear()

@@ -1,4 +1,4 @@
-"""How much of one partition the log has taken and not yet decided: pure.
+"""Counts the appends of one partition that the log has taken and not yet decided. Pure.
 
 Appends are counted by the runs in which they were accepted, so that nothing is done per append.
 """
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from waltz.server.requests.appends import LOCK_SIZE_BYTES, AcceptedRun, AppendCall
 
 _APPEND_SIZE_BYTES = 200
-"""Memory of an append beside its body and a larger number of locks."""
+"""Memory of an append without its body and locks."""
 
 
 class UndecidedAppends:
@@ -22,12 +22,12 @@ class UndecidedAppends:
         """Approximate memory, without the bodies that the log has."""
 
     def accept(self, run: AcceptedRun) -> None:
-        """The log has taken these."""
+        """The log has taken these appends."""
         self.count += run.size
         self.size_bytes += _APPEND_SIZE_BYTES * run.size + LOCK_SIZE_BYTES * run.lock_count
 
     def commit(self, appends: Sequence[AppendCall]) -> list[AcceptedRun]:
-        """These are committed, under ids without a gap; returns the runs that have been committed as a whole."""
+        """These appends are committed, under ids without a gap; returns the runs that are committed as a whole."""
         self.count -= len(appends)
         self.size_bytes -= _APPEND_SIZE_BYTES * len(appends)
         first_id = appends[0].transaction_id
@@ -47,5 +47,5 @@ class UndecidedAppends:
         self.size_bytes -= _APPEND_SIZE_BYTES * count
 
     def clear(self) -> None:
-        """Nothing that an ended session was given is undecided any more."""
+        """No append of an ended session is undecided any more."""
         self.count = self.size_bytes = 0

@@ -1,8 +1,7 @@
-"""The write session of one partition: who may append, and under which number. Pure.
+"""The write session of one partition: its number and holder, which decide who may append. Pure.
 
-The number W is one more than the id of the store session that was opened when the present owner came, or when the
-number was last raised. Store sessions that an owner opens for reasons of its own, one after the other, leave it. So it
-grows over all owners, and needs no place of its own to be stored in.
+The number W is one more than the id of the store session that was opened by the present owner's start, or by the last
+fence. Other store sessions of an owner do not change it. So it grows over all owners, and need not be stored.
 """
 
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, SessionFlag
@@ -20,18 +19,18 @@ class WriteSession:
         """The client of an exclusive session; None if the session is not exclusive."""
 
     def begin(self, store_session_id: int, holder: int | None = None) -> None:
-        """Whatever was appended under older numbers comes before what is appended from now on."""
+        """Begin a session: all appends under older numbers are before all later ones."""
         self.number = store_session_id + 1
         self.holder = holder
 
     def admits(self, client_id: int | None, write_session: int) -> bool:
-        """Whether an append with this number, or without one, may be processed."""
+        """Whether an append with this number (or without one) may be processed."""
         if write_session == NO_WRITE_SESSION:
             return self.holder is None
         return write_session == self.number and self.holder in (None, client_id)
 
     def is_open_to(self, client_id: int | None) -> bool:
-        """Whether a client may be told the number: no other one holds the session."""
+        """Whether a client may be told the number: no other client holds the session."""
         return self.holder in (None, client_id)
 
     def flags(self, client_id: int | None) -> SessionFlag:

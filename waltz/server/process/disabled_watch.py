@@ -1,4 +1,4 @@
-"""Which partitions take no appends, by their properties in ZooKeeper."""
+"""Follows the partitions that take no appends by their properties in ZooKeeper."""
 
 import asyncio
 import json
@@ -19,8 +19,8 @@ _PROPERTY = "disabled"
 class DisabledWatch:
     """Keeps :attr:`disabled` up to date and calls ``on_change`` when it has become another value.
 
-    Of the properties of a partition servers look at this one only; all others are for clients. Nodes that do not hold
-    properties leave their partition as it was.
+    Servers use only this property of a partition; all others are for clients. A node without valid properties leaves
+    its partition unchanged.
     """
 
     def __init__(
@@ -35,9 +35,9 @@ class DisabledWatch:
         self._paths = ClusterPaths.of(root)
         self._on_change = on_change
         self._follower = Follower("the properties of partitions", self._catch_up, random_source)
-        self._found: set[int] = set()  # disabled as far as was read; becomes `disabled` when `on_change` knows
+        self._found: set[int] = set()  # the last read value; becomes `disabled` at the call of `on_change`
         self._list_is_old = True
-        self._old: set[int] = set()  # partitions whose nodes have changed since they were read
+        self._old: set[int] = set()  # partitions whose nodes have changed since the last read
         self._watched: set[int] = set()
 
     async def start(self) -> None:
@@ -46,11 +46,11 @@ class DisabledWatch:
         self._follower.start()
 
     async def close(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         await self._follower.close()
 
     async def _catch_up(self) -> None:
-        """Read what has changed; what cannot be read stays to be read."""
+        """Read changed nodes; nodes that cannot be read are read again later."""
         if self._list_is_old:
             self._list_is_old = False
             try:
@@ -90,7 +90,7 @@ class DisabledWatch:
                 return {int(name) for name in names if name.isascii() and name.isdigit()}
 
     async def _read(self, partition_id: int) -> bool:
-        """Whether a partition is disabled; one that has no properties any more is not."""
+        """Whether a partition is disabled; one without properties is not."""
         path = self._paths.partition_properties(partition_id)
         self._watched.add(partition_id)
         try:

@@ -1,4 +1,4 @@
-"""Something in ZooKeeper that is read again whenever it has changed."""
+"""Reads a part of ZooKeeper again after each change."""
 
 import asyncio
 import logging
@@ -17,14 +17,14 @@ RETRY_MAXIMUM_S = 8.0
 
 
 class Follower:
-    """Has ``catch_up`` called after each :meth:`changed`, until it succeeds.
+    """Calls ``catch_up`` after each :meth:`changed`, until it succeeds.
 
     ``catch_up`` sets watches that call :meth:`changed`. A watch also fires when the connection is lost, so no change is
-    missed for longer than ZooKeeper is away. It is called again as well when it has raised something unforeseen.
+    missed for longer than ZooKeeper is away. After an unforeseen error it is called again, too.
     """
 
     def __init__(self, what: str, catch_up: Callable[[], Awaitable[None]], random_source: random.Random) -> None:
-        """``what`` is read, for the log."""
+        """``what`` names the followed value in the log."""
         self._what = what
         self._catch_up = catch_up
         self._random = random_source
@@ -36,11 +36,11 @@ class Follower:
         self._changed.set()
 
     def start(self) -> None:
-        """Follow from now on."""
+        """Start following."""
         self._task = owned(restarting(self._follow, f"the watch of {self._what}"), self._what)
 
     async def close(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

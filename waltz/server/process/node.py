@@ -1,4 +1,4 @@
-"""A server process: what it reads from ZooKeeper, what it opens, and the order in which that begins and ends."""
+"""A server process: its parts, and the order of their start and stop."""
 
 import asyncio
 import dataclasses
@@ -51,16 +51,16 @@ logger = logging.getLogger(__name__)
 HELLO_TEXT = "Waltz Server"
 
 FRAME_SLACK_BYTES = 4 << 20
-"""What a frame may hold beside the largest transaction data: locks, mostly."""
+"""Room in a frame beside the largest transaction data, mostly for locks."""
 
 CONNECTIVITY_TIMEOUT_S = 5.0
-"""How long a storage may take to be found reachable when a tool asks."""
+"""Time limit of a storage's check when a tool asks for connectivity."""
 
 HEALTHY_SESSION_TIMEOUTS = 2
-"""ZooKeeper counts as healthy while it has been away for less than this many session time-outs."""
+"""Number of session time-outs without ZooKeeper after which it counts as unhealthy."""
 
 RING_DIVISOR = 8
-"""The part of the free memory that one partition may use for storages that lag: one eighth."""
+"""Divisor of the free memory that one partition may use for storages that lag: an eighth."""
 
 
 def _storage_connector(params: StoreParams, config: ServerConfig) -> ConnectFunction:
@@ -74,25 +74,26 @@ class Console(Protocol):
 
     @property
     def pages(self) -> Mapping[str, Page]:
-        """By method and path."""
+        """Pages by method and path."""
         ...
 
     async def close(self) -> None:
-        """End what runs in the background."""
+        """End its background tasks."""
         ...
 
 
 MakeConsole = Callable[
     [Callable[[], Mapping[int, ServerPartition]], Callable[[], dict[str, Json]], ZooKeeper, ServerConfig], Console
 ]
-"""Makes the console of a server from its partitions, what is to be said about it, ZooKeeper and its configuration."""
+"""Makes the console of a server from its partitions, a function with facts about the server, ZooKeeper and its
+configuration."""
 
 
 class WaltzServer:
     """One server. The cluster manager tells it which partitions it owns.
 
-    ``make_connector`` makes the function that connects to storages; tests and simulations put their own in its place.
-    ``access`` decides about the requests of all its ports. ``make_console`` makes the console, if there is to be one.
+    ``make_connector`` makes the function that connects to storages; tests and simulations replace it. ``access``
+    decides on the requests to all its ports. ``make_console`` makes the console, if there is one.
     """
 
     def __init__(
@@ -152,13 +153,13 @@ class WaltzServer:
         self._closed = False
         self._rounds = ReplicaRounds(lambda: self.partitions)
 
-    # Beginning and end
+    # Start and stop
 
     async def start(self) -> None:
         """Open everything, and join the cluster when the port listens.
 
-        Raises ``WaltzError`` when something is missing or wrong; what was opened is closed again then. Waits for
-        ZooKeeper as long as it takes.
+        Raises ``WaltzError`` for anything missing or wrong, after closing all parts that were opened. Waits for
+        ZooKeeper for ever.
         """
         try:
             await self._start()
@@ -232,7 +233,7 @@ class WaltzServer:
     async def close(self) -> None:
         """Leave the cluster, so that others take the partitions over at once, then close everything.
 
-        Every step has a deadline, and none keeps the next from being done. The ZooKeeper client stays open.
+        Every step has a deadline, and its failure does not affect the next step. The ZooKeeper client stays open.
         """
         if self._closed:
             return
@@ -259,7 +260,7 @@ class WaltzServer:
             self._remove_listener()
         self.registry.remove_group(SERVER_GROUP)
 
-    # What the cluster manager calls
+    # Calls of the cluster manager
 
     def cluster_joined(self, cluster_name: str, server_id: int) -> None:
         """The server is part of a cluster."""
@@ -267,7 +268,7 @@ class WaltzServer:
         self.server_id = server_id
 
     def set_partitions(self, partitions: list[PartitionGeneration]) -> None:
-        """All that this server owns now."""
+        """Take the partitions that this server owns now."""
         if self._service is not None and not self._closed:
             self._service.set_partitions({found.partition_id: found.generation for found in partitions})
 
@@ -279,7 +280,7 @@ class WaltzServer:
         return {} if self._service is None else self._service.partitions
 
     def set_disabled(self, partition_ids: frozenset[int]) -> None:
-        """Take no appends for exactly these partitions."""
+        """Refuse appends to exactly these partitions."""
         self._disabled = partition_ids
         if self._service is not None:
             self._service.set_disabled(partition_ids)
@@ -328,7 +329,7 @@ class WaltzServer:
     # Health and metrics
 
     def health(self) -> tuple[bool, Json]:
-        """Whether ZooKeeper and all partitions are well, and the original's document about it."""
+        """Whether ZooKeeper and all partitions are healthy, and the original's document about it."""
         away_since_s = self._zookeeper_away_since_s
         session_timeout_s = self._config.zookeeper_session_timeout_ms / 1000
         zookeeper = (
@@ -357,7 +358,7 @@ class WaltzServer:
         return healthy, {"server-health-check": document}
 
     def _about(self) -> dict[str, Json]:
-        """What the console says of this server, each time that it is asked."""
+        """Facts about this server for the console."""
         return {
             "id": self.server_id,
             "endpoint": str(self.endpoint),
@@ -419,7 +420,7 @@ class WaltzServer:
 
 
 def _replica(view: ReplicaView) -> dict[str, Json]:
-    """A replica in the document about health, and what to do about it."""
+    """A replica in the document about health, with its remedy."""
     document: dict[str, Json] = {"state": view.status.value, "lag": view.lag_transactions}
     if view.status in REMEDIES:
         document["do"] = str(REMEDIES[view.status])
@@ -434,7 +435,7 @@ def _storages(assignments: ReplicaAssignments) -> set[str]:
 async def run(config: ServerConfig, *, make_console: MakeConsole | None = None) -> None:
     """Be a server until SIGTERM or SIGINT, then hand the partitions over and return.
 
-    Waits for ZooKeeper as long as it takes. Raises ``WaltzError``, one line, when the server cannot start.
+    Waits for ZooKeeper for ever. Raises ``WaltzError``, one line, when the server cannot start.
     """
     registry = Registry()
     with stop_signals() as stop, watched_process(registry):

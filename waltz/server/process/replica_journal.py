@@ -1,7 +1,7 @@
-"""What operators are told in the log about the replicas of the partitions. Pure.
+"""The log lines for operators about the replicas of the partitions. Pure.
 
-States are looked at again and again, and told when they have lasted: the moments in which a session is opened, or in
-which a replica has fallen behind and caught up again, are nobody's business.
+States are checked regularly, and reported when they have lasted: the short moments of a session's opening, or of a
+replica that falls behind and catches up, are not reported.
 """
 
 import logging
@@ -12,7 +12,7 @@ from waltz.common.replica_states import ReplicaStatus
 from waltz.server.store.replica.replica_view import ReplicaView
 
 _LEVELS = {ReplicaStatus.CURRENT: logging.INFO, ReplicaStatus.REFUSED: logging.ERROR}
-"""All other states are warnings."""
+"""Log levels of states; all others are warnings."""
 
 _MEANING = {
     ReplicaStatus.CURRENT: "is current",
@@ -36,20 +36,20 @@ class Line(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """A replica as it was at the last look."""
+    """A replica at the last check."""
 
     status: ReplicaStatus
     told: ReplicaStatus | None
 
 
 class ReplicaJournal:
-    """Finds out what has changed since it was told last. A replica that is current at first is not worth a line."""
+    """Finds changes since the last reports. A replica that is current at first needs no line."""
 
     def __init__(self) -> None:
         self._seen: dict[int, dict[str, _Seen]] = {}
 
     def look(self, partition_id: int, views: Sequence[ReplicaView]) -> list[Line]:
-        """The lines about states that are as they were at the last look, and not as they were told."""
+        """The lines about states that are the same as at the last check, and differ from the last report."""
         before = self._seen.get(partition_id, {})
         now: dict[str, _Seen] = {}
         lines = []

@@ -1,8 +1,8 @@
-"""Rounds over the partitions of a server, in which the log is told what has become of their replicas.
+"""Rounds over the partitions of a server, which log the changes of their replicas.
 
-In them idle partitions are asked, too, whether they could commit: those whose health somebody has looked at, and, from
-time to time, another one. So silent storages are noticed, which are those of many partitions, at a cost that does not
-grow with the number of partitions.
+They also check whether idle partitions could commit: those whose health was read, and one other partition now and then.
+So silent storages, which have replicas of many partitions, are noticed at a cost that does not grow with the number of
+partitions.
 """
 
 import asyncio
@@ -17,15 +17,14 @@ from waltz.server.store.replica.replica_view import ReplicaView
 logger = logging.getLogger(__name__)
 
 ROUND_S = 1.0
-"""How often the states of the replicas are compared with what the log says of them."""
+"""Interval of the comparison of the replicas' states with the last reports."""
 
 LOOKED_AT_TOGETHER = 20
-"""Partitions whose replicas are looked at in one turn of the loop: a thousand would hold it up for tens of
-milliseconds."""
+"""Partitions whose replicas are checked in one turn of the loop: a thousand would block it for tens of milliseconds."""
 
 
 ROUNDS_PER_UNASKED = 2
-"""Rounds after which the next partition is asked whether it is healthy, if it is idle, though nobody has looked."""
+"""Rounds after which the next idle partition is checked although its health was not read."""
 
 
 class Replicated(Protocol):
@@ -33,27 +32,27 @@ class Replicated(Protocol):
 
     @property
     def replica_views(self) -> Sequence[ReplicaView]:
-        """Every replica as the partition's session sees it."""
+        """The view of the partition's session on every replica."""
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
-        """Find out whether the partition is healthy, for those who have looked or ``unasked``, if nothing has proved
-        it lately."""
+        """Find out whether the partition is healthy, for readers of its health or ``unasked``, unless it was proved
+        recently."""
 
 
 class ReplicaRounds:
-    """Goes round the partitions that there are, a few in each turn of the loop."""
+    """Visits all partitions in turn, a few in each turn of the loop."""
 
     def __init__(self, partitions: Callable[[], Mapping[int, Replicated]]) -> None:
         self._partitions = partitions
         self._journal = ReplicaJournal()
-        self._left: list[int] = []  # of this round, in reverse order
+        self._left: list[int] = []  # partitions left in this round, in reverse order
         self._round = 0
-        self._unasked: int | None = None  # the partition that is asked in this round though nobody has looked
+        self._unasked: int | None = None  # the partition that is checked in this round although its health was not read
         self._delay_s = 0.0
         self._next: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look at the first ones now."""
+        """Visit the first partitions now."""
         partitions = self._partitions()
         if not self._left:
             self._journal.keep(partitions)
@@ -77,6 +76,6 @@ class ReplicaRounds:
         self._round += 1
 
     def close(self) -> None:
-        """Look no more; may be called twice."""
+        """Stop the rounds; may be called twice."""
         if self._next is not None:
             self._next.cancel()

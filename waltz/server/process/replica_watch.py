@@ -1,4 +1,4 @@
-"""Which storages hold which partitions, followed in ZooKeeper."""
+"""Follows the storages of all partitions in ZooKeeper."""
 
 import logging
 import random
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaWatch:
-    """Keeps :attr:`assignments` up to date and calls ``on_change`` when it has become another value."""
+    """Keeps :attr:`assignments` up to date and calls ``on_change`` after a change."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ReplicaWatch:
         self._follower.start()
 
     async def close(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         await self._follower.close()
 
     async def _read(self) -> ReplicaAssignments:

@@ -61,10 +61,10 @@ PartitionFactory = Callable[[int, int], ServerPartition]
 """Makes the partition of an id and generation, not yet started."""
 
 CheckStorages = Callable[[], Awaitable[Mapping[str, bool]]]
-"""Finds out which storages (``host:port``) can be reached; has deadlines of its own."""
+"""Finds out which storages (``host:port``) can be reached; has its own deadlines."""
 
 SetPreferred = Callable[[Sequence[int]], Awaitable[None]]
-"""Tells the cluster which partitions this server prefers, in order of preference; raises ``WaltzError``."""
+"""Sets this server's preferred partitions in the cluster, in order of preference; raises ``WaltzError``."""
 
 
 class _PartitionRequest(NamedTuple):
@@ -73,11 +73,12 @@ class _PartitionRequest(NamedTuple):
     right: Right
     """A request for the last transaction that also fences needs :attr:`~Right.FENCE` instead."""
     here: Callable[[ServerPartition, ClientLink, Any], None]
-    """Handles it at its partition."""
+    """Handles the request at its partition."""
     elsewhere: Callable[[ClientLink, Any], None]
-    """Answers it when the partition is not at this server."""
+    """Answers the request when the partition is not at this server."""
     refused: Callable[[ClientLink, Any], None]
-    """Answers it when the client lacks the right: as clients of the original know it from a partition elsewhere."""
+    """Answers the request when the client lacks the right: clients of the original get the answer for a partition
+    elsewhere."""
 
 
 class ServerService:
@@ -108,9 +109,9 @@ class ServerService:
         self._by_key: dict[bytes, ServerPartition] = {}
         self._in_doubt = False
         self._disabled: frozenset[int] = frozenset()
-        self._taking_appends: dict[bytes, ServerPartition] = {}  # those of them that are not disabled
+        self._taking_appends: dict[bytes, ServerPartition] = {}  # the partitions that are not disabled
         self._link_numbers = itertools.count()
-        self.links: dict[ClientLink, int] = {}  # with the number of admin requests under way
+        self.links: dict[ClientLink, int] = {}  # with their numbers of admin requests under way
         self._closing: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._parked = Deadlines(question_timeout_s, self._question_expired)
@@ -164,7 +165,7 @@ class ServerService:
         self._ask_parked()
 
     def set_disabled(self, partition_ids: frozenset[int]) -> None:
-        """Take no appends for exactly these partitions, whether they are here or not. Everything else goes on."""
+        """Refuse appends to exactly these partitions, whether they are here or not. All other requests continue."""
         for partition_id in sorted(partition_ids ^ self._disabled):
             logger.info("partition %d is %s", partition_id, "disabled" if partition_id in partition_ids else "enabled")
         self._disabled = partition_ids
@@ -173,16 +174,17 @@ class ServerService:
         }
 
     def set_in_doubt(self, in_doubt: bool) -> None:
-        """Whether the partitions may be others' without a word, because the ZooKeeper session is lost.
+        """Set whether other servers may own the partitions without this server's knowledge, as after a lost ZooKeeper
+        session.
 
-        Appends, feeds and reads go on: the storages see to it that only one server writes. But marks are confirmed.
+        Appends, feeds and reads continue: the storages admit only one writer. But marks are confirmed.
         """
         self._in_doubt = in_doubt
         for partition in self.partitions.values():
             partition.in_doubt = in_doubt
 
     async def close(self) -> None:
-        """Close all partitions and end what is under way. Clients are told "not ready" from now on."""
+        """Close all partitions and end all requests. Clients are told "not ready" from now on."""
         self.closed = True
         for partition_id in list(self.partitions):
             self._close(partition_id)
@@ -252,7 +254,7 @@ class ServerService:
         link.mounts.clear()
 
     def append(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int = NO_WRITE_SESSION) -> None:
-        """Appends to one partition; when it is not here, disabled, or the client lacks the right, they are refused,
+        """Take appends to one partition; if it is not here, disabled, or the client lacks the right, they are refused,
         silently before version 5."""
         if link.rights is not EVERYTHING and self._refused(link, Right.APPEND, requests[0].req_id):
             text = not_permitted(link.principal, Right.APPEND, _partition_of(requests[0].req_id))
@@ -270,8 +272,8 @@ class ServerService:
             tell_failed(link, req_ids, self._closing_reason, None, "the partition is not at this server")
 
     def append_unacceptable(self, link: ClientLink, append: Unacceptable) -> None:
-        """An append that is not handled. Closing the connection would cost all partitions of a client that cannot be
-        told, and it would send the append again all the same."""
+        """Refuse an append. For a client that cannot be told, a closed connection would interrupt all its partitions,
+        and it would still send the append again."""
         self._log_quietly.warning("refused an append of %s: %s", link.channel.peer, append.text)
         if append.failure is not None:
             partition = self._by_key.get(append.req_id[PARTITION_PART])
@@ -280,11 +282,11 @@ class ServerService:
 
     @property
     def _closing_reason(self) -> AppendFailure:
-        """Why a partition that is not here, or is going, does not take appends."""
+        """The reason why a partition that is not here, or is leaving, takes no appends."""
         return AppendFailure.STOPPING if self.closed else AppendFailure.MOVED
 
     def received(self, link: ClientLink, message: Message) -> None:
-        """Any other message. Raises ``ProtocolError`` when the connection is to be closed for it."""
+        """Take any other message. Raises ``ProtocolError`` if it closes the connection."""
         kind = type(message)
         if kind in self._at_partition:
             right, here, elsewhere, refused = self._at_partition[kind]
@@ -306,7 +308,7 @@ class ServerService:
             self._ignore(link, message)
 
     def _refused(self, link: ClientLink, right: Right, req_id: bytes) -> bool:
-        """Whether the client lacks a right at a partition; operators are told."""
+        """Whether the client lacks a right at a partition, which is logged."""
         partition_id = _partition_of(req_id)
         if link.rights.allows(right, partition_id):
             return False
@@ -316,13 +318,13 @@ class ServerService:
         return True
 
     def _ignore(self, link: ClientLink, message: Message) -> None:
-        """Something that only servers send: ignored, as by the original, unless it is for a partition that is here."""
+        """Ignore a message that only servers send, as the original does, unless it is for a partition that is here."""
         if message.req_id[PARTITION_PART] in self._by_key:
             raise ProtocolError(f"{type(message).__name__} is not a request")
         self._log_quietly.warning("ignored a %s of %s", type(message).__name__, link.channel.peer)
 
     def _drop(self, link: ClientLink, request: AnyFeedRequest | FlushRequest) -> None:
-        """Dropped as by the original: the client is going to mount elsewhere."""
+        """Drop a request as the original does: the client will mount elsewhere."""
 
     def _refuse_mount(self, link: ClientLink, request: MountRequest) -> None:
         link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
@@ -331,7 +333,7 @@ class ServerService:
         link.send(error_response(request, NOT_READY_TEXT))
 
     def _park_question(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
-        """Kept for a while: the original's client takes every answer for the truth, and asks the new owner by itself
+        """Keep a question for a while: the original's client believes every answer, and asks the new owner on its own
         as soon as it knows it."""
         pending = Pending(link, request)
         if self.closed or len(self._parked) >= MAX_PARKED_QUESTIONS:
@@ -343,7 +345,7 @@ class ServerService:
         link.send(HighWaterMarkResponse(request.req_id, LONG_MIN))
 
     def _ask_parked(self) -> None:
-        """Questions for marks of partitions that have come."""
+        """Ask the kept questions for marks of partitions that have arrived."""
         for pending in self._parked.waiting():
             partition = self._by_key.get(pending.request.req_id[PARTITION_PART])
             if partition is not None and isinstance(pending.request, HighWaterMarkRequest):
@@ -416,7 +418,7 @@ class ServerService:
             return True
 
     def _own(self, work: Coroutine[None, None, None], what: str, link: ClientLink | None = None) -> None:
-        """Run ``work``; a defect breaks the connection that it works for, if there is one."""
+        """Run ``work``; a defect closes the connection that it works for, if there is one."""
 
         def defect(error: Exception) -> None:
             if link is not None:

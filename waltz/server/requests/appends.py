@@ -1,9 +1,9 @@
 """Append requests on their way through the server.
 
-An append is one object from the read to the commit. Its *body* - header, size, data and checksum, which lie side by
-side in the request and in the record of the storage protocol - is cut out of the request as one piece and goes to the
-storages as it came. Reading appends is the hottest loop of a server; it stands in
-:mod:`waltz.common.wire.append_request`, and here is what becomes of the appends that it leaves.
+An append is one object from the read to the commit. Its *body* - header, size, data and checksum, which are adjacent in
+the request and in the record of the storage protocol - is cut out of the request as one piece and goes to the storages
+unchanged. The hottest loop of a server reads appends, in :mod:`waltz.common.wire.append_request`; this module handles
+the appends that the loop does not take.
 """
 
 from collections.abc import Iterator
@@ -35,9 +35,9 @@ class AcceptedRun(NamedTuple):
 
 
 class AppendCall(Append):
-    """An append with what decides about its admission; made by :func:`append_call`. Locks are signed 32-bit hashes.
+    """An append with the facts for its admission; made by :func:`append_call`. Locks are signed 32-bit hashes.
 
-    ``run`` is there once it has been accepted.
+    ``run`` is set when it is accepted.
     """
 
     __slots__ = ("append_locks", "client_high_water_mark", "read_locks", "run", "write_locks")
@@ -55,7 +55,7 @@ class AppendCall(Append):
 
     @property
     def size_bytes(self) -> int:
-        """Approximate memory of the parts that a client can make long."""
+        """Approximate memory of the parts whose length a client decides."""
         return len(self.body) + LOCK_SIZE_BYTES * self.lock_count
 
 
@@ -73,7 +73,7 @@ def append_call(
 ) -> AppendCall:
     """Make an append. ``body`` is as in :class:`~waltz.server.store.interface.Append`; its checksum has been verified.
 
-    No constructor of the class, because the interpreter calls a function in two thirds of the time.
+    Not a constructor of the class: the interpreter calls a function in two thirds of the time.
     """
     call = _new(AppendCall)
     call.req_id = req_id
@@ -102,7 +102,7 @@ class AppendLimits:
 
 
 class Unacceptable(NamedTuple):
-    """An append that is not handled although the connection goes on; nothing of it is kept."""
+    """An append that is refused without closing the connection; nothing of it is kept."""
 
     req_id: bytes
     failure: AppendFailure | None
@@ -115,9 +115,8 @@ def take_appends(
 ) -> tuple[int, int] | Unacceptable | None:
     """Take append requests off ``frames`` and add them to ``runs``.
 
-    Returns where that ended: the bounds of the first frame that is no append, an append that is not to be handled, or
-    None at the end. Raises ``ProtocolError`` for whatever the protocol does not allow; the appends before it are in
-    ``runs``.
+    Returns the reason of its end: the bounds of the first frame that is no append, an append to be refused, or None at
+    the end of the frames. Raises ``ProtocolError`` for protocol errors; the appends before are in ``runs``.
     """
     ended_by = collect_appends(
         buffer, frames, version, append_call, runs, max_data_bytes=limits.max_data_bytes, max_locks=limits.max_locks
@@ -128,14 +127,14 @@ def take_appends(
     unacceptable = _check_limits(buffer, start, end, version, limits)
     if unacceptable is not None:
         return unacceptable
-    decode(buffer, start, end, version)  # says what is wrong
+    decode(buffer, start, end, version)  # raises the error
     raise AssertionError("an append was refused although it is in order")
 
 
 def _check_limits(buffer: bytes, start: int, end: int, version: int, limits: AppendLimits) -> Unacceptable | None:
-    """What is to be said of an append that the protocol allows; None also for what decoding has to complain of.
+    """The refusal of an append that the protocol allows; None also for errors that decoding reports.
 
-    A null lock array is no error of the protocol, but nothing that could be handled: the original drops such an append.
+    A null lock array is no protocol error, but cannot be handled: the original drops such an append.
     """
     req_id = buffer[start + 1 : start + ABRIDGED_BYTES]
     if end - start == ABRIDGED_BYTES:

@@ -1,4 +1,4 @@
-"""One client connection: frames in, requests to the partitions they are for."""
+"""One client connection: reads frames, and hands requests to their partitions."""
 
 import logging
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from waltz.server.requests.link import ClientLink
 logger = logging.getLogger(__name__)
 
 MAX_UNSENT_BYTES = 8 << 20
-"""A client that leaves more answers than this unread is not read from. Far above the mark at which feeds pause, so that
-a client which is only slow to take its feed can still send."""
+"""Limit of unread answers above which the server stops reading from a client. Far above the limit at which feeds pause,
+so that a client that only takes its feed slowly can still send."""
 
 
 class RequestHandler(Protocol):
@@ -40,16 +40,16 @@ class RequestHandler(Protocol):
         """Appends of one connection, generation and write session to one partition."""
 
     def append_unacceptable(self, link: ClientLink, append: Unacceptable) -> None:
-        """An append that is not handled; its client is told if it can be told."""
+        """An append that is refused; its client is told if its version allows it."""
 
     def received(self, link: ClientLink, message: Message) -> None:
-        """Any other message, be it a request or not. Raises ``ProtocolError`` when the connection is to be closed."""
+        """Any other message. Raises ``ProtocolError`` if it closes the connection."""
 
 
 class ClientConnection:
     """Handler of one channel.
 
-    The appends that one read brought go to each partition as one list; the order of requests to one partition is kept.
+    The appends of one read go to each partition as one list; the order of requests to one partition is kept.
     """
 
     def __init__(self, handler: RequestHandler, limits: AppendLimits) -> None:
@@ -64,7 +64,7 @@ class ClientConnection:
         self._link = self._handler.link_opened(channel)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Handle all messages of one read. ``ProtocolError`` closes the connection; what came before it is done."""
+        """Handle all messages of one read. ``ProtocolError`` closes the connection; the messages before are handled."""
         link = self._link
         assert link is not None, "a channel is ready before it has frames"
         if link.client_id is None and bounds:
@@ -74,7 +74,7 @@ class ClientConnection:
             link.hold(self)
 
     def channel_writable(self, channel: Channel) -> None:
-        """Go on with what waited for the client to read."""
+        """Continue with everything that waited for the client to read."""
         link = self._link
         if link is None:
             return

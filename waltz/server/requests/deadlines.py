@@ -1,4 +1,4 @@
-"""Requests that are answered one way or another within a time."""
+"""Requests that are answered within a time limit in any case."""
 
 import asyncio
 from collections import deque
@@ -8,7 +8,7 @@ from waltz.server.requests.pending import Pending
 
 
 class Deadlines:
-    """Requests for which that time is the same."""
+    """Requests with the same time limit."""
 
     def __init__(self, timeout_s: float, on_expired: Callable[[Pending], None]) -> None:
         self._timeout_s = timeout_s
@@ -30,11 +30,11 @@ class Deadlines:
         return len(self._entries)
 
     def waiting(self) -> list[Pending]:
-        """All that are not answered; they stay."""
+        """All unanswered requests, which stay."""
         return [entry for entry in self._entries if not entry.answered]
 
     def take(self) -> list[Pending]:
-        """Take all that are not answered."""
+        """Take all unanswered requests."""
         entries, self._entries = [entry for entry in self._entries if not entry.answered], deque()
         if self._timer is not None:
             self._timer.cancel()

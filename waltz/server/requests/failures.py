@@ -1,4 +1,4 @@
-"""Telling clients of version 5 about appends that are known not to be in the log (rule S5)."""
+"""Tells clients of version 5 about appends that are known not to be in the log (rule S5)."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from waltz.server.requests.link import ClientLink
 def tell_failed(
     link: ClientLink, req_ids: Iterable[bytes], reason: AppendFailure, high_water_mark: int | None, text: str
 ) -> None:
-    """Tell a client, if its version can be told. An unknown mark is sent as the smallest integer, as elsewhere."""
+    """Tell a client, if its version has the message. An unknown mark is sent as the smallest integer, as elsewhere."""
     if link.channel.closed or link.channel.version < FIRST_WITH_APPEND_FAILED:
         return
     mark = LONG_MIN if high_water_mark is None else high_water_mark

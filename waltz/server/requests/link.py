@@ -1,4 +1,4 @@
-"""One client connection, as the partitions see it."""
+"""The partitions' view of one client connection."""
 
 from collections import deque
 from collections.abc import Hashable
@@ -14,7 +14,7 @@ DataRequest = TransactionDataRequest | TransactionDataListRequest
 
 
 class LinkChannel(Protocol):
-    """The part of a channel that answers go through."""
+    """The part of a channel that answers need."""
 
     version: int
     writable: bool
@@ -35,14 +35,14 @@ class LinkChannel(Protocol):
         """Take bytes from the peer again."""
 
     def close(self) -> None:
-        """Send what was taken, then close."""
+        """Send the bytes taken so far, then close."""
 
     def abort(self, error: Exception | None = None) -> None:
         """Close at once."""
 
 
 class Resumable(Protocol):
-    """Something that stopped sending to a link because its channel was not writable."""
+    """A sender that paused because the channel of its link was not writable."""
 
     def writable(self, link: "ClientLink") -> None:
         """The channel is writable again."""
@@ -55,11 +55,11 @@ class ParkedList(Protocol):
     """Upper bound of the size of the answer."""
 
     def resume(self) -> None:
-        """Begin: there is room for the bulk read."""
+        """Begin the bulk read: there is room for it."""
 
 
 class MountedPartition(Protocol):
-    """A partition that keeps something about a link."""
+    """A partition that keeps state of a link."""
 
     def forget(self, link: "ClientLink") -> None:
         """The link has closed."""
@@ -68,7 +68,7 @@ class MountedPartition(Protocol):
 class ClientLink:
     """Identity and state of one client connection, shared by the connection's handler and all partitions.
 
-    Compared by identity: whatever a client says about the order of its connections, two connections are two links.
+    Compared by identity: two connections are two links, whatever sequence numbers their client gives.
     """
 
     __slots__ = (
@@ -118,18 +118,18 @@ class ClientLink:
             self.channel.send(encode(message, self.channel.version))
 
     def hold(self, reason: Hashable) -> None:
-        """Read no more from the client until every reason given here has been released."""
+        """Stop reading from the client until every reason given here has been released."""
         self._reasons_to_hold.add(reason)
         self.channel.pause_reading()
 
     def release(self, reason: Hashable) -> None:
-        """Take one reason back; reading goes on when none is left."""
+        """Release one reason; reading continues when none is left."""
         self._reasons_to_hold.discard(reason)
         if not self._reasons_to_hold:
             self.channel.resume_reading()
 
     def postpone(self, request: DataRequest) -> None:
-        """Keep a request for data until the channel is writable; read no more until then."""
+        """Keep a request for data until the channel is writable; reading stops until then."""
         self.postponed.append(request)
         self.hold(self)
 
@@ -140,11 +140,11 @@ class ClientLink:
         return requests
 
     def resume_paused(self) -> None:
-        """Tell who paused that the channel is writable."""
+        """Tell paused senders that the channel is writable."""
         paused, self.paused = self.paused, {}
         for resumable in paused:
             resumable.writable(self)
 
     def fail(self, error: WaltzError) -> None:
-        """Close the connection because of what it sent earlier."""
+        """Close the connection because of an earlier message."""
         self.channel.abort(error)

@@ -1,4 +1,4 @@
-"""A request to a partition that cannot be answered yet, and what it waits for."""
+"""A request to a partition that cannot be answered yet, and the reason of its wait."""
 
 from enum import Enum
 
@@ -15,7 +15,7 @@ from waltz.server.requests.appends import AppendCall
 from waltz.server.requests.link import ClientLink
 
 AnyFeedRequest = FeedRequest | MarkFeedRequest
-"""Asks for what is behind the client's mark."""
+"""Asks for the transactions or marks after the client's mark."""
 
 WaitingRequest = (
     AppendCall
@@ -43,7 +43,7 @@ class Awaits(Enum):
 
 
 class Pending:
-    """One request and where its answer goes."""
+    """One request and its link."""
 
     __slots__ = ("awaits", "deadline_s", "link", "next_id", "order", "request", "write_session")
 
@@ -70,7 +70,7 @@ class Pending:
 
     @property
     def is_fence(self) -> bool:
-        """Whether the request asks for a higher write session."""
+        """Whether the request asks for a new write session."""
         request = self.request
         if type(request) is HeartbeatRequest:
             return HeartbeatOption.EXCLUSIVE in request.heartbeat
@@ -78,14 +78,14 @@ class Pending:
 
     @property
     def answered(self) -> bool:
-        """Whether there is nothing to wait for."""
+        """Whether the request is answered."""
         return self.awaits is Awaits.NOTHING
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody waits for the answer. An append is executed all the same."""
+        """Whether the client has gone. An append is still executed."""
         return self.answered or (self.link.channel.closed and type(self.request) is not AppendCall)
 
     def end(self) -> None:
-        """The request has been answered, or needs no answer any more."""
+        """The request is answered, or needs no answer any more."""
         self.awaits = Awaits.NOTHING
