@@ -1,8 +1,8 @@
-"""A storage node, and what talks to one.
+"""A storage node, and the clients of one.
 
-Three rooms: :mod:`~waltz.storage.disk` is files and what is in them, :mod:`~waltz.storage.node` what serves them to
-servers and operators, :mod:`~waltz.storage.remote` what servers, Spark and tools use at the other end of a connection.
-``disk`` knows nothing of ``node``, and ``remote`` nothing of either. ``errors`` are those of the node.
+Three rooms: :mod:`~waltz.storage.disk` has files and their formats, :mod:`~waltz.storage.node` serves them to servers
+and operators, :mod:`~waltz.storage.remote` has the clients for servers, Spark and tools. ``disk`` does not import
+``node``, and ``remote`` imports neither. ``errors`` are those of the node.
 
 The ladder of a node, from the top: the process with its two ports (``node.node``, ``data_port``, ``admin_port``), one
 storage directory (``node.manager`` over ``disk.directory``), one partition with its queue of requests
@@ -10,14 +10,14 @@ storage directory (``node.manager`` over ``disk.directory``), one partition with
 
 The life of a damaged record:
 
-1. found when its segment is opened (``disk.segment.segment_recovery``), if it stands behind the last checkpoint; the
-   rest of an interrupted write is no damage, and is cut (``disk.segment.torn_write``);
+1. found when its segment is opened (``disk.segment.segment_recovery``), if it is after the last checkpoint; the rest
+   of an interrupted write is no damage, and is cut (``disk.segment.torn_write``);
 2. else met by a read, which fails and makes its segment a suspect (``disk.log.damage``), or found in the background,
    where every record is checked once a week (``node.scrubber`` drives ``disk.segment.scan``);
-3. shown in health and metrics (``node.findings``); reads of it fail, so other replicas are asked; all else goes on;
+3. shown in health and metrics (``node.findings``); reads of it fail, so other replicas are asked; all else continues;
 4. ordered to be repaired by an operator (``operations.repair``, over the admin port);
-5. surveyed: what of the log is intact, what has to come from elsewhere (``disk.salvage``);
-6. brought from other replicas, and staged beside the log;
+5. surveyed: the intact and the missing parts of the log are determined (``disk.salvage``);
+6. copied from other replicas, and staged beside the log;
 7. rebuilt: the segment is written anew, checked, and put in the place of the old one, which is kept aside;
-8. served again, when the partition has been opened as after a start.
+8. served again after the partition has been reopened.
 """

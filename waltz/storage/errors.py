@@ -1,7 +1,7 @@
-"""Errors of the storage node, and the texts under which they travel.
+"""Errors of the storage node, and their texts on the wire.
 
 The original renders an exception on the wire as its Java class name, a colon and the message. Servers, tools and tests
-compare these texts, so every error here knows its Java name.
+compare these texts, so every error here has its Java name.
 """
 
 import os
@@ -28,7 +28,7 @@ class StorageError(_NamedError):
 
 
 class ConcurrentUpdateError(_NamedError):
-    """The request belongs to a session that a newer one has replaced."""
+    """The request's session has been replaced by a newer one."""
 
     java_class = CONCURRENT_UPDATE_EXCEPTION
 
@@ -44,7 +44,7 @@ class PartitionNotAssignedError(_NamedError):
 
 
 class UnknownRequestError(_NamedError):
-    """A message arrived that is not a request."""
+    """A message that is not a request arrived."""
 
     java_class = "java.lang.IllegalStateException"
 
@@ -55,7 +55,7 @@ class UnknownRequestError(_NamedError):
 class CorruptionError(StorageError):
     """Bytes that were durable once are damaged or missing; they have to come from another replica.
 
-    ``transaction_id`` is the first record concerned, ``None`` when the damage is not in a record.
+    ``transaction_id`` is the first damaged record, ``None`` if the damage is not in a record.
     """
 
     def __init__(self, partition_id: int, transaction_id: int | None, path: str, reason: str) -> None:
@@ -68,15 +68,15 @@ class CorruptionError(StorageError):
 
 
 class ReadOnlyError(StorageError):
-    """An earlier write or sync failed; nothing is written until an operator has looked and the node was restarted."""
+    """An earlier write or sync failed; nothing is written until an operator has checked it and restarted the node."""
 
 
 class OverCapacityError(StorageError):
-    """There is no room for the request now; nothing was changed, and the partition stays in service."""
+    """There is no room for the request now; nothing has changed, and the partition stays in service."""
 
 
 def wire_text(error: Exception) -> str:
-    """The text of the failure reply for any exception, rendered as the original would."""
+    """The text of the failure reply for any exception, in the original's form."""
     if isinstance(error, _NamedError):
         return error.wire_text()
     if isinstance(error, FileNotFoundError) and error.filename is not None:

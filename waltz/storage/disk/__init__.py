@@ -1,4 +1,4 @@
-"""The files of a storage node; nothing here knows sockets, requests or sessions.
+"""The files of a storage node, without sockets, requests or sessions.
 
 1. ``files``: the border to the operating system, and group sync.
 2. ``segment``: one segment of a log: format, opening, recovery, scan.

@@ -1,9 +1,9 @@
-"""The note that an orderly stop leaves in the storage directory: how far every partition reached.
+"""The note that an orderly stop leaves in the storage directory: the end of every partition.
 
-With it the next start knows what must be there: a damaged last record is then damage and no torn write, and a damaged
-entry of the control file can be told from an update that was interrupted. It is removed, durably, before anything is
-changed, so it is never out of date, but for another program that changed the partition meanwhile (the original does not
-know the file): an entry counts only while the control file tells the same session and marks, or lost them to damage.
+With it the next start knows the expected content: a damaged last record is then damage and no torn write, and a damaged
+entry of the control file differs from an interrupted update. The note is removed, durably, before any change, so it is
+never out of date, unless another program has changed the partition meanwhile (the original does not know the file): an
+entry counts only while the control file has the same session and marks, or lost them to damage.
 
 The file is one JSON document in a line, and the CRC-32 of that line in another.
 """
@@ -26,14 +26,14 @@ _MAX_SIZE_BYTES = 64 << 20
 
 
 class CleanPartition(NamedTuple):
-    """One partition as it was left."""
+    """The state of one partition at the stop."""
 
     info: PartitionInfo
     end: LogEnd
 
 
 def write_clean_stop(files: Files, directory: str, cluster_key: UUID, partitions: dict[int, CleanPartition]) -> None:
-    """Leave the note, durably; everything it tells is durable already. Blocking. Raises ``OSError``."""
+    """Write the note durably, after everything that it describes. Blocking. Raises ``OSError``."""
     document = {
         "cluster": str(cluster_key),
         "partitions": {partition_id: [*clean.info, *clean.end] for partition_id, clean in partitions.items()},

@@ -3,9 +3,9 @@
 A file of two slots for each partition (:mod:`waltz.storage.disk.files.slot_file`): 76 bytes, the partition's id and two
 structs of 36 bytes.
 
-While the journal may hold what is nowhere else, the file is *guarded*: every bit of the cluster key in its header is
-inverted, so that the original, which knows nothing of the journal, refuses to start; and the bytes behind the header's
-fields, else zeros, tell why.
+While the journal may have data that is nowhere else, the file is *guarded*: every bit of the cluster key in its header
+is inverted, so that the original, which does not know the journal, refuses to start; and the bytes after the header's
+fields, otherwise zeros, tell the reason.
 """
 
 import logging
@@ -49,10 +49,10 @@ _LAST_SEQUENCE_NUMBER = (1 << 31) - 1
 
 
 class PartitionInfo(NamedTuple):
-    """What is recorded about one partition.
+    """The record of one partition.
 
     ``low_water_mark`` is the cluster's committed high-water mark when the recorded session began,
-    ``local_low_water_mark`` the highest transaction id that this node held then.
+    ``local_low_water_mark`` the highest transaction id on this node at that time.
     """
 
     session_id: int
@@ -91,7 +91,7 @@ def encode_info(info: PartitionInfo) -> bytes:
 
 
 def decode_info(data: bytes) -> PartitionInfo | None:
-    """The struct in 36 bytes, ``None`` when its checksum is wrong or no other struct can follow it."""
+    """The struct in 36 bytes, ``None`` if its checksum is wrong or no other struct can follow it."""
     fields = data[: _FIELDS.size]
     if len(data) < _STRUCT_SIZE_BYTES or _CRC.unpack_from(data, _FIELDS.size)[0] != crc32(fields):
         return None
@@ -114,8 +114,8 @@ class ControlFile:
     ) -> "ControlFile":
         """Lock and load the control file of a directory, creating it when there is none.
 
-        ``None`` for key or count: take what the file says (offline tools); then the file has to exist.
-        A damaged entry of a partition does not fail here but in :meth:`partition`.
+        ``None`` for key or count: use that of the file (offline tools); then the file has to exist. A damaged entry of
+        a partition does not fail here but in :meth:`partition`.
 
         Raises ``StorageError`` when the directory is missing, in use, or belongs to another cluster; ``OSError``.
         """
@@ -151,16 +151,16 @@ class ControlFile:
 
     @property
     def guarded(self) -> bool:
-        """Whether the journal may hold what is nowhere else; while this is false, what is in it does not count."""
+        """Whether the journal may have data that is nowhere else; otherwise its content does not count."""
         return with_key(self._slots.header, self.cluster_key) != self._slots.header
 
     def guard(self) -> None:
-        """From here on the journal counts, durably. Blocking; ``OSError``, ``ReadOnlyError``."""
+        """Make the journal count from here on, durably. Blocking; ``OSError``, ``ReadOnlyError``."""
         header = with_key(self._slots.header, _inverted(self.cluster_key))
         self._slots.write_header(header[:_GUARD_AT] + _GUARD + header[_GUARD_AT + len(_GUARD) :])
 
     def unguard(self) -> None:
-        """From here on the journal does not count, durably: all it held is where it belongs. Blocking.
+        """Make the journal not count from here on, durably: all its entries are in their files. Blocking.
 
         Raises ``OSError``, ``ReadOnlyError``.
         """
@@ -179,7 +179,7 @@ class ControlFile:
 
     @property
     def half_damaged(self) -> list[int]:
-        """Partitions of which one of the two structs was damaged at open and has not been written since."""
+        """Partitions with one damaged struct at opening that has not been written since."""
         return self._slots.half_damaged
 
     def partition(self, partition_id: int) -> PartitionInfo:
@@ -193,9 +193,9 @@ class ControlFile:
         return info if kept is None else info._replace(**kept[-1]._asdict())
 
     def restore(self, partition_id: int, info: PartitionInfo) -> None:
-        """Write what an orderly stop has noted of a partition whose newest struct is damaged; blocking, ``OSError``.
+        """Write the note of an orderly stop for a partition whose newest struct is damaged; blocking, ``OSError``.
 
-        Does nothing when the entry is not damaged, or tells something newer.
+        No effect if the entry is not damaged, or is newer.
         """
         entry = self._slots.entry(partition_id)
         with entry.lock:
@@ -221,19 +221,19 @@ class ControlFile:
             self._update(partition_id, self._slots.get(partition_id)._replace(**marks._asdict()))
 
     def check_low_water_mark(self, partition_id: int, marks: Marks) -> None:
-        """Whether marks may be recorded. Raises as :meth:`set_low_water_mark`, and ``CorruptionError``."""
+        """Check that marks may be recorded. Raises like :meth:`set_low_water_mark`, and ``CorruptionError``."""
         with self._slots.entry(partition_id).lock:
             self._check_marks(partition_id, marks)
 
     def keep_low_water_mark(self, partition_id: int, marks: Marks) -> None:
-        """Let marks count that are durable elsewhere: they were checked, and :meth:`write_kept` records them."""
+        """Let checked marks count that are durable elsewhere; :meth:`write_kept` records them."""
         with self._slots.entry(partition_id).lock:
             self._kept[partition_id] = (*self._kept.get(partition_id, ()), marks)
 
     def write_kept(self, partition_id: int) -> None:
-        """Record what was kept, durably, in order: the file is as if it had been at once. Blocking.
+        """Record the kept marks durably, in order, with the same bytes as if each had been written at once. Blocking.
 
-        Raises ``OSError``, ``ReadOnlyError``; what is not recorded stays kept.
+        Raises ``OSError``, ``ReadOnlyError``; marks that are not recorded stay kept.
         """
         with self._slots.entry(partition_id).lock:
             while kept := self._kept.get(partition_id):
@@ -343,7 +343,7 @@ def _is_unfinished(file: File) -> bool:
 
 
 def _create(files: Files, path: str, cluster_key: UUID, partition_count: int) -> File:
-    """A new file in the place of one that holds nothing; complete before it has the right name."""
+    """Create the file in place of an empty one; it is complete before it has the right name."""
     body = [
         _PARTITION_ID.pack(partition_id) + encode_info(_FRESH_OLDER) + encode_info(_FRESH)
         for partition_id in range(partition_count)
@@ -374,7 +374,7 @@ def _check_count(path: str, file: File, found_count: int, partition_count: int |
     if partition_count not in (None, found_count) or found_count < 0:
         raise StorageError("the number of partitions does not match")
     if partition_count is None and found_count > -(-(file.size() - HEADER_SIZE_BYTES) // _ENTRY_SIZE_BYTES):
-        # Nobody but the file tells the number, and it decides how much memory is taken.
+        # Only the file has the number, and it decides the memory.
         raise StorageError(f"{path} is too short for the {found_count} partitions that its header tells")
 
 

@@ -1,7 +1,6 @@
 """All files of one storage directory: control file, session fences, the note of the last stop, and the logs.
 
-All methods block. Those that concern a partition expect that nobody has its log open, and are called one at a time for
-it.
+All methods block. The methods of a partition need its log closed, and are called one at a time for it.
 """
 
 import contextlib
@@ -47,7 +46,7 @@ class StorageDirectory:
         self._staged: dict[int, Staged] = {}
 
     def take_clean_stop(self) -> None:
-        """Learn how the last stop left the partitions; from now on that is out of date. Raises ``OSError``."""
+        """Read and remove the note of the last stop. Raises ``OSError``."""
         found = take_clean_stop(self._files, self.path, self.control_file.cluster_key)
         if found is None:
             logger.info("%s was not left by an orderly stop, or is new; recovering as after a crash", self.path)
@@ -58,7 +57,8 @@ class StorageDirectory:
         self._clean = found
 
     def close(self, left: dict[int, CleanPartition]) -> None:
-        """Note how partitions were left whose logs are closed and durable, then close all files. Raises ``OSError``."""
+        """Write the note about partitions whose logs are closed and durable, then close all files. Raises
+        ``OSError``."""
         try:
             write_clean_stop(self._files, self.path, self.control_file.cluster_key, left)
         except OSError as error:
@@ -93,16 +93,16 @@ class StorageDirectory:
         )
 
     def lost_partitions(self) -> list[int]:
-        """Partitions that are kept from being served, because a part of the journal was lost. Raises ``OSError``.
+        """Partitions that are not served because a part of the journal was lost. Raises ``OSError``.
 
-        While there are any the control file stays guarded: the original would serve them.
+        While there are such partitions the control file stays guarded: the original would serve them.
         """
         everybody = range(self.control_file.partition_count)
         return [each for each in everybody if lost_reason(self._files, self._directory_of(each)) is not None]
 
     def check_fence(self, partition_id: int) -> None:
-        """Forget the fence of a partition that was unassigned (here or by the original), if nothing is left of it that
-        the fence guards (rule S9). Raises ``StorageError`` when there is, and the fence is damaged; ``OSError``."""
+        """Forget the fence of a partition that was unassigned (here or by the original), if it has no files for the
+        fence to guard (rule S9). Raises ``StorageError`` if there are files and the fence is damaged; ``OSError``."""
         if not self._segment_files(partition_id):
             self.fence_file.reset(partition_id)
             return
@@ -113,7 +113,7 @@ class StorageDirectory:
             raise StorageError(f"{error}; delete the segments in {directory}, or move them away, and repeat") from error
 
     def forget(self, partition_id: int, delete_files: bool) -> None:
-        """Reset what is recorded about a partition, then delete its segments if asked to. Raises ``OSError``."""
+        """Reset the record of a partition, then delete its segments on request. Raises ``OSError``."""
         if not delete_files:
             self._keep_fence(partition_id)
         self.control_file.reset(partition_id)
@@ -127,8 +127,8 @@ class StorageDirectory:
         forget_lost(self._files, self._directory_of(partition_id))
 
     def _keep_fence(self, partition_id: int) -> None:
-        """Put into the fence file what only the control file knows, if the original was the last to use them."""
-        with contextlib.suppress(CorruptionError):  # a damaged entry has no session to be kept, or stays as it is
+        """Copy the session of the control file into the fence file, if the original was the last to use them."""
+        with contextlib.suppress(CorruptionError):  # a damaged entry has no session to be kept, or stays unchanged
             self.fence_file.raise_to(partition_id, self.control_file.partition(partition_id).session_id)
 
     def _segment_files(self, partition_id: int) -> list[str]:
@@ -143,7 +143,7 @@ class StorageDirectory:
     # Repair
 
     def survey(self, partition_id: int, last_id: int = NO_TRANSACTION, damaged: Collection[str] = ()) -> Survey:
-        """What is intact in a log. ``last_id`` should be there, ``damaged`` are paths of segments known to be damaged.
+        """Survey a log. ``last_id`` is the expected last record, ``damaged`` are paths of segments known to be damaged.
 
         Raises ``StorageError``, ``OSError``.
         """
@@ -164,21 +164,21 @@ class StorageDirectory:
         certain_up_to: int,
         reported: Reported | None,
     ) -> None:
-        """Make a log whole with what was staged; see :meth:`Salvage.rebuild`. Certain is also what lies below its local
-        low-water mark."""
+        """Make a log whole with staged records; see :meth:`Salvage.rebuild`. Records below its local low-water mark are
+        certain, too."""
         found = self.survey(partition_id, last_id, damaged)
         certain = max(certain_up_to, self.control_file.partition(partition_id).local_low_water_mark)
         self._salvage(partition_id).rebuild(found, self._staged.get(partition_id), certain, reported)
         forget_lost(self._files, self._directory_of(partition_id))
 
     def drop_staged(self, partition_id: int) -> None:
-        """Forget what was staged for a partition. Raises ``OSError``."""
+        """Drop the staged records of a partition. Raises ``OSError``."""
         staged = self._staged.pop(partition_id, None)
         if staged is not None:
             staged.close()
 
     def drop_all_staged(self) -> None:
-        """Forget everything that was staged. Raises ``OSError``."""
+        """Drop all staged records. Raises ``OSError``."""
         for partition_id in list(self._staged):
             self.drop_staged(partition_id)
 

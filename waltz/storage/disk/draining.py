@@ -1,6 +1,6 @@
-"""A storage directory is drained: what its journal holds is put where it belongs, and the journal counts no more.
+"""Drains a storage directory: replays its journal into the segments, and makes the journal not count.
 
-Then the directory is what an orderly stop leaves, and a node of the original starts on it as well.
+The result is that of an orderly stop, and a node of the original starts on it, too.
 """
 
 import logging
@@ -25,28 +25,28 @@ _NO_LIMIT_BYTES = 1 << 62
 
 
 class Drained(NamedTuple):
-    """What a drain has done."""
+    """The result of a drain."""
 
     groups: int
     size_bytes: int
-    """What was replayed of the journal."""
+    """Number of replayed bytes of the journal."""
     partitions: tuple[int, ...]
-    """Of which files were changed."""
+    """Partitions with changed files."""
     damaged: dict[int, str]
-    """Partitions whose segments are damaged, with the reason: it was so before."""
+    """Partitions whose segments were damaged before, with the reason."""
 
 
 def drain(files: Files, path: str, progress: Progress | None = None) -> Drained | None:
-    """Drain the directory of a node that is not running; ``None`` when there was nothing to do. Blocks.
+    """Drain the directory of a node that is not running; ``None`` if the journal did not count. Blocks.
 
     Args:
         files: The file system.
         path: The storage directory.
-        progress: Told how many bytes of how many are replayed.
+        progress: Gets the numbers of replayed and of all bytes.
 
     Raises:
-        StorageError: The node is running, or a part of the journal is lost; the directory is as it is then.
-        OSError: A file cannot be read, written or synced; it may be tried again.
+        StorageError: The node is running, or a part of the journal is lost; the directory is unchanged.
+        OSError: A file cannot be read, written or synced; the call may be repeated.
     """
     control_file = ControlFile.open(files, path)
     try:
@@ -87,7 +87,7 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
 
 
 def _recover(directory: StorageDirectory) -> tuple[dict[int, CleanPartition], dict[int, str]]:
-    """Open each log as a start does, so that indexes are whole; how they are left, and those that are damaged."""
+    """Open each log like a start, so that indexes are complete; returns their ends, and the damaged ones."""
     left: dict[int, CleanPartition] = {}
     damaged: dict[int, str] = {}
     control_file = directory.control_file

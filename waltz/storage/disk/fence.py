@@ -1,9 +1,9 @@
 """The session fence of every partition, kept over restarts.
 
-The highest session that ever spoke to a partition fences off all older ones, as long as the partition has files. The
-original keeps it in memory only and forgets it when it restarts before the session's low-water mark was set. Here it is
-kept in a small file of its own beside the control file, which the original does not look at; a directory without it has
-no fences but the sessions in the control file.
+The highest session that ever sent a request to a partition fences off all older ones, as long as the partition has
+files. The original keeps it in memory only, and loses it in a restart before the session's low-water mark was set. Here
+it is in a small file beside the control file, which the original ignores; a directory without it has only the sessions
+in the control file as fences.
 
 A file of two slots of 16 bytes for each partition (:mod:`waltz.storage.disk.files.slot_file`): session id (8), sequence
 number (4), CRC-32 of the 12 bytes before (4). An update is synced in one slot, then repeated in the other under a
@@ -75,11 +75,11 @@ class FenceFile:
 
     @property
     def half_damaged(self) -> list[int]:
-        """Partitions of which one of the two slots was damaged at open and has not been written since."""
+        """Partitions with one damaged slot at opening that has not been written since."""
         return self._slots.half_damaged
 
     def get(self, partition_id: int) -> int:
-        """The highest session that was let in, -1 when none was.
+        """The highest admitted session, -1 for none.
 
         Raises ``CorruptionError`` when the entry is damaged (:meth:`reset` makes it usable again).
         """
@@ -99,7 +99,7 @@ class FenceFile:
                 self._write(partition_id, NO_SESSION)
 
     def close(self) -> None:
-        """Sync what was repeated (unless a sync failed before) and close. Closing again does nothing."""
+        """Sync the repeated slots (unless a sync failed before) and close. A second call has no effect."""
         self._slots.close()
 
     def _write(self, partition_id: int, session_id: int) -> None:
@@ -137,7 +137,7 @@ def _load_entry(path: str, file: File, partition_id: int) -> Entry[int]:
         fields = data[: _FIELDS.size]
         if _CRC.unpack_from(data, _FIELDS.size)[0] == crc32(fields):
             session_id, sequence_number = _FIELDS.unpack(fields)
-            if abs(sequence_number) < _LAST_SEQUENCE_NUMBER:  # one without neighbours is none of ours
+            if abs(sequence_number) < _LAST_SEQUENCE_NUMBER:  # a file with other entries is not ours
                 valid.append((sequence_number, session_id, slot))
     if not valid:
         damage = CorruptionError(partition_id, None, path, _DAMAGE)

@@ -1,7 +1,7 @@
-"""Repair of a closed partition's files: what is intact is kept, what is missing is put in from other replicas.
+"""Repairs a closed partition's files: intact records are kept, missing ones are added from other replicas.
 
-A segment that is not whole is written anew under another name, checked, and put in the place of the old one, which is
-kept aside as ``<name>.seg.quarantined-<n>``. All of it blocks.
+An incomplete segment is written anew under another name, checked, and put in place of the old one, which is kept as
+``<name>.seg.quarantined-<n>``. All calls block.
 """
 
 import logging
@@ -36,14 +36,14 @@ from waltz.storage.errors import CorruptionError, StorageError
 logger = logging.getLogger(__name__)
 
 STAGED_NAME = "repair.staged"
-"""File of the partition's directory with records that a repair has brought."""
+"""File of the partition's directory with the records of a repair."""
 
 _COPY_BYTES = 1 << 20
 _NEW_SUFFIX = ".repaired"
 
 
 class SegmentSurvey(NamedTuple):
-    """What is intact in a segment; ``stop`` is behind the last id that belongs to it."""
+    """The intact records of a segment; ``stop`` is the first id after the segment."""
 
     path: str
     first: int
@@ -53,7 +53,7 @@ class SegmentSurvey(NamedTuple):
 
     @property
     def missing(self) -> Iterator[tuple[int, int]]:
-        """First and last ids of what is not intact."""
+        """First and last ids of the other records."""
         next_id = self.first
         for run in self.runs:
             if run.first > next_id:
@@ -64,19 +64,19 @@ class SegmentSurvey(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """What whoever repairs a log was told of it, and has judged."""
+    """The report on a log that the repairing tool has got and judged."""
 
     missing: tuple[tuple[int, int], ...]
     """First and last ids of records that are damaged or missing, ascending."""
     last_transaction_id: int
 
     def covers(self, first: int, last: int) -> bool:
-        """Whether a cut from the first id to the last one takes away nothing else."""
+        """Whether a cut from the first id to the last one removes only reported records."""
         return last <= self.last_transaction_id and any(start <= first <= end for start, end in self.missing)
 
 
 class Survey(NamedTuple):
-    """What is intact in the log of a partition."""
+    """The intact records of a partition's log."""
 
     segments: tuple[SegmentSurvey, ...]
 
@@ -87,17 +87,17 @@ class Survey(NamedTuple):
 
     @property
     def last_transaction_id(self) -> int:
-        """The last id that should be there; -1 when the log is empty."""
+        """The expected last id; -1 for an empty log."""
         return self.segments[-1].stop - 1 if self.segments else NO_TRANSACTION
 
     @property
     def reported(self) -> Reported:
-        """What is told of it."""
+        """The report of this survey."""
         return Reported(self.missing, self.last_transaction_id)
 
 
 class Salvage:
-    """The files of one partition that nobody has open."""
+    """The closed files of one partition."""
 
     def __init__(self, files: Files, directory: str, cluster_key: UUID, partition_id: int) -> None:
         """``directory`` is the partition's."""
@@ -107,11 +107,11 @@ class Salvage:
         self._partition_id = partition_id
 
     def survey(self, local_low_water_mark: int, last_known_id: int, damaged: Collection[str] = ()) -> Survey:
-        """Find out what is intact.
+        """Find the intact records.
 
-        Segments are scanned whole when opening them finds anything wrong, and those of the paths ``damaged``. There
-        should be everything up to the local low-water mark and ``last_known_id``, and before any intact record.
-        Raises ``CorruptionError`` when it cannot be told what a segment should hold, ``OSError``.
+        Segments with errors at opening, and those of the paths ``damaged``, are scanned completely. Expected are all
+        records up to the local low-water mark and ``last_known_id``, and before any intact record. Raises
+        ``CorruptionError`` when the range of a segment cannot be told, ``OSError``.
         """
         found = self._first_ids()
         surveys: list[SegmentSurvey] = []
@@ -138,7 +138,8 @@ class Salvage:
         return [(first, str(Path(self._directory) / name)) for first, name in found]
 
     def _first_id(self, path: str) -> int:
-        """What the header tells, if it is this partition's and the name or the first record agrees; else the name."""
+        """The id in the header, if it is this partition's and the name or the first record agrees; otherwise that in
+        the name."""
         stem = Path(path).stem
         with _opened(self._files, path) as file:
             reader = TolerantReader(file)
@@ -173,9 +174,7 @@ class Salvage:
                 except CorruptionError as error:
                     logger.info("%s", error)
                     if known.following_first_id is None and error.transaction_id is not None:
-                        last = max(
-                            last, error.transaction_id
-                        )  # even if nothing else tells that there was such a record
+                        last = max(last, error.transaction_id)  # even without other evidence of such a record
                 else:
                     is_intact = not (recovered.damaged or recovered.lost_bits or reader.unreadable)
                     if is_intact and recovered.next_transaction_id > last:
@@ -188,10 +187,10 @@ class Salvage:
         return SegmentSurvey(path, first, stop, found, whole)
 
     def rebuild(self, survey: Survey, staged: "Staged | None", certain_up_to: int, reported: Reported | None) -> None:
-        """Make the log whole. Everything was durable when it returns.
+        """Make the log whole. Everything is durable at the return.
 
-        Where records are missing that were not staged: above ``certain_up_to`` the log is cut before them if all that
-        is cut was ``reported``, else ``StorageError`` is raised and nothing has changed. Raises ``OSError``.
+        If missing records were not staged: above ``certain_up_to`` the log is cut before them if all cut records were
+        ``reported``, otherwise ``StorageError`` is raised without a change. Raises ``OSError``.
         """
         borders = [segment.first for segment in survey.segments]
         staged_runs = () if staged is None else tuple(_split_at(borders, staged.runs, staged.file))
@@ -258,14 +257,14 @@ class Salvage:
         )
 
     def _keep_aside(self, path: str) -> None:
-        """Give what a file held until now another name."""
+        """Rename the former content of a file."""
         aside = _free_name(self._files, path)
         self._files.link(path, aside)
         self._files.sync_directory(self._directory)
         logger.warning("partition %d: the former %s is kept as %s", self._partition_id, path, aside)
 
     def _put_aside(self, path: str) -> None:
-        """Take a data file and its index away, keeping the former under another name."""
+        """Remove a data file and its index, keeping the former under another name."""
         self._files.rename(path, _free_name(self._files, path))
         if self._files.exists(index_path(path)):
             self._files.remove(index_path(path))
@@ -273,10 +272,10 @@ class Salvage:
 
 
 class Staged:
-    """Records that a repair has brought, in a file of the partition's directory until they find their places."""
+    """The records of a repair, in a file of the partition's directory until they are in their places."""
 
     def __init__(self, files: Files, directory: str) -> None:
-        """Begin with nothing. Blocking; ``OSError``."""
+        """Begin an empty file. Blocking; ``OSError``."""
         self._files = files
         self._path = str(Path(directory) / STAGED_NAME)
         self.file = files.open(self._path, create=True)
@@ -300,14 +299,14 @@ class Staged:
             self._size = end
 
     def close(self) -> None:
-        """Forget them. Blocking; ``OSError``."""
+        """Drop the records. Blocking; ``OSError``."""
         self.file.close()
         if self._files.exists(self._path):
             self._files.remove(self._path)
 
 
 class _opened:
-    """An open file that is closed in the end."""
+    """An open file that is closed at the end."""
 
     def __init__(self, files: Files, path: str, *, create: bool = False) -> None:
         self._file = files.open(path, create=create)
@@ -320,7 +319,7 @@ class _opened:
 
 
 def _is_index_of(header: bytes, expected: SegmentHeader) -> bool:
-    """Whether an index with that header can be used, or made anew, when the segment is opened."""
+    """Whether an index with that header can be used or rebuilt when the segment is opened."""
     if len(header) < HEADER_SIZE_BYTES or not any(header):
         return True
     found = SegmentHeader.decode(header)
@@ -328,7 +327,7 @@ def _is_index_of(header: bytes, expected: SegmentHeader) -> bool:
 
 
 def _intact_runs(contents: SegmentContents, stop: int | None) -> Iterator[Run]:
-    """Everything intact in a data file, in order, before the id ``stop``."""
+    """The intact records of a data file, in order, before the id ``stop``."""
     reader, size = contents.data, contents.data_size
     index_stop = contents.index_max + 1 if stop is None else stop
     next_id, offset = contents.first_transaction_id, HEADER_SIZE_BYTES
@@ -339,7 +338,7 @@ def _intact_runs(contents: SegmentContents, stop: int | None) -> Iterator[Run]:
             yield Run(run_first, next_id - 1, run_offset, offset)
         later = contents.later_indexed_record(offset, next_id, size, index_stop)
         if later is None:
-            index_stop = next_id  # it leads nowhere from here on, so it is not read again behind the next damage
+            index_stop = next_id  # it is useless from here on, so it is not read again after the next damage
             later = find_later_record(reader, offset, size, next_id)
         if later is None:
             return
@@ -347,7 +346,7 @@ def _intact_runs(contents: SegmentContents, stop: int | None) -> Iterator[Run]:
 
 
 def _end_of_run(reader: Reader, size: int, next_id: int, offset: int) -> tuple[int, int]:
-    """Id and offset behind the last record that follows without a fault."""
+    """Id and offset after the last record of an intact run."""
     while True:
         offsets = scan_records(reader, offset, min(offset + STEP_BYTES, size), next_id)
         if len(offsets) > 1:
@@ -368,7 +367,7 @@ def _first_absent(first: int, last: int, runs: Sequence[Run]) -> int | None:
 
 
 def _split_at(borders: Sequence[int], runs: Sequence[Run], source: File) -> Iterator[Run]:
-    """The runs in pieces, none of which reaches from one side of an ascending border to the other."""
+    """The runs, split at ascending borders."""
     for run in runs:
         rest = run
         for border in borders:
@@ -380,7 +379,7 @@ def _split_at(borders: Sequence[int], runs: Sequence[Run], source: File) -> Iter
 
 
 def _offset_of(transaction_id: int, run: Run, source: Reader) -> int:
-    """Where a record of the run begins."""
+    """The offset of a record of the run."""
     offset = run.offset
     for passed_id in range(run.first, transaction_id):
         prefix = source.read(offset, RECORD_PREFIX.size)
@@ -394,7 +393,7 @@ def _offset_of(transaction_id: int, run: Run, source: Reader) -> int:
 
 
 def _copy(run: Run, source: File, target: File, position: int, stop: int) -> int:
-    """Append the records of a run before the id ``stop``; the position behind them."""
+    """Append the records of a run before the id ``stop``; returns the position after them."""
     end = run.end_offset if run.last < stop else _offset_of(stop, run, source)
     for start in range(run.offset, end, _COPY_BYTES):
         piece = source.read(start, min(_COPY_BYTES, end - start))
@@ -404,7 +403,7 @@ def _copy(run: Run, source: File, target: File, position: int, stop: int) -> int
 
 
 def _scan_copy(file: File, size: int, segment: SegmentSurvey) -> Sequence[int]:
-    """Check every record of a segment that was written anew, and find their offsets. Raises ``StorageError``."""
+    """Check every record of a rewritten segment, and find their offsets. Raises ``StorageError``."""
     offsets = scan_records(file, HEADER_SIZE_BYTES, size, segment.first)
     if len(offsets) - 1 != segment.stop - segment.first or offsets[-1] != size:
         raise StorageError(f"the repaired copy of {segment.path} is not whole; nothing was replaced")

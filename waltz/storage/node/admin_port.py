@@ -1,7 +1,8 @@
 """The admin port: assignment, availability, raw reads and metrics; strictly in order on each connection.
 
-Where the original closes the connection (an id out of range, unassigning what is not assigned), this one answers with
-a failure and changes nothing. A message that is no request closes the connection, as in the original.
+In some cases in which the original closes the connection (an id out of range, unassigning an unassigned partition),
+this port answers with a failure and changes nothing. A message that is no request closes the connection, as in the
+original.
 """
 
 import asyncio
@@ -32,13 +33,13 @@ logger = logging.getLogger(__name__)
 HELLO_TEXT = "Waltz Storage Admin Server"
 
 MAX_QUEUED_REQUESTS = 100
-"""A connection with more requests waiting is not read."""
+"""Limit of waiting requests above which a connection is not read."""
 
 WRITABLE_TIMEOUT_S = 60.0
-"""A peer that reads nothing of its answers for so long is disconnected."""
+"""A peer that does not read its answers for this time is disconnected."""
 
 SIGN_OF_LIFE_INTERVAL_S = 5.0
-"""While a request is executed its peer gets a keep-alive this often, which tells long work from a dead connection."""
+"""Interval of keep-alives during a request, which tell long work from a dead connection."""
 
 RIGHTS: Mapping[type[admin_wire.Message], Right | None] = {
     wire.AdminOpenRequest: None,
@@ -56,7 +57,7 @@ RIGHTS: Mapping[type[admin_wire.Message], Right | None] = {
 """The right that each request needs; none is needed to open a connection."""
 
 Answering = Callable[[Any], Coroutine[None, None, admin_wire.Message]]
-"""Does what a request asks for; returns the answer."""
+"""Executes a request; returns the answer."""
 
 Reading = Callable[[Any, int], Coroutine[None, None, Sequence[bytes]]]
 """The same with the version of the connection; returns the frame that answers in pieces."""
@@ -96,17 +97,17 @@ class AdminService:
         return AdminConnection(self)
 
     def start_worker(self, connection: "AdminConnection") -> None:
-        """Have the connection's requests executed until it closes."""
+        """Start a task that executes the connection's requests until it closes."""
         worker = owned(connection.run(), "a connection to the admin port", connection.give_up)
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
 
     def is_of_this_cluster(self, request: wire.AdminOpenRequest) -> bool:
-        """Whether who sent it knows the cluster's key and size."""
+        """Whether the sender has the cluster's key and size."""
         return self._manager.check_cluster(request.key, request.partition_count) is None
 
     def is_request(self, message: admin_wire.Message) -> bool:
-        """Whether :meth:`execute` takes it."""
+        """Whether :meth:`execute` takes the message."""
         return type(message) in self._answering or type(message) in self._reading
 
     async def execute(
@@ -125,7 +126,7 @@ class AdminService:
             return [admin_wire.encode(failure, version)]
 
     async def close(self) -> None:
-        """Let the requests in execution end. Call it when the connections are closed."""
+        """Wait for the requests in execution. To be called after closing the connections."""
         while self._workers:
             await asyncio.wait(self._workers)
 
@@ -217,7 +218,7 @@ class AdminConnection:
         self._sign_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Execute the requests in order until the connection is gone; then end after the one in execution."""
+        """Execute the requests in order; after the connection's end stop with the present one."""
         while (channel := self._channel) is not None:
             self._changed.clear()
             if not channel.writable and not channel.closed:
@@ -232,12 +233,12 @@ class AdminConnection:
                 await self._changed.wait()
 
     def give_up(self, error: Exception) -> None:
-        """Nobody executes its requests any more."""
+        """Stop executing its requests."""
         if self._channel is not None:
             self._channel.abort(error)
 
     async def _execute(self, channel: Channel, request: admin_wire.Message) -> None:
-        if channel.version >= admin_wire.OUR_VERSION:  # a peer of the original never gets any
+        if channel.version >= admin_wire.OUR_VERSION:  # peers of the original never get any
             self._sign_later(channel)
         try:
             for piece in await self._service.execute(request, channel.version, self._principal, self._rights):

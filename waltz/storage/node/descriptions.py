@@ -1,6 +1,6 @@
-"""What the metrics of a storage node are, as Prometheus shows them; those of the original have its names.
+"""Descriptions of a storage node's metrics for Prometheus; those of the original have its names.
 
-Pure data: docs/metrics.md is made of it.
+Pure data, from which docs/metrics.md is generated.
 """
 
 from waltz.common.metrics.registry import Description, Kind

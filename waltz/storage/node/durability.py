@@ -1,9 +1,9 @@
 """What makes the changes of partitions durable.
 
-A partition decides which changes come in which order, what readers see and what is answered. The object here decides
-how the bytes reach the disk: each group of appends is written into its segment, and the segment is synced; or one
-journal is synced for all partitions (:mod:`waltz.storage.node.journaled`).
-Whatever changes files of a partition goes through it: appends, truncations, marks, fences, deletions.
+A partition decides the order of changes, the view of readers and the answers. This object decides how the bytes reach
+the disk: each group of appends is written into its segment, and the segment is synced; or one journal is synced for all
+partitions (:mod:`waltz.storage.node.journaled`). All changes of a partition's files go through it: appends,
+truncations, marks, fences, deletions.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -20,8 +20,8 @@ from waltz.storage.errors import StorageError
 Result = TypeVar("Result")
 
 MAX_BRIEF_BYTES = 64 << 10
-"""A write and sync of this size takes hardly longer than the least; the event loop may wait for it when no other
-partition has anything to do."""
+"""A write and sync up to this size takes hardly longer than the smallest; the event loop may wait for it when no other
+partition has work."""
 
 
 class Durability(Protocol):

@@ -1,7 +1,7 @@
 """Client of a storage node's data port: what servers and tools use to write and read replicas.
 
 One :class:`StorageClient` multiplexes the requests of all partitions and sessions over one connection. It never
-reconnects: who needs a new connection opens a new client.
+reconnects: a new connection needs a new client.
 """
 
 import logging
@@ -38,13 +38,13 @@ APPEND_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
 
 SILENT_AFTER_S = 5.0
-"""A connection on which something is owed and nothing moves for so long is closed (rule L3)."""
+"""A connection that owes an answer is closed after this time without progress (rule L3)."""
 
 LOOK_INTERVAL_S = 0.25
-"""How often a connection on which something is owed is looked at."""
+"""Interval of checks of a connection that owes an answer."""
 
 _SHORTEST_LOOK_S = 0.001
-"""Between two looks: what is due a rounding error later must not be looked at for ever in one instant."""
+"""Least time between two checks: a rounding error must not cause endless checks in one instant."""
 
 AppendDone = Callable[[Exception | None], None]
 """Called exactly once when an append is decided: ``None`` when it is durable at the storage, else
@@ -60,9 +60,8 @@ _FAMILY = STORAGE._replace(run=wire.SUCCESS_RUN)
 class StorageClient(StorageConnection[wire.Message]):
     """One open connection to the data port of a storage node. All methods belong to the event loop's thread.
 
-    Every ``timeout_s`` is a time in which nothing moves for the request (:mod:`waltz.storage.remote.owed_answers`), not
-    a time for the whole of it: 32 MiB over a slow line take as long as they take. A connection that has fallen silent
-    closes.
+    Every ``timeout_s`` is a time without progress of the request (:mod:`waltz.storage.remote.owed_answers`), not the
+    time of the whole request: 32 MiB over a slow line may take long. A silent connection closes.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class StorageClient(StorageConnection[wire.Message]):
 
     @property
     def writable(self) -> bool:
-        """False while so much is unsent that a caller with a choice should send elsewhere or later."""
+        """Whether the connection has few unsent bytes; if not, a caller should send elsewhere or later."""
         return self._channel is not None and self._channel.writable
 
     def add_close_listener(self, listener: CloseListener) -> None:
@@ -132,9 +131,9 @@ class StorageClient(StorageConnection[wire.Message]):
     # Requests
 
     def append_encoded(self, session_id: int, partition_id: int, records: bytes, count: int, done: AppendDone) -> int:
-        """Append ``count`` records, encoded already; ``done`` tells the outcome, never from within this call.
+        """Append ``count`` encoded records; ``done`` gets the outcome, never from within this call.
 
-        The order of calls is the order in which the storage sees them. Returns the append's position for
+        The storage sees appends in the order of the calls. Returns the append's position for
         :meth:`transfer`. This is the hot path: no task, no future.
         """
         channel = self._channel
@@ -182,7 +181,7 @@ class StorageClient(StorageConnection[wire.Message]):
             channel.send(frame, flush_soon=False)
 
     def flush(self) -> None:
-        """Write what was appended in this turn."""
+        """Write the appends of this turn."""
         channel, gathered = self._channel, self._gathered
         if channel is None:
             return
@@ -198,13 +197,13 @@ class StorageClient(StorageConnection[wire.Message]):
         channel.flush()
 
     def transfer(self, position: int) -> Transfer:
-        """How far the connection has come with what was sent on it up to ``position``. A system call."""
+        """The progress of the connection up to ``position``. A system call."""
         return self._owed.transfer(position, 0 if self._channel is None else self._channel.left_bytes())
 
     async def append(
         self, session_id: int, partition_id: int, records: Sequence[Record], *, offline: bool = False, timeout_s: float
     ) -> None:
-        """Append records whose ids must continue the partition's; returns when they are durable at the node."""
+        """Append records that continue the partition's ids; returns when they are durable at the node."""
         seq_num = self._calls.next_seq_num()
         request = wire.AppendRequest(session_id, seq_num, partition_id, list(records), offline)
         await self._partition_call(request, wire.SuccessResponse, timeout_s)
@@ -226,7 +225,7 @@ class StorageClient(StorageConnection[wire.Message]):
     async def truncate(
         self, session_id: int, partition_id: int, transaction_id: int, *, offline: bool = False, timeout_s: float
     ) -> int:
-        """Remove every record above ``transaction_id``; the maximum afterwards."""
+        """Remove every record above ``transaction_id``; returns the resulting maximum."""
         request = wire.TruncateRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id, offline)
         return (await self._partition_call(request, wire.MaxTransactionIdResponse, timeout_s)).transaction_id
 
@@ -249,9 +248,9 @@ class StorageClient(StorageConnection[wire.Message]):
     async def records(
         self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
     ) -> list[Record]:
-        """Records ``first``, ``first + 1``, ...; empty only when the node does not hold ``first``.
+        """Records ``first``, ``first + 1``, ...; empty only when the node does not have ``first``.
 
-        Fewer than ``max_count`` does not mean that the node has no more: answers are bounded in bytes. Raises
+        Fewer than ``max_count`` does not mean that the node has no more: answers are limited in bytes. Raises
         ``DataCorruptionError`` when a payload does not match its checksum.
         """
         request = wire.RecordListRequest(session_id, self._calls.next_seq_num(), partition_id, first, max_count)
@@ -306,7 +305,7 @@ class StorageClient(StorageConnection[wire.Message]):
 
     @staticmethod
     def _log_defect() -> None:
-        """The callback of one caller must not cost another its answer."""
+        """Log an error of a callback, which must not affect other answers."""
         logger.exception("a callback of the storage client failed")
 
     def _send(self, channel: Channel, seq_num: int, frame: bytes, limit_s: float) -> None:
@@ -317,13 +316,13 @@ class StorageClient(StorageConnection[wire.Message]):
         self._look_timer.start(min(limit_s, self._look_interval_s))
 
     def _look(self, stood_still_s: float) -> None:
-        """Fail what is late; give the connection up when it is silent."""
+        """Fail late requests; close a silent connection."""
         channel = self._channel
         if channel is None or channel.closed:
             return
         if stood_still_s:
-            # The answers may have come long ago: they are read before anything is judged.
-            # What was sent in this turn of the loop, before this look, was sent by the clock that has gone too far.
+            # The answers may have arrived long ago: they are read before any judgement.
+            # Requests sent in this turn of the loop, before this check, have times of the clock that has gone too far.
             self._stood_still_s += stood_still_s
             self._owed.set_back(self._loop.time() - self._stood_still_s)
             self._look_timer.start(self._look_interval_s)
@@ -348,7 +347,7 @@ class StorageClient(StorageConnection[wire.Message]):
             self._look_timer.start(min(max(verdict.next_look_s - now_s, _SHORTEST_LOOK_S), self._look_interval_s))
 
     def _probe(self, channel: Channel) -> None:
-        """Ask something that every storage refuses at once, whatever its partitions and disks are busy with."""
+        """Send a question that every storage refuses at once, however busy its partitions and disks are."""
         seq_num = self._calls.next_seq_num()
         self._calls.abandon(seq_num)
         request = wire.MaxTransactionIdRequest(-1, seq_num, NO_PARTITION, False)
@@ -375,7 +374,7 @@ class StorageClient(StorageConnection[wire.Message]):
         return await self._call(request.seq_num, frame, response_type, what, timeout_s)
 
     async def _ask(self, seq_num: int, frame: bytes, what: str, timeout_s: float) -> wire.Message:
-        """Nothing is done here about the deadline: it is looked after with those of the appends."""
+        """Send a request; its deadline is checked together with those of the appends."""
         channel = self._open_channel()
         future = self._calls.expect(seq_num)
         self._send(channel, seq_num, frame, timeout_s)
@@ -394,7 +393,7 @@ class StorageClient(StorageConnection[wire.Message]):
         return self._protocol_error(f"answered an append with {type(message).__name__}")
 
     def _check_ids(self, items: Sequence[Record | RecordHeader], first: int, max_count: int) -> None:
-        """The node may deliver less than asked, but nothing else."""
+        """Check the ids of an answer, which may have fewer records than requested, but no others."""
         if len(items) > max(max_count, 0):
             raise self._protocol_error(f"sent {len(items)} records where {max_count} were asked for")
         for expected_id, item in enumerate(items, first):

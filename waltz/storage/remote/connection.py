@@ -1,4 +1,4 @@
-"""What every client of a storage node's ports does with its connection: open, bring answers to requests, close."""
+"""The common part of the clients of a storage node's ports: open a connection, match answers to requests, close."""
 
 import asyncio
 import ssl
@@ -26,11 +26,11 @@ Response = TypeVar("Response")
 class StorageConnection(ABC, Generic[Answer]):
     """One connection to a port of a storage node, for one use; the handler of its channel but for incoming frames.
 
-    All methods belong to the event loop's thread. It never reconnects: who needs a new connection opens a new client.
+    All methods belong to the event loop's thread. It never reconnects: a new connection needs a new client.
     """
 
     def __init__(self, endpoint: Endpoint, peer: str) -> None:
-        """``peer`` says in texts who is at the other end."""
+        """``peer`` names the other end in texts."""
         self.endpoint = endpoint
         self._peer = peer
         self._loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ class StorageConnection(ABC, Generic[Answer]):
     async def close(self) -> None:
         """Close the connection; every pending request gets ``ConnectionClosedError``.
 
-        A node that somebody gave up waiting for is not waited for: it would not answer the farewell of TLS either.
+        Does not wait for a node after a request that timed out: it would not answer TLS's farewell either.
         """
         channel = self._channel
         if channel is not None:
@@ -61,7 +61,7 @@ class StorageConnection(ABC, Generic[Answer]):
 
     @abstractmethod
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Bring every answer to its request."""
+        """Hand every answer to its request."""
 
     def channel_writable(self, channel: Channel) -> None:
         pass
@@ -82,10 +82,10 @@ class StorageConnection(ABC, Generic[Answer]):
         tls: ssl.SSLContext | None,
         timeout_s: float,
     ) -> None:
-        """Connect, and do ``open_store`` (which is told the time that is left) before anything else.
+        """Connect, and run ``open_store`` (which gets the remaining time) first.
 
-        Raises ``ConnectFailedError`` when the node is not reached or does not answer, and what ``open_store`` raises;
-        the connection is closed then.
+        Raises ``ConnectFailedError`` when the node is not reached or does not answer, and the errors of ``open_store``;
+        the connection is then closed.
         """
         deadline_s = self._loop.time() + timeout_s
         self._channel = await connect(
@@ -108,7 +108,7 @@ class StorageConnection(ABC, Generic[Answer]):
 
     @property
     def _version(self) -> int:
-        """The version of the protocol that is spoken; -1 before that is known."""
+        """The negotiated version of the protocol; -1 before the negotiation."""
         return -1 if self._channel is None else self._channel.version
 
     def _open_channel(self) -> Channel:
@@ -117,7 +117,7 @@ class StorageConnection(ABC, Generic[Answer]):
         return self._channel
 
     async def _ask(self, seq_num: int, frame: bytes, what: str, timeout_s: float) -> Answer:
-        """Send a request; its answer. The deadline is moved for as long as bytes move.
+        """Send a request; returns its answer. The deadline moves as long as bytes move.
 
         Raises ``DeadlineExceededError``, ``ConnectionClosedError``.
         """
@@ -141,7 +141,7 @@ class StorageConnection(ABC, Generic[Answer]):
         raise self._protocol_error(f"answered {what} with {type(answer).__name__}")
 
     def _protocol_error(self, what: str) -> ProtocolError:
-        """The node has done this, which ends the connection."""
+        """A protocol error of the node, which ends the connection."""
         error = ProtocolError(f"{self._peer} {what}")
         if self._channel is not None:
             self._channel.abort(error)

@@ -1,4 +1,4 @@
-"""What can be wrong with the answers of a storage node."""
+"""Errors in the answers of a storage node."""
 
 from waltz.common.errors import WaltzError
 from waltz.common.java_text import for_people
@@ -9,7 +9,7 @@ class RemoteStorageError(WaltzError):
     """A storage node answered a request with a failure; the text is the node's."""
 
     def __init__(self, wire_text: str) -> None:
-        """``wire_text`` is what the node sent: the original's class name and a message."""
+        """``wire_text`` is the node's text: the original's class name and a message."""
         super().__init__(wire_text)
         self.wire_text = wire_text
 
@@ -18,9 +18,10 @@ class RemoteStorageError(WaltzError):
 
     @property
     def is_session_fenced(self) -> bool:
-        """A newer session has spoken to the partition (rule S1); this session can never write to it again."""
+        """Whether a newer session has fenced the partition (rule S1), so that this session can never write to it
+        again."""
         return is_fence(self.wire_text)
 
 
 class DataCorruptionError(WaltzError):
-    """A storage delivered a record whose payload does not match its checksum; another replica should be asked."""
+    """The payload of a storage's record does not match its checksum; another replica should be asked."""

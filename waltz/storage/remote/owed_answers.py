@@ -1,19 +1,19 @@
-"""Which answers a connection owes, and which of them are late: rules L1 and L3. Pure; time and bytes are told.
+"""The owed answers of a connection, and the late ones among them: rules L1 and L3. Pure; time and bytes are parameters.
 
-A line may be slow, and a large transaction may keep it busy for half a minute. So a request is not late by the clock
-alone, but when nothing has moved for it during its limit. What moves for a request: bytes that leave, up to its own
-last one; answers to what was sent before it; and bytes of an answer that is on its way in, to itself or to what was
-sent before it. Answers to what was sent later come first where partitions are worked on side by side; they excuse the
-peer for a few times the limit only, for it may have dropped the request.
+A line may be slow, and a large transaction may keep it busy for half a minute. So a request is late only without
+progress during its limit, not by the clock alone. Progress of a request is: leaving bytes up to its own last one;
+answers to earlier requests; and arriving bytes of an answer to itself or to an earlier request. Answers to later
+requests come first when partitions work side by side; they excuse the peer for a few times the limit only, since it may
+have dropped the request.
 
-Something in between (a relay, the kernels) may hold megabytes that have left here and have not arrived there. Nothing
-can be seen to move while it hands them on, so every limit is longer by the time that takes, at the rate that the
-connection has lately shown, or a rate below which nobody runs a cluster. It is longer by two answer times as well: on a
-line around the world a lost packet takes a second to be sent again.
+A relay or the kernels may hold megabytes that have left this side and have not arrived at the peer. No progress is
+visible while these move on, so every limit is longer by the time for them, at the recent rate of the connection, or at
+a rate below that of any sensible cluster. It is also longer by two answer times: on a line around the world the repeat
+of a lost packet takes a second.
 
-A connection on which something is owed and *nothing at all* moves is silent. That is judged without regard to the
-limits at which single callers give up; in the middle of that time a question that any working peer answers at once
-tells a peer that works on something long from one that is gone.
+A connection that owes an answer and makes *no progress at all* is silent. That judgement is independent of the limits
+of single callers; in the middle of that time a question that any working peer answers at once tells a peer with long
+work from one that is gone.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,25 +22,25 @@ from itertools import accumulate
 from typing import Generic, NamedTuple, TypeVar
 
 HIDDEN_BYTES = 8 << 20
-"""The most that is taken to be between the kernel on this side and the process on the other."""
+"""Assumed maximum of bytes between the kernel on this side and the process on the other."""
 
 MIN_BYTES_PER_S = 512 << 10
-"""The slowest line on which hidden bytes are waited for."""
+"""Slowest assumed line for hidden bytes."""
 
 RATE_MEMORY_S = 10.0
-"""A connection's rate that has not been shown again for so long counts for about a third of what it was."""
+"""Time after which an old rate counts for about a third."""
 
 MAX_ANSWER_TIMES_S = 2.0
-"""Two answer times count for no more than this."""
+"""Limit of the two answer times."""
 
 MAX_WAIT_S = 600.0
-"""No request is waited for longer than this, whatever moves."""
+"""Limit of the wait for a request, even with progress."""
 
 MAX_OVERTAKEN_LIMITS = 4
-"""For how many times its limit a request is waited for because answers to others come."""
+"""Number of limits that a request waits because of answers to later ones."""
 
 _BLOCK_BITS = 6
-"""Owed bytes are summed up for so many sequence numbers together, as a power of two."""
+"""Binary logarithm of the number of sequence numbers whose owed bytes are summed up together."""
 
 _NOWHERE = 1 << 63
 
@@ -49,36 +49,36 @@ Waiter = TypeVar("Waiter")
 
 
 class Verdict(NamedTuple):
-    """Result of a look."""
+    """Result of a check."""
 
     late: list[int]
-    """Sequence numbers of requests whose limits have passed; they are owed no more, but still missed."""
+    """Sequence numbers of requests whose limits have passed; not owed any more, but still missing."""
     probe: bool
-    """The connection has been silent for half of the time: ask something."""
+    """Whether the connection has been silent for half of the time: a question has to be sent."""
     silent: bool
-    """The connection is to be given up."""
+    """Whether the connection has to be closed."""
     next_look_s: float
     """The earliest time at which another request could be late."""
 
 
 class Transfer(NamedTuple):
-    """How far a connection has come with what was sent on it up to some position."""
+    """The progress of a connection up to some position."""
 
     moved_bytes: int
     """Rises with every byte that leaves, and with every answer; meaningful as a difference."""
     allowance_s: float
-    """How much longer than usual an answer may take, because of bytes that may be on their way."""
+    """Extra time of an answer, because of bytes that may be under way."""
 
 
 class OwedAnswers(Generic[Waiter]):
     """The unanswered requests of one connection, in the order in which they were sent. Their numbers rise.
 
-    A dead line may owe tens of thousands of answers and is looked at often, so nothing here walks through all of them.
-    What moves, moves for all requests from some position on; allowances and times of sending rise with the position as
-    well. Of the requests with the same limit the first one is therefore late first.
+    A dead line may owe tens of thousands of answers and is checked often, so no check walks through all of them.
+    Progress counts for all requests from some position on; allowances and times of sending rise with the position, too.
+    So the first of the requests with the same limit is late first.
 
-    Most requests are answered before anybody looks. So a request is entered in the sums and queues only by the first
-    look that comes upon it: until then sending and answering cost one entry in a dictionary.
+    Most requests are answered before any check. So the first check that finds a request enters it in the sums and
+    queues: until then a request and its answer cost one entry in a dictionary.
     """
 
     def __init__(self, silent_after_s: float) -> None:
@@ -126,7 +126,7 @@ class OwedAnswers(Generic[Waiter]):
         now_s: float,
         waiter: Waiter | None = None,
     ) -> None:
-        """A request of so many bytes was given to the connection; ``position`` is where it ends in the stream."""
+        """A request of ``size_bytes`` was given to the connection; ``position`` is its end in the stream."""
         if not self._requests and not self._missed:
             self._moved_s = self._looked_s = now_s
             self._probed_s = None
@@ -134,7 +134,7 @@ class OwedAnswers(Generic[Waiter]):
         self._requests[seq_num] = (size_bytes, position, timeout_s, now_s, waiter)
 
     def answered(self, seq_num: int, now_s: float) -> Waiter | None:
-        """The answer to a request, or to one that nobody waits for any more, has come; returns its waiter."""
+        """The answer to a request, perhaps an abandoned one, has arrived; returns its waiter."""
         request = self._requests.pop(seq_num, None)
         if request is None:
             return self._missed.pop(seq_num, None)
@@ -143,7 +143,7 @@ class OwedAnswers(Generic[Waiter]):
             self._release(seq_num, size_bytes)
         if position < self._answered_position:
             self._answered_position = position
-        # Its bytes have passed in this time, so the line is at least that fast.
+        # The request's bytes have passed in this time, so the line is at least that fast.
         took_s = now_s - sent_s
         if took_s * self._bytes_per_s < size_bytes and took_s > 0:
             self._bytes_per_s = size_bytes / took_s
@@ -152,7 +152,7 @@ class OwedAnswers(Generic[Waiter]):
         return waiter
 
     def set_back(self, now_s: float) -> None:
-        """The caller's clock was set back to this, so nothing has happened later."""
+        """The caller's clock was set back to this time."""
         self._moved_s, self._looked_s = min(self._moved_s, now_s), min(self._looked_s, now_s)
         for seq_num in reversed(self._requests):
             size_bytes, position, timeout_s, sent_s, waiter = self._requests[seq_num]
@@ -161,18 +161,18 @@ class OwedAnswers(Generic[Waiter]):
             self._requests[seq_num] = size_bytes, position, timeout_s, now_s, waiter
 
     def give_up(self, seq_num: int) -> Waiter | None:
-        """The waiter of a request that is late: its answer is still missed, but not for anybody."""
+        """The waiter of a late request, whose answer is still missing but has no waiter from now on."""
         waiter = self._missed[seq_num]
         self._missed[seq_num] = None
         return waiter
 
     def take_waiters(self) -> list[Waiter]:
-        """The waiters of all requests, in their order; nothing is owed any more."""
+        """The waiters of all requests, in their order; no answer is owed any more."""
         requests, self._requests = self._requests, {}
         return [request[4] for request in requests.values() if request[4] is not None]
 
     def _enter(self) -> None:
-        """Take what was sent since the last call, and is not answered yet, into the sums and queues."""
+        """Enter the unanswered requests since the last call in the sums and queues."""
         new: list[int] = []
         for seq_num in reversed(self._requests):
             if seq_num <= self._entered:
@@ -198,10 +198,10 @@ class OwedAnswers(Generic[Waiter]):
     def look(
         self, now_s: float, left_bytes: int, received_bytes: int, *, receiving: bool, arriving: int | None = None
     ) -> Verdict:
-        """What is late now.
+        """Check for late requests.
 
-        ``left_bytes`` of the stream have left, ``received_bytes`` have come; ``receiving``: an answer has come in part,
-        to the request ``arriving`` if that is known.
+        ``left_bytes`` of the stream have left, ``received_bytes`` have arrived; ``receiving``: an answer has arrived in
+        part, to the request ``arriving`` if it is known.
         """
         self._enter()
         self._bytes_per_s *= max(1 - (now_s - self._looked_s) / RATE_MEMORY_S, 0.0)
@@ -217,7 +217,7 @@ class OwedAnswers(Generic[Waiter]):
             if request is not None:
                 moved_behind = min(moved_behind, request[1] - 1)
         self._step(moved_behind, now_s)
-        # That a new request leaves proves nothing: kernels and relays take it. What had to wait at the last look does.
+        # A new request that leaves proves nothing: kernels and relays take it. Bytes that waited at the last check do.
         if came or (self._backlog and left_bytes != self._left_bytes):
             self._moved_s = now_s
             self._probed_s = None
@@ -228,12 +228,12 @@ class OwedAnswers(Generic[Waiter]):
         probe = bool(self) and self._probed_s is None and silence_s >= self._silent_after_s / 2
         if probe:
             self._probed_s = now_s
-        # Looks may come late: what was asked gets its half of the time in any case.
+        # Checks may be late: a question gets its half of the time in any case.
         silent = self._probed_s is not None and now_s - self._probed_s >= self._silent_after_s / 2
         return Verdict(late, probe, bool(self) and silent, next_look_s)
 
     def _step(self, position: int, now_s: float) -> None:
-        """Something has moved for all requests that end behind this position."""
+        """Progress for all requests that end after this position."""
         steps = self._steps
         if not self._requests:
             steps.clear()
@@ -246,7 +246,7 @@ class OwedAnswers(Generic[Waiter]):
         del steps[: max(bisect_left(steps, (first_position,)) - 1, 0)]
 
     def _take_late(self, now_s: float) -> tuple[list[int], float]:
-        """Requests that are late, which are owed no more; and when the next one may be."""
+        """Take late requests; also returns the time at which the next one may be late."""
         requests, late = self._requests, []
         next_look_s = now_s + MAX_WAIT_S
         for timeout_s, queue in list(self._by_timeout.items()):
@@ -262,7 +262,7 @@ class OwedAnswers(Generic[Waiter]):
             if not queue:
                 del self._by_timeout[timeout_s]
             elif len(queue) > 2 * len(requests):
-                # Most of it was answered behind one that was not.
+                # Most of it was answered after one that was not.
                 self._by_timeout[timeout_s] = deque(seq_num for seq_num in queue if seq_num in requests)
         late.sort()
         for seq_num in late:
@@ -280,7 +280,7 @@ class OwedAnswers(Generic[Waiter]):
         return min(due_s, sent_s + MAX_WAIT_S)
 
     def transfer(self, position: int, left_bytes: int) -> Transfer:
-        """How far the connection has come up to ``position``, when ``left_bytes`` have left."""
+        """The progress of the connection up to ``position``, when ``left_bytes`` have left."""
         self._enter()
         owed_bytes = self._owed_up_to(position)
         return Transfer(min(left_bytes, position) - owed_bytes, self._allowance_s(owed_bytes))

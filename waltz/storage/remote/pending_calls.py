@@ -1,4 +1,4 @@
-"""Requests of one connection that still await their answer, by sequence number."""
+"""The unanswered requests of one connection, by sequence number."""
 
 import asyncio
 import itertools
@@ -15,14 +15,14 @@ OPEN_SEQ_NUM = -1
 """Sequence number of the open request of both storage protocols and of its answer."""
 
 MAX_ABANDONED = 10_000
-"""Limit of unanswered requests whose caller gave up; a peer that owes more does not work."""
+"""Limit of unanswered requests without a caller; a peer that owes more does not work."""
 
 
 class PendingCalls(Generic[Answer]):
-    """Gives out sequence numbers (0, 1, ...) and brings each answer to its caller.
+    """Gives out sequence numbers (0, 1, ...) and hands each answer to its caller.
 
     A request whose caller gave up (deadline, cancellation) stays *abandoned* until its answer comes, so that a late
-    answer is told apart from one that nobody asked for; the latter is a breach of the protocol.
+    answer differs from one without a request, which is a breach of the protocol.
     """
 
     __slots__ = ("_abandoned", "_closed", "_futures", "_peer", "next_seq_num")
@@ -36,7 +36,7 @@ class PendingCalls(Generic[Answer]):
         self._closed: ConnectionClosedError | None = None
 
     def expect(self, seq_num: int) -> asyncio.Future[Answer]:
-        """A future for the answer to ``seq_num``, for those that wait. Raises ``ConnectionClosedError``."""
+        """A future for the answer to ``seq_num``. Raises ``ConnectionClosedError``."""
         if self._closed is not None:
             raise ConnectionClosedError(str(self._closed))
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -44,9 +44,9 @@ class PendingCalls(Generic[Answer]):
         return future
 
     async def wait(self, seq_num: int, future: asyncio.Future[Answer]) -> Answer:
-        """The answer to ``seq_num``. Somebody else sees to its deadline, and calls :meth:`fail`.
+        """The answer to ``seq_num``. Its deadline is checked elsewhere, by a call of :meth:`fail`.
 
-        Raises what that was given, ``ConnectionClosedError``.
+        Raises the error of that call, ``ConnectionClosedError``.
         """
         try:
             return await future
@@ -62,7 +62,7 @@ class PendingCalls(Generic[Answer]):
         channel: Moving,
         min_progress_bytes: int = MIN_PROGRESS_BYTES,
     ) -> Answer:
-        """The answer to ``seq_num``; the deadline is moved for as long as so many bytes move on the channel.
+        """The answer to ``seq_num``; the deadline moves as long as enough bytes move on the channel.
 
         Raises ``DeadlineExceededError`` (naming ``what``), ``ConnectionClosedError``.
         """
@@ -74,12 +74,12 @@ class PendingCalls(Generic[Answer]):
             self._forget(seq_num)
 
     def _forget(self, seq_num: int) -> None:
-        """Its caller has gone, with the answer or without."""
+        """The caller has gone, with or without the answer."""
         if self._futures.pop(seq_num, None) is not None:
             self.abandon(seq_num)
 
     def fail(self, seq_num: int, error: Exception) -> None:
-        """Give the caller ``error`` instead of an answer; nothing happens when nobody waits."""
+        """Give the caller ``error`` instead of an answer; no effect without a caller."""
         future = self._futures.pop(seq_num, None)
         if future is not None:
             self.abandon(seq_num)
@@ -87,22 +87,22 @@ class PendingCalls(Generic[Answer]):
                 future.set_exception(error)
 
     def abandon(self, seq_num: int) -> None:
-        """Remember that nobody waits for this answer any more."""
+        """Mark the request as abandoned."""
         if self._closed is None:
             self._abandoned.add(seq_num)
 
     @property
     def owes_any(self) -> bool:
-        """Whether a request whose caller gave up is unanswered."""
+        """Whether an abandoned request is unanswered."""
         return bool(self._abandoned)
 
     @property
     def owes_too_much(self) -> bool:
-        """Whether so many abandoned requests are unanswered that the connection should be given up."""
+        """Whether too many abandoned requests are unanswered, so that the connection should be closed."""
         return len(self._abandoned) > MAX_ABANDONED
 
     def resolve(self, seq_num: int, answer: Answer) -> None:
-        """Hand over an answer. Raises ``ProtocolError`` when nothing was asked under that number."""
+        """Hand over an answer. Raises ``ProtocolError`` without a request of that number."""
         future = self._futures.pop(seq_num, None)
         if future is not None:
             if future.cancelled():
@@ -114,7 +114,7 @@ class PendingCalls(Generic[Answer]):
             raise ProtocolError(f"{self._peer} answered request {seq_num}, which was never sent or is answered already")
 
     def close(self, error: ConnectionClosedError) -> None:
-        """Every waiting caller gets ``error``; so does whoever asks later."""
+        """Every waiting caller gets ``error``; so do later ones."""
         self._closed = error
         futures, self._futures = self._futures, {}
         self._abandoned.clear()

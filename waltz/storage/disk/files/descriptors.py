@@ -23,7 +23,7 @@ class SegmentFiles:
 
 
 class _Open:
-    """Open files with a count of users; closed with the last of them once they were given up."""
+    """Open files with a count of users; after :meth:`discard` the last user closes them."""
 
     __slots__ = ("files", "given_up", "pins")
 
@@ -36,7 +36,7 @@ class _Open:
 class DescriptorCache:
     """Descriptors by segment. Reading threads and the writing thread use it at the same time.
 
-    The files of the current segment are held open besides; the ``capacity`` counts the other segments only.
+    The files of the current segment are always open; the ``capacity`` counts the other segments only.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -48,11 +48,11 @@ class DescriptorCache:
 
     @property
     def open_count(self) -> int:
-        """How many segments have open files here."""
+        """Number of segments with open files."""
         return len(self._idle) + (self._current is not None)
 
     def set_current(self, segment: Hashable, files: SegmentFiles) -> None:
-        """Hold the files of a new current segment; the one before becomes one among the others."""
+        """Hold the files of a new current segment; the former one becomes an ordinary one."""
         with self._mutex:
             if self._current is not None:
                 self._idle[self._current[0]] = self._current[1]
@@ -60,7 +60,7 @@ class DescriptorCache:
             self._evict()
 
     def make_current(self, segment: Hashable, opener: Callable[[], SegmentFiles]) -> SegmentFiles:
-        """Take a known segment as the current one, reopening it if need be; the one before it was discarded."""
+        """Make a known segment the current one, reopening it if needed; the former one was discarded."""
         with self._mutex:
             if self._current is not None and self._current[0] == segment:
                 return self._current[1].files
@@ -69,7 +69,8 @@ class DescriptorCache:
             return held.files
 
     def current_files(self, segment: Hashable) -> SegmentFiles:
-        """The files of the current segment, without a pin: for the writing thread, which alone makes another current.
+        """The files of the current segment, without a pin: for the writing thread, the only one that changes the
+        current one.
 
         Raises ``StorageError`` after :meth:`close`.
         """
@@ -80,7 +81,7 @@ class DescriptorCache:
         return current[1].files
 
     def discard(self, segment: Hashable) -> None:
-        """Close the files of a segment that will be deleted, as soon as nobody reads them."""
+        """Close the files of a segment that will be deleted, after the last reader."""
         with self._mutex:
             if self._current is not None and self._current[0] == segment:
                 held, self._current = self._current[1], None
@@ -89,7 +90,7 @@ class DescriptorCache:
                 _give_up(idle)
 
     def pinned(self, segment: Hashable, opener: Callable[[], SegmentFiles]) -> "Pinned":
-        """For ``with``: the files of a segment, reopened if need be, which stay open inside the block.
+        """For ``with``: the files of a segment, reopened if needed, which stay open inside the block.
 
         Entering raises ``StorageError`` after :meth:`close`, ``OSError`` when they cannot be opened.
         """

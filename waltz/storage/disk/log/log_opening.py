@@ -1,4 +1,4 @@
-"""Opening the segments of a log: which files they are, in which order, and what each of them holds."""
+"""Opens the segments of a log: finds the files, their order, and the content of each."""
 
 import logging
 from itertools import pairwise
@@ -28,13 +28,13 @@ def open_segments(
     clean_end: LogEnd | None,
     descriptors: DescriptorCache,
 ) -> tuple[Segment, ...]:
-    """Open and recover all segments of a directory, which is created when missing, as is a first segment. Blocking.
+    """Open and recover all segments of a directory; a missing directory or first segment is created. Blocking.
 
-    ``clean_end`` is where the log ended when the node was stopped in order, ``None`` when that is not known. The files
-    stay open in ``descriptors``.
+    ``clean_end`` is the end of the log at the orderly stop of the node, ``None`` if it is not known. The files stay
+    open in ``descriptors``.
 
-    Raises ``StorageError`` when files belong to another cluster or partition, ``CorruptionError`` when records are
-    damaged or missing that must not be, ``OSError``.
+    Raises ``StorageError`` when files belong to another cluster or partition, ``CorruptionError`` when required records
+    are damaged or missing, ``OSError``.
     """
     if not files.exists(directory):
         files.make_directory(directory)
@@ -52,14 +52,14 @@ def open_segments(
         segment, handles = create_segment(files, directory, cluster_key, partition_id, 0)
         descriptors.set_current(segment, handles)
         segments.append(segment)
-    # What an earlier process created or removed is only known to be durable after this.
+    # Files that an earlier process created or removed are durable only after this.
     files.sync_directory(directory)
     files.sync_directory(str(Path(directory).parent))
     return tuple(segments)
 
 
 def _segment_end(last: SegmentHeader, clean_end: LogEnd) -> SegmentEnd | None:
-    """The clean end as that of the last segment; ``None`` when another program has begun another segment since."""
+    """The clean end of the last segment; ``None`` if another program has begun another segment since."""
     if last.first_transaction_id != clean_end.segment_first_id:
         return None
     return SegmentEnd(clean_end.next_transaction_id, clean_end.offset)
@@ -86,7 +86,7 @@ def _segment_headers(
 
 
 def _discard_unfinished(files: Files, directory: str, path: str, partition_id: int, beyond: int) -> None:
-    """Remove a segment whose creation was interrupted; it never held a record. Anywhere but at the end it is damage."""
+    """Remove a segment whose creation was interrupted; it never had a record. Anywhere but at the end it is damage."""
     stem = Path(path).stem
     if not stem.isdecimal() or int(stem) <= beyond:
         raise CorruptionError(partition_id, None, path, "the header of the segment is missing")

@@ -1,4 +1,4 @@
-"""What readers of a log see: its segments, and where the last one ends."""
+"""The readers' view of a log: its segments, and the end of the last one."""
 
 from typing import NamedTuple
 
@@ -7,9 +7,9 @@ from waltz.storage.disk.segment.segment import Extent, Segment
 
 
 class LogView(NamedTuple):
-    """What is durable and published at some moment.
+    """The durable and published part of a log at one moment.
 
-    ``epoch`` changes with every truncation: what was read across one is read again.
+    ``epoch`` changes with every truncation: a read across one is repeated.
     """
 
     segments: tuple[Segment, ...]
@@ -17,7 +17,7 @@ class LogView(NamedTuple):
     epoch: int
 
     def visible(self, segment: Segment) -> Extent:
-        """As much of a segment as there is to be seen."""
+        """The visible extent of a segment."""
         if segment is self.segments[-1]:
             return Extent(self.end.next_transaction_id, self.end.offset)
         return Extent(segment.next_transaction_id, segment.end_offset)

@@ -1,7 +1,7 @@
-"""Scans of whole segments: every record and every index entry is checked, piece by piece, beside everything else.
+"""Scans of whole segments in the background: every record and every index entry is checked, piece by piece.
 
-When a segment is opened only its end is checked. A scan finds what became of the rest: damaged records, which have to
-come from another replica, and wrong index entries, which follow from the records and are mended in place.
+The opening of a segment checks only its end. A scan checks the rest: damaged records have to come from another replica,
+wrong index entries follow from the records and are mended in place.
 """
 
 import logging
@@ -24,13 +24,13 @@ from waltz.storage.disk.segment.segment_recovery import SegmentContents
 logger = logging.getLogger(__name__)
 
 STEP_BYTES = 256 << 10
-"""So much of the data file is checked in one step."""
+"""Bytes of the data file that are checked in one step."""
 
 _BLOCK_BYTES = 4096
 
 
 class TolerantReader(Reader):
-    """Reads as zeros what the medium does not give back, so that the rest can be told apart from it."""
+    """Reads unreadable bytes of the medium as zeros, so that the rest can be read."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -65,7 +65,7 @@ class Run(NamedTuple):
 
 
 class SegmentScan:
-    """One pass over a segment as far as it was visible in the beginning."""
+    """One pass over a segment, to its visible end at the beginning."""
 
     __slots__ = (
         "_grows",
@@ -82,7 +82,7 @@ class SegmentScan:
     )
 
     def __init__(self, segment: Segment, visible: Extent, epoch: int, *, grows: bool) -> None:
-        """``epoch`` is the log's: a truncation ends the scan. ``grows``: the segment is the one that is written to."""
+        """``epoch`` is the log's: a truncation ends the scan. ``grows``: the segment is the current one."""
         self.segment = segment
         self.visible = visible
         self.epoch = epoch
@@ -100,9 +100,9 @@ class SegmentScan:
         self._index_end = visible.next_transaction_id
 
     def step(self, handles: SegmentFiles) -> bool:
-        """Check another piece; whether it was the last one. Blocking; ``OSError`` when the files are gone."""
+        """Check another piece; returns whether it was the last one. Blocking; ``OSError`` when the files are gone."""
         if self._offset == HEADER_SIZE_BYTES:
-            if not self._grows:  # what is read is to be what the medium holds, not what was kept in memory
+            if not self._grows:  # the content of the medium has to be read, not that of the page cache
                 handles.data.discard_cache()
             self._check_headers(handles)
         stop_id, end = self.visible.next_transaction_id, self.visible.end_offset
@@ -139,7 +139,7 @@ class SegmentScan:
         )
 
     def _check_headers(self, handles: SegmentFiles) -> None:
-        """The headers differ in the time of creation at most."""
+        """Check the headers, which may only differ in the time of creation."""
         expected = self.segment.header._replace(version=0, creation_time_ms=0)
         found = []
         for file in (handles.data, handles.index):
@@ -155,7 +155,7 @@ class SegmentScan:
             logger.error("%s: the header is damaged; writing it anew", self.segment.index_path)
 
     def _check_entries(self, contents: SegmentContents, offsets: Sequence[int]) -> None:
-        """Compare the index with where the records from the next id on really are."""
+        """Compare the index with the true offsets of the records from the next id on."""
         count = len(offsets) - 1
         if count == 0:
             return
@@ -171,12 +171,12 @@ class SegmentScan:
             self.wrong_entries += wrong
 
     def _skip_damage(self, contents: SegmentContents) -> None:
-        # Where the damage begins is certain, and tells where the record before it ends.
+        # The beginning of the damage is certain, and is the end of the record before it.
         self._check_entries(contents, (self._offset, self._offset))
         stop_id, end = self.visible.next_transaction_id, self.visible.end_offset
         later = contents.later_indexed_record(self._offset, self._next_id, end, min(stop_id, self._index_end))
         if later is None:
-            self._index_end = self._next_id  # it leads nowhere from here on
+            self._index_end = self._next_id  # it is useless from here on
             found = find_later_record(contents.data, self._offset, end, self._next_id)
             later = found if found is not None and found[0] < stop_id else None
         if later is None:

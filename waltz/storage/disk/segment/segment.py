@@ -1,4 +1,4 @@
-"""One segment of a partition's log: a data file and the index file that tells where each record is."""
+"""One segment of a partition's log: a data file, and the index file with the offset of each record."""
 
 import logging
 import sys
@@ -40,7 +40,7 @@ _READ_BLOCK_RECORDS = 4096
 
 
 class SegmentWrite(NamedTuple):
-    """What one group of appends adds to one segment."""
+    """The records of one group of appends for one segment."""
 
     first_transaction_id: int
     starts_segment: bool
@@ -52,7 +52,7 @@ class SegmentWrite(NamedTuple):
 
 
 class ReadLimit:
-    """How many bytes (of records on disk) a read may still return. The very first record is granted in any case."""
+    """The bytes (of records on disk) that a read may still return. The first record is granted in any case."""
 
     __slots__ = ("_begun", "reached", "remaining_bytes")
 
@@ -63,7 +63,7 @@ class ReadLimit:
         self._begun = False
 
     def take(self, size_bytes: int) -> bool:
-        """Whether that many bytes are granted."""
+        """Whether ``size_bytes`` are granted."""
         self.reached = self._begun and size_bytes > self.remaining_bytes
         if not self.reached:
             self._begun = True
@@ -72,21 +72,21 @@ class ReadLimit:
 
 
 class Extent(NamedTuple):
-    """How far a segment reaches for a reader."""
+    """The end of a segment for a reader."""
 
     next_transaction_id: int
     end_offset: int
 
 
 Converter = Callable[[bytes, Sequence[int], int], tuple[int, T]]
-"""Makes something of the bytes of consecutive records, given their bounds in the file and the first id.
+"""Converts the bytes of consecutive records, given their bounds in the file and the first id.
 
-It stops at the first record that is not intact, and tells how many were before it.
+It stops at the first damaged record, and returns the number of records before it.
 """
 
 
 class StoredRecords(NamedTuple):
-    """Consecutive intact records as they are on disk, and the size of each in bytes."""
+    """Consecutive intact records in the form of the disk, and the size of each in bytes."""
 
     sizes: list[int]
     data: bytes
@@ -99,7 +99,7 @@ def as_records(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> tup
 
 
 def as_headers(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> tuple[int, tuple[list[RecordHeader], int]]:
-    """A converter that keeps the headers of records, and tells how many bytes were read for them."""
+    """A converter that keeps the headers of records, and returns the number of bytes read for them."""
     headers = header_span(buffer, bounds, transaction_id)
     return len(headers), (headers, len(buffer))
 
@@ -111,7 +111,7 @@ def as_wire_pieces(buffer: bytes, bounds: Sequence[int], transaction_id: int) ->
 
 
 def as_stored(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> tuple[int, StoredRecords]:
-    """A converter that leaves the records as they are."""
+    """A converter that returns the records unchanged."""
     sizes = intact_sizes(buffer, bounds, transaction_id)
     return len(sizes), StoredRecords(sizes, buffer)
 
@@ -126,9 +126,9 @@ class RecordCheck(NamedTuple):
 
 
 class Segment:
-    """A segment by its paths and extent; the open files are handed in by whoever holds them.
+    """A segment by its paths and extent; the open files are arguments.
 
-    ``next_transaction_id`` and ``end_offset`` move with writes; readers are given the extent they may see.
+    ``next_transaction_id`` and ``end_offset`` move with writes; readers get their visible extent.
     """
 
     __slots__ = (
@@ -143,7 +143,7 @@ class Segment:
     )
 
     def __init__(self, path: str, header: SegmentHeader) -> None:
-        """An empty segment; ``segment_opening`` makes those that have files."""
+        """An empty segment; ``segment_opening`` makes segments with files."""
         self.path = path
         self.index_path = index_path(path)
         self.header = header
@@ -158,7 +158,7 @@ class Segment:
 
     @property
     def first_transaction_id(self) -> int:
-        """Id of the first record, also while there is none."""
+        """Id of the first record, also of an empty segment."""
         return self.header.first_transaction_id
 
     def open_files(self, files: Files) -> SegmentFiles:
@@ -173,13 +173,13 @@ class Segment:
     # Writing
 
     def write(self, handles: SegmentFiles, write: SegmentWrite) -> None:
-        """Write records behind all that were written before. They count when :meth:`sync` has made them durable."""
+        """Write records after all former ones. They count when :meth:`sync` has made them durable."""
         handles.data.write(write.offset, write.chunks)
 
     def sync(self, handles: SegmentFiles, write: SegmentWrite) -> None:
-        """Make durable what was written, in the order of the writes, then write the index entries.
+        """Make written records durable, in the order of the writes, then write the index entries.
 
-        The index follows the synced data, so that no crash leaves it pointing at records that never became durable.
+        The index follows the synced data, so that after a crash it never refers to records that were not durable.
         """
         handles.data.datasync()
         self.write_index(handles, write)
@@ -194,9 +194,9 @@ class Segment:
         self.end_offset = write.end_offset
 
     def cut_offset(self, handles: SegmentFiles, transaction_id: int) -> int:
-        """Where the data file has to be cut to keep the records up to ``transaction_id``.
+        """The offset at which the data file has to be cut to keep the records up to ``transaction_id``.
 
-        The index is believed only as far as an intact record confirms it.
+        An intact record has to confirm the index.
 
         Raises ``StorageError`` when the id is out of range, ``CorruptionError`` when the place is damaged, ``OSError``.
         """
@@ -216,7 +216,7 @@ class Segment:
         raise self._corruption(transaction_id, "neither the record nor the one behind it is intact")
 
     def truncate(self, handles: SegmentFiles, transaction_id: int, offset: int) -> None:
-        """Remove the records behind ``transaction_id``, which ends at ``offset``, durably. Raises ``OSError``.
+        """Remove the records after ``transaction_id``, which ends at ``offset``, durably. Raises ``OSError``.
 
         The index is cut first: it never reaches further than the records.
         """
@@ -258,7 +258,7 @@ class Segment:
     ) -> Iterator[T]:
         """The records ``first`` to ``stop - 1``, converted in blocks that are read at once, until the limit is reached.
 
-        Raises ``CorruptionError`` at a record that is not intact, ``OSError``.
+        Raises ``CorruptionError`` at a damaged record, ``OSError``.
         """
         while first < stop:
             offsets = self._record_bounds(handles, first, min(stop - first, _READ_BLOCK_RECORDS), visible)
@@ -295,7 +295,7 @@ class Segment:
         return converted
 
     def verify(self, handles: SegmentFiles) -> Iterator[RecordCheck]:
-        """Check every record: whether its index entry leads to it, and its checksum. Raises ``OSError``."""
+        """Check the index entry and the checksum of every record. Raises ``OSError``."""
         for transaction_id in range(self.first_transaction_id, self.next_transaction_id):
             yield self.verify_record(handles, transaction_id)
 
@@ -319,10 +319,10 @@ class Segment:
 
 
 def _count_within(offsets: Sequence[int], farthest: int) -> int:
-    """How many records, at least one, end at ``farthest`` or before it.
+    """The number of records, at least one, that end at or before ``farthest``.
 
-    Offsets ascend; in a damaged index they may not, and then whoever reads the records finds the damage, but no more
-    than the bytes up to ``farthest`` are read.
+    Offsets ascend; in a damaged index they may not: then the read of the records finds the damage, and reads no more
+    than the bytes up to ``farthest``.
     """
     count = max(bisect_right(offsets, farthest, 1) - 1, 1)
     return count if offsets[count] > offsets[0] else 1

@@ -33,19 +33,19 @@ _UNSIGNED_LENGTH = struct.Struct(">I")
 _LENGTH_OFFSET = 28
 _ID = struct.Struct(">q")
 _FIRST_BLOCK_BYTES = 1 << 13
-"""Read at first, then twice as much each time up to :data:`_SCAN_BLOCK_BYTES`: a search that ends soon reads little."""
+"""Size of the first read, doubled each time up to :data:`_SCAN_BLOCK_BYTES`: a search that ends soon reads little."""
 _SCAN_BLOCK_BYTES = 1 << 20
 
 
 class Reader(Protocol):
-    """What can be read by position; fewer bytes only at the end."""
+    """A source with reads by position; fewer bytes only at the end."""
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes from ``offset``."""
 
 
 class SegmentHeader(NamedTuple):
-    """The header that the data file and the index file of a segment share."""
+    """The common header of a segment's data file and index file."""
 
     version: int
     creation_time_ms: int
@@ -66,7 +66,7 @@ class SegmentHeader(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> "SegmentHeader":
-        """The header in 128 bytes; the version is not judged."""
+        """The header in 128 bytes; the version is not checked."""
         version, creation_time_ms, key, partition_id, first_transaction_id = _HEADER.unpack_from(data)
         return cls(version, creation_time_ms, UUID(bytes=key), partition_id, first_transaction_id)
 
@@ -82,7 +82,7 @@ def index_path(data_path: str) -> str:
 
 
 def index_offset(first_transaction_id: int, transaction_id: int) -> int:
-    """Where in the index file the entry of a transaction is."""
+    """The offset of a transaction's entry in the index file."""
     return HEADER_SIZE_BYTES + INDEX_ENTRY_SIZE_BYTES * (transaction_id - first_transaction_id)
 
 
@@ -103,14 +103,14 @@ def decode_index(data: bytes) -> Sequence[int]:
 
 
 def encode_record(record: Record) -> bytes:
-    """A record as it is on disk."""
+    """A record in the form of the disk."""
     transaction_id, req_id, header, data, checksum = record
     body = RECORD_PREFIX.pack(transaction_id, req_id, header, len(data), checksum) + data
     return body + RECORD_CRC.pack(crc32(body))
 
 
 def decode_record(buffer: bytes, start: int, end: int, transaction_id: int) -> Record | None:
-    """The record that fills ``buffer[start:end]`` exactly, ``None`` when that is not an intact record of this id."""
+    """The record that fills ``buffer[start:end]`` exactly, ``None`` if that is not an intact record of this id."""
     data_start, data_end = start + RECORD_PREFIX.size, end - RECORD_CRC.size
     if data_start > data_end or end > len(buffer):
         return None
@@ -123,7 +123,7 @@ def decode_record(buffer: bytes, start: int, end: int, transaction_id: int) -> R
 
 
 def decode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[Record]:
-    """The records that begin at the bounds, up to the first that is not intact; the last bound is where they end.
+    """The records that begin at the bounds, up to the first damaged one; the last bound is their end.
 
     Bounds are relative to the file, and the buffer begins at the first of them.
     """
@@ -138,14 +138,14 @@ def decode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> li
 
 
 WIRE_PIECES = 3
-"""So many pieces make a record on the wire."""
+"""Number of pieces of a record on the wire."""
 
 _WIRE_HEAD_BYTES = 32
 _ID_AND_SIZE = struct.Struct(">q20xi")
 
 
 def intact_sizes(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[int]:
-    """Like :func:`decode_span`, but only how many bytes each record has. The hot path of bulk reads."""
+    """Like :func:`decode_span`, but only the size of each record in bytes. The hot path of bulk reads."""
     start, limit = bounds[0], len(buffer)
     sizes: list[int] = []
     view, unpack, unpack_crc = memoryview(buffer), _ID_AND_SIZE.unpack_from, RECORD_CRC.unpack_from
@@ -170,7 +170,7 @@ def intact_sizes(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> l
 
 
 def header_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[RecordHeader]:
-    """Like :func:`decode_span`, but the records without their payloads, which are checked and not copied."""
+    """Like :func:`decode_span`, but without the payloads, which are checked and not copied."""
     headers: list[RecordHeader] = []
     begin = 0
     for size in intact_sizes(buffer, bounds, transaction_id):
@@ -180,9 +180,9 @@ def header_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> li
 
 
 def encode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[bytes]:
-    """Like :func:`decode_span`, but the records as they stand in a list on the wire, :data:`WIRE_PIECES` each.
+    """Like :func:`decode_span`, but the records in the form of a list on the wire, :data:`WIRE_PIECES` each.
 
-    Disk and wire differ in the place of the payload's checksum only, so nothing is decoded.
+    Disk and wire differ only in the place of the payload's checksum, so nothing is decoded.
     """
     pieces: list[bytes] = []
     begin = 0
@@ -194,14 +194,14 @@ def encode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> li
 
 
 def stored_id_and_size(prefix: bytes) -> tuple[int, int]:
-    """What the first 36 bytes of a record claim: its transaction id, and its size on disk (even negative)."""
+    """The transaction id and the size on disk (even negative) by the first 36 bytes of a record."""
     return _ID.unpack_from(prefix)[0], STORED_OVERHEAD_BYTES + _LENGTH.unpack_from(prefix, _LENGTH_OFFSET)[0]
 
 
 def add_record_offsets(offsets: list[int], data: bytes, start: int, end: int, count: int, offset: int) -> None:
-    """Add where each of the ``count`` records that fill ``data[start:end]`` is in a file.
+    """Add the file offsets of the ``count`` records that fill ``data[start:end]``.
 
-    The first is at ``offset``; the others follow as the lengths tell, and nothing else of them is checked.
+    The first is at ``offset``; the others follow by their lengths, and are not checked otherwise.
 
     Raises ``ValueError`` when they do not fill it.
     """
@@ -217,9 +217,9 @@ def add_record_offsets(offsets: list[int], data: bytes, start: int, end: int, co
 
 
 def valid_record_size(reader: Reader, offset: int, end: int, transaction_id: int) -> int | None:
-    """Size in bytes of the intact record of this id at ``offset``, ``None`` when there is none.
+    """Size in bytes of the intact record of this id at ``offset``, ``None`` without one.
 
-    ``end`` is the size of the file: memory grows only with bytes that exist, whatever a damaged length says.
+    ``end`` is the size of the file: memory grows only with existing bytes, even for a damaged length.
     """
     prefix = reader.read(offset, RECORD_PREFIX.size) if offset >= HEADER_SIZE_BYTES else b""
     if len(prefix) < RECORD_PREFIX.size:
@@ -231,9 +231,9 @@ def valid_record_size(reader: Reader, offset: int, end: int, transaction_id: int
 
 
 def scan_records(reader: Reader, offset: int, end: int, transaction_id: int) -> Sequence[int]:
-    """Offsets of the intact records from ``transaction_id`` at ``offset`` on, and behind them where the last one ends.
+    """Offsets of the intact records from ``transaction_id`` at ``offset`` on, and the end of the last one.
 
-    Stops at the first record that is not intact; so the result has one element more than there are records.
+    Stops at the first damaged record; so the result has one element more than there are records.
     """
     offsets = array("q", [offset])
     block, block_start, block_size = b"", offset, _FIRST_BLOCK_BYTES
@@ -241,7 +241,7 @@ def scan_records(reader: Reader, offset: int, end: int, transaction_id: int) -> 
         position = offset - block_start
         size = _size_at(block, position)
         if size is None or position + size > len(block):
-            # The record is not (wholly) in the block: read a new one from here, large enough for it if it is plausible.
+            # The record is not (wholly) in the block: read a new block from here, large enough for a plausible record.
             block, block_start, position = reader.read(offset, min(block_size, end - offset)), offset, 0
             block_size = min(2 * block_size, _SCAN_BLOCK_BYTES)
             size = _size_at(block, 0)
@@ -258,7 +258,7 @@ def scan_records(reader: Reader, offset: int, end: int, transaction_id: int) -> 
 
 
 def _size_at(block: bytes, position: int) -> int | None:
-    """What the record at ``position`` claims as its size, ``None`` when its prefix is not in the block."""
+    """The size of the record at ``position`` by its prefix, ``None`` if the prefix is not in the block."""
     if position + RECORD_PREFIX.size > len(block):
         return None
     size: int = STORED_OVERHEAD_BYTES + _LENGTH.unpack_from(block, position + _LENGTH_OFFSET)[0]
@@ -275,10 +275,10 @@ def _is_intact(block: bytes, position: int, size: int, transaction_id: int) -> b
 
 
 def find_later_record(reader: Reader, offset: int, end: int, transaction_id: int) -> tuple[int, int] | None:
-    """The first intact record with a larger id behind a damaged place: ``(transaction id, offset)``.
+    """The first intact record with a larger id after a damaged place: ``(transaction id, offset)``.
 
-    ``transaction_id`` should be at ``offset`` but is not intact. An id is plausible when the records between would have
-    had room. ``None`` tells a torn tail: nothing that was once complete follows.
+    ``transaction_id`` should be at ``offset`` but is damaged. An id is plausible if the records between would have had
+    room. ``None`` means a torn tail: no complete record follows.
     """
     largest_id = transaction_id + (end - offset) // STORED_OVERHEAD_BYTES
     pattern = _ids_pattern(transaction_id + 1, largest_id)
@@ -302,7 +302,7 @@ def find_later_record(reader: Reader, offset: int, end: int, transaction_id: int
 
 
 def _ids_pattern(lowest: int, highest: int) -> re.Pattern[bytes]:
-    """Matches wherever the big-endian bytes of an id from the range may begin (and a few more ids than that)."""
+    """Matches the places at which the big-endian bytes of an id from the range (and of a few others) may begin."""
     low, high = _ID.pack(lowest), _ID.pack(max(lowest, highest))
     common = 0
     while common < _ID.size and low[common] == high[common]:

@@ -1,4 +1,4 @@
-"""The files of a segment as they are created, told apart, and opened again after whatever has happened to them."""
+"""Creates, identifies and opens the files of a segment, after any kind of crash or damage."""
 
 import logging
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def create_segment(
 ) -> tuple[Segment, SegmentFiles]:
     """Create both files of an empty segment, durably; the index file first, as in the original.
 
-    What an interrupted creation or deletion left under the same names is discarded: an index file without its data
+    Leftovers of an interrupted creation or deletion with the same names are discarded: an index file without its data
     file, or a data file without a complete header.
 
     Raises ``StorageError`` when there is a data file already, ``OSError``.
@@ -69,12 +69,12 @@ def _create_file(files: Files, path: str, header: SegmentHeader) -> File:
 
 
 def read_header(files: Files, path: str, cluster_key: UUID, partition_id: int) -> SegmentHeader | None:
-    """The header of a data file; ``None`` when its creation was interrupted, so that it never held a record.
+    """The header of a data file; ``None`` if its creation was interrupted, so that it never had a record.
 
-    The header tells the first transaction id. Where the name of the file tells another one, the first record decides.
+    The header has the first transaction id. If the name of the file has another one, the first record decides.
 
-    Raises ``StorageError`` when it is not a segment of this partition, ``CorruptionError`` when it cannot be told which
-    records it should hold, ``OSError``.
+    Raises ``StorageError`` when it is not a segment of this partition, ``CorruptionError`` when its range of records
+    cannot be told, ``OSError``.
     """
     file = files.open(path, create=False)
     try:
@@ -105,9 +105,9 @@ def open_segment(
     header: SegmentHeader,
     known: Known,
 ) -> tuple[Segment, SegmentFiles]:
-    """Open a segment and recover it: rebuild the index where needed, cut a torn tail, make the rest durable.
+    """Open a segment and recover it: rebuild the index if needed, cut a torn tail, make the rest durable.
 
-    ``header`` is what :func:`read_header` found.
+    ``header`` is the result of :func:`read_header`.
 
     Raises ``StorageError`` when the index file belongs elsewhere, ``CorruptionError`` (the files are then as they
     were), ``OSError``.
@@ -152,7 +152,7 @@ def _usable_index_size(segment: Segment, index: File) -> int:
 
 
 def _settle(segment: Segment, handles: SegmentFiles, recovered: Recovered, index_size: int) -> None:
-    """Leave the files as recovery decided, touching only what differs, and make them durable."""
+    """Carry out the decision of recovery with the least changes, and make the files durable."""
     data, index = handles.data, handles.index
     if recovered.lost_bits:
         _set_lost_bits(segment, data, recovered.lost_bits)

@@ -1,21 +1,20 @@
-"""What is found in a segment when it is opened. It only reads and decides: the segment acts on the decision.
+"""Decides the content of a segment at its opening. It only reads: the segment carries out the decision.
 
-Trusted without looking are the records before a start point: the last record where the end is known (a later segment
-follows, or the node was stopped in order), else the last index entry, or when the index reaches beyond the local
-low-water mark, the checkpoint (multiple of 1000) before it. From there every record is checked (all the others by a
-scan in the background). Where one is not intact,
+Records before a start point are trusted without a check: the start point is the last record if the end is known (a
+later segment follows, or the node was stopped in order), otherwise the last index entry or, when the index reaches
+beyond the local low-water mark, the checkpoint (multiple of 1000) before it. From there every record is checked (all
+others by a scan in the background). For a damaged record there are these cases:
 
-- a later intact record at the very place that the index tells: damage in the middle, because index entries are written
-  behind synced records. The segment opens with all its records, and reading the damaged ones fails; they have to come
-  from another replica;
-- at or below the local low-water mark, or before a known end: damage as well. Where records go on is found by
-  searching; where nothing follows and the end is not known, the segment is refused. Only an index that ends before the
-  mark tells otherwise: it reached the mark when that was set, so the log was cut since, and what is there was written
-  after that;
-- one bit of it is missing that a lost sector explains as well as a flipped bit: the bit is set, so that it is intact;
-- it is what an interrupted write leaves, and nothing but that: nobody was told of it, nor of anything behind it, even
-  of records that are intact because pieces of the write reached the medium in another order. It is cut from there on;
-- else it may have been acknowledged, although the index does not know it: the segment is refused (rule S9).
+- a later intact record at the exact place in the index: damage in the middle, because index entries are written after
+  synced records. The segment opens with all its records, and reads of the damaged ones fail; they have to come from
+  another replica;
+- at or below the local low-water mark, or before a known end: also damage. The next records are found by a search;
+  without any and with an unknown end the segment is refused. The only exception is an index that ends before the mark:
+  it reached the mark when that was set, so the log was cut since, and the present records were written after that;
+- one bit is missing that a lost sector explains as well as a flipped bit: the bit is set, so that the record is intact;
+- the rest of an interrupted write, and nothing else: neither this record nor any later one was acknowledged, even if
+  later ones are intact because pieces of the write reached the medium in another order. The log is cut from there on;
+- otherwise it may have been acknowledged, although the index does not have it: the segment is refused (rule S9).
 """
 
 import logging
@@ -47,7 +46,7 @@ _INDEX_BLOCK_ENTRIES = 8192
 
 @dataclass(slots=True, frozen=True)
 class SegmentContents:
-    """The two files of a segment as they were found. Sizes in bytes; an index that is missing has size 0."""
+    """The two files of a segment as found. Sizes in bytes; a missing index has size 0."""
 
     partition_id: int
     path: str
@@ -66,17 +65,18 @@ class SegmentContents:
     def was_cut_before(self, transaction_id: int) -> bool:
         """Whether the index, which a low-water mark makes durable up to itself, ends before a record below the mark.
 
-        Then the log was cut there after the mark was set. An index without its header tells nothing.
+        Then the log was cut there after the mark was set. An index without its header is no evidence.
         """
         return self.index_size >= HEADER_SIZE_BYTES and self.index_max < transaction_id
 
     def index_entries(self, first_id: int, end_id: int) -> Sequence[int]:
-        """The index entries of ids that are known to have one."""
+        """The index entries of ids that certainly have one."""
         start = index_offset(self.first_transaction_id, first_id)
         return decode_index(self.index.read(start, INDEX_ENTRY_SIZE_BYTES * (end_id - first_id)))
 
     def later_indexed_record(self, offset: int, transaction_id: int, end: int, end_id: int) -> tuple[int, int] | None:
-        """The first later record that is intact where its index entry tells, before the offset and the id ``end``."""
+        """The first later record that is intact at the place of its index entry, before the offset and the id
+        ``end``."""
         end_id = min(end_id, self.index_max + 1)
         for block_id in range(transaction_id + 1, end_id, _INDEX_BLOCK_ENTRIES):
             block_end = min(block_id + _INDEX_BLOCK_ENTRIES, end_id)
@@ -87,17 +87,17 @@ class SegmentContents:
 
 
 class SegmentEnd(NamedTuple):
-    """Where a segment ends."""
+    """The end of a segment."""
 
     next_transaction_id: int
     offset: int
 
 
 class Known(NamedTuple):
-    """What is known of a segment before it is read.
+    """Facts about a segment before it is read.
 
-    ``following_first_id``: where the next segment begins, ``None`` for the last one. ``clean_end``: where the last
-    segment ended when the node was stopped in order, ``None`` after a crash.
+    ``following_first_id``: the first id of the next segment, ``None`` for the last one. ``clean_end``: the end of the
+    last segment at an orderly stop of the node, ``None`` after a crash.
     """
 
     local_low_water_mark: int
@@ -106,22 +106,22 @@ class Known(NamedTuple):
 
     @property
     def next_transaction_id(self) -> int | None:
-        """Behind the last record that was durable for certain, if that is known."""
+        """The id after the last record that was certainly durable, if it is known."""
         if self.following_first_id is not None:
             return self.following_first_id
         return None if self.clean_end is None else self.clean_end.next_transaction_id
 
     def was_durable(self, transaction_id: int) -> bool:
-        """Whether the record was durable once for certain."""
+        """Whether the record was certainly durable once."""
         end_id = self.next_transaction_id
         return transaction_id <= self.local_low_water_mark or (end_id is not None and transaction_id < end_id)
 
 
 class Recovered(NamedTuple):
-    """The state in which a segment has to be left.
+    """The decided state of a segment.
 
-    ``entries`` are the index entries from ``start_transaction_id`` on; the entries before stay as they are. Everything
-    behind ``end_offset`` is to be cut.
+    ``entries`` are the index entries from ``start_transaction_id`` on; earlier entries stay unchanged. Everything after
+    ``end_offset`` has to be cut.
     """
 
     next_transaction_id: int
@@ -130,13 +130,13 @@ class Recovered(NamedTuple):
     entries: Sequence[int]
     damaged: tuple[tuple[int, int], ...]
     lost_bits: tuple[Bit, ...]
-    """They are to be set, durably, before the index tells of the records that they are missing from."""
+    """Bits to be set, durably, before the index refers to their records."""
 
 
 def recover(contents: SegmentContents, known: Known) -> Recovered:
-    """Decide what a segment holds.
+    """Decide the content of a segment.
 
-    Raises ``CorruptionError`` when records are gone that must not be, ``OSError`` when the files cannot be read.
+    Raises ``CorruptionError`` when required records are gone, ``OSError`` when the files cannot be read.
     """
     start_id, offset = _start(contents, known)
     data = contents.data
@@ -153,7 +153,7 @@ def recover(contents: SegmentContents, known: Known) -> Recovered:
             break
         later = contents.later_indexed_record(offset, next_id, contents.data_size, index_end)
         if later is None:
-            index_end = next_id  # it leads nowhere from here on, so it is not read again behind the next damage
+            index_end = next_id  # it is useless from here on, so it is not read again after the next damage
             bit = lost_bit(contents.data, offset, contents.data_size, next_id)
             if bit is not None:
                 lost_bits.append(bit)
@@ -165,7 +165,7 @@ def recover(contents: SegmentContents, known: Known) -> Recovered:
         later_id, later_offset = later
         damaged.append((next_id, later_id - 1))
         _report(contents, offset, next_id, later_id - 1)
-        # Where the damage begins is known for certain; what lies inside it only the index can tell.
+        # The beginning of the damage is certain; only the index has the places inside it.
         entries.append(offset)
         inside_end = max(min(later_id, contents.index_max + 1), next_id + 1)
         entries.extend(contents.index_entries(next_id + 1, inside_end))
@@ -176,7 +176,7 @@ def recover(contents: SegmentContents, known: Known) -> Recovered:
 
 
 def _start(contents: SegmentContents, known: Known) -> tuple[int, int]:
-    """Transaction id and offset from which records are checked; the very first when the index is of no use."""
+    """Transaction id and offset from which records are checked; the first record if the index is useless."""
     first_id, index_max = contents.first_transaction_id, contents.index_max
     if index_max <= known.local_low_water_mark or index_max + 1 == known.next_transaction_id:
         start_id = index_max
@@ -184,8 +184,8 @@ def _start(contents: SegmentContents, known: Known) -> tuple[int, int]:
         checkpoint = (index_max - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
         start_id = max(checkpoint, known.local_low_water_mark)
     if start_id > first_id:
-        # A log that was cut below the mark may have got entries again that no sync has followed: a crash can leave
-        # later ones without those before.
+        # A log that was cut below the mark may have new entries without a later sync: a crash can leave later entries
+        # without earlier ones.
         unsynced_from = max(first_id, (start_id - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL)
         entries = contents.index_entries(unsynced_from, start_id + 1)
         offset = entries[-1]
@@ -197,7 +197,7 @@ def _start(contents: SegmentContents, known: Known) -> tuple[int, int]:
 
 
 def _after_damage(contents: SegmentContents, known: Known, offset: int, transaction_id: int) -> tuple[int, int] | None:
-    """Where records go on behind one that is not intact, if the index does not tell; ``None`` for a torn tail."""
+    """The next records after a damaged one, if the index does not have them; ``None`` for a torn tail."""
     size = contents.data_size
     if known.was_durable(transaction_id):
         later = find_later_record(contents.data, offset, size, transaction_id)

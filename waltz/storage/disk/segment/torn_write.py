@@ -1,15 +1,15 @@
-"""Whether a record that is not intact is what an interrupted write has left. Pure.
+"""Decides whether a damaged record is the rest of an interrupted write. Pure.
 
-A write that a loss of power interrupts leaves some of its sectors as they were: zeros, or beyond the end of the file.
-Everything else of it is right. So such a record was never synced, and never acknowledged, only if what is missing
-explains all that is wrong with it. It does not if
+A write that is interrupted by a loss of power leaves some of its sectors unchanged: zeros, or beyond the end of the
+file. All other sectors are right. So a record was certainly never synced, and never acknowledged, only if missing
+sectors explain all of its damage. They do not if
 
-- anything that is there contradicts: the transaction id, the length, the place where the next record begins;
+- any present byte contradicts: the transaction id, the length, the place of the next record;
 - the payload matches its own checksum: then zeros in it are payload;
-- one flipped bit explains it as well: that happens to records which were whole, and whose payload holds zeros.
+- one flipped bit explains the damage, too: that happens to complete records whose payload has zeros.
 
-Where nothing but one bit is missing, of a few bytes of a record before the end of a sector for example, both have
-happened to the same record, and it is known: with the bit it is intact (:func:`lost_bit`).
+If only one bit is missing, for example of a few bytes of a record before the end of a sector, both explanations concern
+the same record, which is known: with the bit it is intact (:func:`lost_bit`).
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ _STRIDE_BITS = 1 << 12
 
 
 def is_torn(reader: Reader, offset: int, end: int, transaction_id: int) -> bool:
-    """Whether the record of this id at ``offset``, which is not intact, was being written when the power went.
+    """Whether the damaged record of this id at ``offset`` was being written when the power failed.
 
     ``end`` is the size of the file. False in doubt.
     """
@@ -56,7 +56,7 @@ class Bit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WithBits:
-    """A file as it is when some bits of it are set."""
+    """A file with some bits set."""
 
     reader: Reader
     bits: Sequence[Bit]
@@ -71,10 +71,10 @@ class WithBits:
 
 
 def lost_bit(reader: Reader, offset: int, end: int, transaction_id: int) -> Bit | None:
-    """The bit with which the record of this id at ``offset`` is intact, if a lost sector explains that it is missing.
+    """The bit that makes the record of this id at ``offset`` intact, if a lost sector explains the missing bit.
 
-    Whether the sector was never written or the bit has flipped, the record was this one: to set the bit gives back what
-    was acknowledged, or completes what was not, as if the write had ended in time. ``end`` is the size of the file.
+    Whether the sector was never written or the bit has flipped, the record was this one: setting the bit restores an
+    acknowledged record, or completes another one, as if the write had ended in time. ``end`` is the size of the file.
     """
     if not _is_explained_by_loss(reader, offset, end, transaction_id):
         return None
@@ -91,7 +91,7 @@ def lost_bit(reader: Reader, offset: int, end: int, transaction_id: int) -> Bit 
 class _Piece:
     """Bytes of the file from ``offset`` on, to the end of a sector or of the file, with the sectors that are missing.
 
-    Of the sector in which the piece begins only what belongs to it counts.
+    Of its first sector only the bytes of the piece count.
     """
 
     def __init__(self, reader: Reader, offset: int, size: int) -> None:
@@ -113,7 +113,7 @@ class _Piece:
         return stop > len(self.data) or any(sector in self._missing for sector in range(first, last + 1))
 
     def agrees(self, start: int, expected: bytes) -> bool:
-        """Whether what is there of ``data[start:]`` is as it should be."""
+        """Whether the present bytes of ``data[start:]`` are as expected."""
         return all(
             at >= len(self.data) or self.data[at] == byte or self.misses(at, at + 1)
             for at, byte in enumerate(expected, start)
@@ -146,7 +146,7 @@ def _is_explained_by_loss(reader: Reader, offset: int, end: int, transaction_id:
 
 
 def _flipped_bit(reader: Reader, offset: int, end: int) -> Bit | None:
-    """The bit with which, changed, the record would be intact."""
+    """The bit whose change would make the record intact."""
     prefix = reader.read(offset, RECORD_PREFIX.size)
     if len(prefix) < RECORD_PREFIX.size:
         return None
@@ -162,7 +162,7 @@ def _flipped_bit(reader: Reader, offset: int, end: int) -> Bit | None:
 
 
 def _syndrome(reader: Reader, offset: int, size: int, length: int) -> int:
-    """The difference between the CRC of a record with that length in it and the CRC that is stored behind it."""
+    """The difference between the CRC of a record with that length and the CRC stored after it."""
     prefix = reader.read(offset, RECORD_PREFIX.size)
     found = crc32(prefix[:_LENGTH_AT] + length.to_bytes(_CHECKSUM_AT - _LENGTH_AT, "big") + prefix[_CHECKSUM_AT:])
     crc_offset = offset + size - RECORD_CRC.size
@@ -175,8 +175,8 @@ def _syndrome(reader: Reader, offset: int, size: int, length: int) -> int:
 def _bit_of(syndrome: int, offset: int, covered_bytes: int) -> Bit | None:
     """The bit, of the CRC or of the ``covered_bytes`` from ``offset`` on before it, that makes this difference.
 
-    A bit n places before the end of what the CRC covers makes the n-th power of the generator: the n that belongs to
-    the syndrome is looked for in strides.
+    A bit n places before the end of the covered bytes makes the n-th power of the generator: the n of the syndrome is
+    searched for in strides.
     """
     if syndrome == 0:
         return None
@@ -203,7 +203,7 @@ def _bit_of(syndrome: int, offset: int, covered_bytes: int) -> Bit | None:
 
 
 def _back(power: int, steps: int) -> int:
-    """What was multiplied ``steps`` times by the generator to become ``power``."""
+    """The value that becomes ``power`` after ``steps`` multiplications by the generator."""
     for _ in range(steps):
         power = ((power ^ _POLYNOMIAL) << 1 | 1) if power & _TOP_BIT else power << 1
     return power
