@@ -29,7 +29,6 @@ WITHOUT_OWN_TEST = {
     "client/databases/kinds.py": "both databases behind the callbacks in unit/client/databases/test_callbacks.py",
     "client/decisions.py": "decided again and again by unit/client/plain/test_transact.py",
     "client/engine/partition/appends.py": "by faces in unit/client/plain/test_client.py, unit/client/test_callbacks.py",
-    "client/engine/reads/data_lists.py": "version 5 of the protocol in unit/client/test_version5.py",
     "client/engine/reads/data_requests.py": "connected: unit/client/engine/test_rpc.py, unit/client/test_version5.py",
     "client/engine/partition/mount.py": "mounts that go wrong in unit/client/engine/test_stream.py",
     "client/engine/partition/partition.py": "a mediator of parts that have tests, in unit/client/engine/test_stream.py",

@@ -26,6 +26,7 @@ class PendingList:
         "max_bytes",
         "max_count",
         "records",
+        "req_ids",
         "sent_at_s",
     )
 
@@ -35,6 +36,8 @@ class PendingList:
         self.max_bytes = max_bytes
         self.created_at_s = now_s
         self.sent_at_s = now_s
+        self.req_ids: list[bytes] = []
+        """Those sent over the present connection: the answer to any of them will do."""
         self.records: list[Record] = []
         self.high_water_mark = -1
         """The server's committed high-water mark when it answered."""
@@ -64,7 +67,11 @@ class PendingList:
 
 
 class DataLists:
-    """Sends bulk reads and matches the answers by request id; interrupted ones are sent again."""
+    """Sends bulk reads and matches the answers by request id; interrupted ones are sent again.
+
+    So are unanswered ones, after pauses that double. The answer to the first attempt still counts: on a slow line it
+    may need longer than any pause, and the answers to repeated attempts need the same line.
+    """
 
     def __init__(self, next_req_id: Callable[[], bytes]) -> None:
         self.unsent: list[PendingList] = []
@@ -93,6 +100,7 @@ class DataLists:
                 continue
             req_id = self._next_req_id()
             request.sent_at_s = now_s
+            request.req_ids.append(req_id)
             self._sent[req_id] = request
             message = TransactionDataListRequest(req_id, request.first_id, request.max_count, request.max_bytes)
             channel.send(encode(message, channel.version))
@@ -100,14 +108,18 @@ class DataLists:
 
     def unsend(self) -> None:
         """The connection is a new one: all requests have to be sent again."""
-        self.unsent = [*self._sent.values(), *self.unsent]
+        requests = dict.fromkeys((*self._sent.values(), *self.unsent))
         self._sent.clear()
+        for request in requests:
+            request.req_ids.clear()
+        self.unsent = list(requests)
 
     def response(self, message: TransactionDataListResponse) -> None:
         """The server answered; an answer without a waiting request is ignored."""
-        request = self._sent.pop(message.req_id, None)
+        request = self._sent.get(message.req_id)
         if request is None:
             return
+        self._forget(request)
         if message.status is DataListStatus.OK:
             request.records = message.records
             request.high_water_mark = message.high_water_mark
@@ -122,19 +134,27 @@ class DataLists:
 
         At that time a part of a large answer arrived.
         """
-        for req_id, request in list(self._sent.items()):
-            if now_s - max(request.sent_at_s, receiving_at_s) >= resend_s:
-                del self._sent[req_id]
-                self.unsent.append(request)
-        for request in list(self.unsent):
-            if now_s - max(request.created_at_s, receiving_at_s) < lifetime_s:
+        waiting, requests = set(self.unsent), dict.fromkeys((*self._sent.values(), *self.unsent))
+        for request in requests:
+            if now_s - max(request.created_at_s, receiving_at_s) >= lifetime_s:
+                self._forget(request)
+                text = f"no transactions from {request.first_id} on within {lifetime_s:g} s"
+                request.finish(DeadlineExceededError(text))
                 continue
+            pause_s = resend_s * 2.0 ** (len(request.req_ids) - 1)
+            if request not in waiting and now_s - max(request.sent_at_s, receiving_at_s) >= pause_s:
+                self.unsent.append(request)
+
+    def _forget(self, request: PendingList) -> None:
+        for req_id in request.req_ids:
+            del self._sent[req_id]
+        request.req_ids.clear()
+        if request in self.unsent:
             self.unsent.remove(request)
-            request.finish(DeadlineExceededError(f"no transactions from {request.first_id} on within {lifetime_s:g} s"))
 
     def close(self) -> None:
         """End all requests with ``ClientClosedError``."""
-        for request in (*self._sent.values(), *self.unsent):
+        for request in dict.fromkeys((*self._sent.values(), *self.unsent)):
             request.finish(ClientClosedError())
         self._sent.clear()
         self.unsent.clear()
