@@ -120,6 +120,11 @@ class TransactionListReader:
         if found is not None:
             self._answer(link, request, high_water_mark, found)
             return
+        if any(
+            each.request.req_id == request.req_id and each.link is link
+            for each in (*self._being_read, *self._waiting, *self._parked)
+        ):
+            return  # a repeat: its answer is under way
         self._on_miss()
         if len(self._waiting) + len(self._parked) >= MAX_WAITING_REQUESTS:
             refuse_list(link, request)

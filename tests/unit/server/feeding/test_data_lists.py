@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.server import fakes
 from tests.unit.server.fakes import channel_of, new_link, req_id, take
 from waltz.common.errors import WaltzError
-from waltz.common.ids import LONG_MIN
+from waltz.common.ids import LONG_MIN, ReqId
 from waltz.common.records import Record, encode_record, encode_records
 from waltz.common.wire.version5 import (
     DataListStatus,
@@ -274,6 +274,22 @@ async def test_nothing_waits_for_the_room_of_a_connection_that_is_gone() -> None
     assert not any(setup.reader._parked or setup.reader._waiting or setup.reader._readers for setup in setups)
 
 
+async def test_a_repeat_of_a_read_under_way_is_dropped() -> None:
+    """It would be read and sent once more; another connection's read of the same number is another one."""
+    (setup,) = gated(1)
+    client, other = link(), link()
+    for _ in range(3):
+        setup.ask(client, 0, max_bytes=MAX_BYTES)
+    setup.ask(other, 0, max_bytes=MAX_BYTES)
+    await turns()
+    open_gates([setup])
+    await turns(200)
+    assert (len(take(client)), len(take(other))) == (1, 1)
+    setup.ask(client, 0, max_bytes=MAX_BYTES)
+    await turns(200)
+    assert len(take(client)) == 1, "an answered read may be asked for again"
+
+
 async def test_a_full_channel_is_not_sent_what_was_read_meanwhile(setup: Setup) -> None:
     setup.storages.gate = asyncio.Event()
     client = link()
@@ -304,7 +320,7 @@ def test_whatever_happens_every_bulk_read_is_answered_once(actions: list[tuple[s
             channel_of(client).writable = True
             for request in client.take_postponed():
                 assert isinstance(request, TransactionDataListRequest)
-                at = request.req_id[-1]
+                at = ReqId(request.req_id).seq_num % 5
                 if at in closed:
                     data_lists.refuse_list(client, request)
                 else:
@@ -313,7 +329,7 @@ def test_whatever_happens_every_bulk_read_is_answered_once(actions: list[tuple[s
         for action, at, whose in actions:
             client, setup = links[whose], setups[at]
             if action == "ask" and at not in closed and not client.channel.closed:
-                setup.ask(client, 0, max_bytes=MAX_BYTES, number=at)
+                setup.ask(client, 0, max_bytes=MAX_BYTES, number=at + 5 * asked[whose])
                 asked[whose] += 1
             elif action == "read" and setup.storages.gate is not None:
                 setup.storages.gate.set()

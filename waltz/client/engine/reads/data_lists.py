@@ -26,7 +26,8 @@ class PendingList:
         "max_bytes",
         "max_count",
         "records",
-        "req_ids",
+        "req_id",
+        "resend_s",
         "sent_at_s",
     )
 
@@ -36,8 +37,10 @@ class PendingList:
         self.max_bytes = max_bytes
         self.created_at_s = now_s
         self.sent_at_s = now_s
-        self.req_ids: list[bytes] = []
-        """Those sent over the present connection: the answer to any of them will do."""
+        self.req_id: bytes | None = None
+        """The id of all attempts over the present connection; ``None`` before the first one."""
+        self.resend_s = 0.0
+        """The pause after the last attempt."""
         self.records: list[Record] = []
         self.high_water_mark = -1
         """The server's committed high-water mark when it answered."""
@@ -69,8 +72,9 @@ class PendingList:
 class DataLists:
     """Sends bulk reads and matches the answers by request id; interrupted ones are sent again.
 
-    So are unanswered ones, after pauses that double. The answer to the first attempt still counts: on a slow line it
-    may need longer than any pause, and the answers to repeated attempts need the same line.
+    An unanswered request is repeated over its connection with the same id, after pauses that double. So the answer to
+    the first attempt counts, which may take longer than a pause on a slow line, and a server that still works on the
+    request drops the repeat.
     """
 
     def __init__(self, next_req_id: Callable[[], bytes]) -> None:
@@ -98,28 +102,26 @@ class DataLists:
             if channel.version < FIRST_WITH_DATA_LISTS:
                 request.finish(BulkReadsNotSupportedError(f"{link.endpoint} speaks version {channel.version}"))
                 continue
-            req_id = self._next_req_id()
+            if request.req_id is None:
+                request.req_id = self._next_req_id()
             request.sent_at_s = now_s
-            request.req_ids.append(req_id)
-            self._sent[req_id] = request
-            message = TransactionDataListRequest(req_id, request.first_id, request.max_count, request.max_bytes)
+            self._sent[request.req_id] = request
+            message = TransactionDataListRequest(request.req_id, request.first_id, request.max_count, request.max_bytes)
             channel.send(encode(message, channel.version))
             link.expect_answer()
 
     def unsend(self) -> None:
         """The connection is a new one: all requests have to be sent again."""
-        requests = dict.fromkeys((*self._sent.values(), *self.unsent))
+        self.unsent = list(dict.fromkeys((*self._sent.values(), *self.unsent)))
         self._sent.clear()
-        for request in requests:
-            request.req_ids.clear()
-        self.unsent = list(requests)
+        for request in self.unsent:
+            request.req_id, request.resend_s = None, 0.0
 
     def response(self, message: TransactionDataListResponse) -> None:
         """The server answered; an answer without a waiting request is ignored."""
-        request = self._sent.get(message.req_id)
+        request = self._sent.pop(message.req_id, None)
         if request is None:
             return
-        self._forget(request)
         if message.status is DataListStatus.OK:
             request.records = message.records
             request.high_water_mark = message.high_water_mark
@@ -134,23 +136,17 @@ class DataLists:
 
         At that time a part of a large answer arrived.
         """
-        waiting, requests = set(self.unsent), dict.fromkeys((*self._sent.values(), *self.unsent))
-        for request in requests:
-            if now_s - max(request.created_at_s, receiving_at_s) >= lifetime_s:
-                self._forget(request)
+        for request in (*self._sent.values(), *self.unsent):
+            if not request.done and now_s - max(request.created_at_s, receiving_at_s) >= lifetime_s:
                 text = f"no transactions from {request.first_id} on within {lifetime_s:g} s"
                 request.finish(DeadlineExceededError(text))
-                continue
-            pause_s = resend_s * 2.0 ** (len(request.req_ids) - 1)
-            if request not in waiting and now_s - max(request.sent_at_s, receiving_at_s) >= pause_s:
+        self._sent = {req_id: request for req_id, request in self._sent.items() if not request.done}
+        self.unsent = [request for request in self.unsent if not request.done]
+        for request in self._sent.values():
+            request.resend_s = request.resend_s or resend_s
+            if request not in self.unsent and now_s - max(request.sent_at_s, receiving_at_s) >= request.resend_s:
+                request.resend_s *= 2
                 self.unsent.append(request)
-
-    def _forget(self, request: PendingList) -> None:
-        for req_id in request.req_ids:
-            del self._sent[req_id]
-        request.req_ids.clear()
-        if request in self.unsent:
-            self.unsent.remove(request)
 
     def close(self) -> None:
         """End all requests with ``ClientClosedError``."""
