@@ -4,7 +4,7 @@ import pytest
 
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.options import SimulationOptions
-from tests.simulation.processes import simulate
+from tests.simulation.processes import SimulationServer
 from tests.simulation.schedule import ALL_FAULTS
 
 RULES = (
@@ -50,8 +50,8 @@ def test_what_is_stated_of_a_planted_bug(name: str) -> None:
     SimulationOptions(**mutant.conditions)
 
 
-def test_planted_bugs_are_listed() -> None:
-    exit_code, output = simulate("--list-mutants")
+def test_planted_bugs_are_listed(simulations: SimulationServer) -> None:
+    exit_code, output = simulations.simulate("--list-mutants")
     assert exit_code == 0
     assert [line.split(":")[0] for line in output.splitlines()] == list(MUTANTS)
     mutant = MUTANTS["skip-truncate"]
@@ -60,20 +60,20 @@ def test_planted_bugs_are_listed() -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("names", [OF_EVERY_RULE[::2], OF_EVERY_RULE[1::2]], ids=["one half", "other half"])
-def test_a_planted_bug_of_every_rule_is_found(names: tuple[str, ...]) -> None:
+def test_a_planted_bug_of_every_rule_is_found(simulations: SimulationServer, names: tuple[str, ...]) -> None:
     """By the seed that is known to find it."""
-    found(names)
+    found(simulations, names)
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_all_other_planted_bugs_are_found(part: int) -> None:
-    found(OTHERS[part::PARTS])
+def test_all_other_planted_bugs_are_found(simulations: SimulationServer, part: int) -> None:
+    found(simulations, OTHERS[part::PARTS])
 
 
-def found(names: tuple[str, ...]) -> None:
+def found(simulations: SimulationServer, names: tuple[str, ...]) -> None:
     """Plant each bug, and expect it to be found."""
-    exit_code, output = simulate("--known", "--jobs", "1", "--mutant", ",".join(names))
+    exit_code, output = simulations.simulate("--known", "--jobs", "1", "--mutant", ",".join(names))
     assert exit_code == 0, output
     assert output.count(" found by seed ") == output.count("\n") == len(names)

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from tests.simulation.options import CONDITIONS, draw_options, format_settings, parse_settings
-from tests.simulation.processes import simulate
+from tests.simulation.processes import SimulationServer
 
 
 def command(output: str, name: str) -> list[str]:
@@ -24,28 +24,28 @@ def failure(output: str) -> list[str]:
     return [events, lines[number + 1]]
 
 
-def test_a_failure_can_be_seen_again() -> None:
+def test_a_failure_can_be_seen_again(simulations: SimulationServer) -> None:
     conditions = ("--faults", "kill-server,cut", "--set", "clients=2", "--set", "transactions=300")
-    failed = simulate("--plant", "locks-not-raised", "--start", "3", "--seeds", "2", *conditions)
+    failed = simulations.simulate("--plant", "locks-not-raised", "--start", "3", "--seeds", "2", *conditions)
     assert failed.exit_code == 1
     assert "seed 3 " in failed.output
     assert "seed 4 " not in failed.output
     assert "it still fails with 0 of " in failed.output
     assert "  client-1 " in failed.output  # the trace
 
-    again = simulate(*command(failed.output, "again"))
+    again = simulations.simulate(*command(failed.output, "again"))
     assert again.exit_code == 1
     assert failure(again.output) == failure(failed.output)
 
-    fewer = simulate(*command(failed.output, "with these faults only"))
+    fewer = simulations.simulate(*command(failed.output, "with these faults only"))
     assert fewer.exit_code == 1
     assert " 0 faults," in fewer.output
 
 
-def test_what_is_wrong_with_the_command_line() -> None:
-    assert simulate("--set", "no_such_option=1").exit_code == 2
-    assert simulate("--faults", "no-such-fault").exit_code == 2
-    assert simulate("--mutant", "no-such-bug").exit_code == 2
+def test_what_is_wrong_with_the_command_line(simulations: SimulationServer) -> None:
+    assert simulations.simulate("--set", "no_such_option=1").exit_code == 2
+    assert simulations.simulate("--faults", "no-such-fault").exit_code == 2
+    assert simulations.simulate("--mutant", "no-such-bug").exit_code == 2
 
 
 @pytest.mark.parametrize("name", CONDITIONS)

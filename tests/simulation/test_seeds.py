@@ -4,7 +4,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from tests.simulation.options import CONDITIONS
-from tests.simulation.processes import simulate, simulate_side_by_side
+from tests.simulation.processes import SimulationServer, simulate_side_by_side
 
 
 def deep(*values: int) -> ParameterSet:
@@ -115,58 +115,65 @@ REGRESSIONS = (
 """Seeds that once found a defect, and which. Their courses have changed with the code; they still cost little."""
 
 
-def seeds(*arguments: str, start: int = 0, count: int) -> None:
+def seeds(simulations: SimulationServer, *arguments: str, start: int = 0, count: int) -> None:
     """Run consecutive seeds, none of which may fail."""
-    exit_code, output = simulate("--start", str(start), "--seeds", str(count), "--jobs", "1", *arguments)
+    exit_code, output = simulations.simulate("--start", str(start), "--seeds", str(count), "--jobs", "1", *arguments)
     assert exit_code == 0, output
     assert output.count(" ok ") == count
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("start", "count"), [(0, 12), *(deep(start, 11) for start in range(12, 100, 11))])
-def test_no_seed_fails(start: int, count: int) -> None:
-    seeds(start=start, count=count)
+def test_no_seed_fails(simulations: SimulationServer, start: int, count: int) -> None:
+    seeds(simulations, start=start, count=count)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("start", "count"), [(0, 1), deep(1, 2)])
 @pytest.mark.parametrize("conditions", CONDITIONS)
-def test_no_seed_fails_under_special_conditions(conditions: str, start: int, count: int) -> None:
-    seeds("--set", conditions, start=start, count=count)
+def test_no_seed_fails_under_special_conditions(
+    simulations: SimulationServer, conditions: str, start: int, count: int
+) -> None:
+    seeds(simulations, "--set", conditions, start=start, count=count)
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("conditions", ["consumers", "tables"])
-def test_no_seed_fails_with_consumers_or_tables(conditions: str) -> None:
-    seeds("--set", conditions, start=3, count=7)
+def test_no_seed_fails_with_consumers_or_tables(simulations: SimulationServer, conditions: str) -> None:
+    seeds(simulations, "--set", conditions, start=3, count=7)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("start", "count"), [(0, 1), deep(1, 2)])
 @pytest.mark.parametrize("kinds", COURSES)
-def test_no_seed_fails_in_courses_that_seeds_do_not_draw(kinds: str, start: int, count: int) -> None:
-    seeds("--faults", kinds, "--set", "fault_count=10", start=start, count=count)
+def test_no_seed_fails_in_courses_that_seeds_do_not_draw(
+    simulations: SimulationServer, kinds: str, start: int, count: int
+) -> None:
+    seeds(simulations, "--faults", kinds, "--set", "fault_count=10", start=start, count=count)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("start", "count"), [(20, 10), deep(3, 17), deep(30, 35), deep(65, 35)])
-def test_no_seed_fails_with_many_write_sessions(start: int, count: int) -> None:
+def test_no_seed_fails_with_many_write_sessions(simulations: SimulationServer, start: int, count: int) -> None:
     """An exclusive session that begins when nobody waits for it is a matter of a few ms; seed 24 has one."""
-    seeds("--set", "write-sessions", start=start, count=count)
+    seeds(simulations, "--set", "write-sessions", start=start, count=count)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("seed", "arguments", "found"), REGRESSIONS)
-def test_seeds_that_once_failed(seed: int, arguments: tuple[str, ...], found: str) -> None:
-    exit_code, output = simulate("--start", str(seed), "--seeds", "1", *arguments)
+def test_seeds_that_once_failed(
+    simulations: SimulationServer, seed: int, arguments: tuple[str, ...], found: str
+) -> None:
+    exit_code, output = simulations.simulate("--start", str(seed), "--seeds", "1", *arguments)
     assert exit_code == 0, f"{found}\n{output}"
 
 
-def test_one_seed_is_one_course_of_events() -> None:
+def test_one_seed_is_one_course_of_events(simulations: SimulationServer) -> None:
     def digest(output: str) -> str:
         return next(line for line in output.splitlines() if line.startswith("seed 7 ")).rpartition("digest ")[2]
 
-    two = ("--start", "6", "--seeds", "2", "--jobs")
-    alone, after_another, apart = simulate_side_by_side([("--start", "7", "--seeds", "1"), (*two, "0"), (*two, "1")])
-    assert digest(alone.output) == digest(after_another.output) == digest(apart.output)
+    one, two = ("--start", "7", "--seeds", "1"), ("--start", "6", "--seeds", "2", "--jobs")
+    alone, after_another, apart = simulate_side_by_side([one, (*two, "0"), (*two, "1")])
+    served = simulations.simulate(*one)
+    assert digest(alone.output) == digest(after_another.output) == digest(apart.output) == digest(served.output)
