@@ -227,37 +227,63 @@ def _report(result: Result, course: Course, *, shrunk: bool, traced: bool) -> st
     return "\n".join(lines)
 
 
+class _Finding(NamedTuple):
+    """A seed that fails with a planted bug, and what is said of it."""
+
+    seed: int
+    what: str
+
+
 def _find_mutants(names: Sequence[str], seeds: range | None, course: Course, *, jobs: int, known: bool) -> int:
-    def find(name: str) -> tuple[bool, str]:
+    def find(name: str) -> tuple[_Finding | None, str]:
         mutant = MUTANTS[name]
         tried: Sequence[int] = seeds or range(mutant.seeds)
         if known:
             tried = list(dict.fromkeys((mutant.found_by, *tried)))
         started_s = time.process_time()
-        found, what = _find(name, mutant, tried, course)
-        return found, f"{what} ({time.process_time() - started_s:.0f} s)"
+        finding = _find(name, tried, course)
+        what = f"NOT FOUND by {len(tried)} seeds" if finding is None else finding.what
+        if known and finding is not None and finding.seed != mutant.found_by:
+            what += f"; not by seed {mutant.found_by}, as it is stated"
+        return finding, f"{what} ({time.process_time() - started_s:.0f} s)"
 
     missed = 0
+    fails_without: dict[str, str | Crash] = {}
     works = [functools.partial(find, name) for name in names]
     for name, outcome in zip(names, _run(works, jobs), strict=True):
-        found, what = (False, str(outcome)) if isinstance(outcome, Crash) else outcome
-        missed += not found
+        finding, what = (None, str(outcome)) if isinstance(outcome, Crash) else outcome
+        if finding is not None:
+            healthy = replace(course.with_conditions_of(MUTANTS[name]), planted=())
+            without = _fails(healthy, finding.seed, fails_without, jobs)
+            if without:
+                what = f"seed {finding.seed} fails WITHOUT the planted bug: {without}"
+                finding = None
+        missed += finding is None
         print(f"{name:30} {what}", flush=True)
     return 1 if missed else 0
 
 
-def _find(name: str, mutant: Mutant, seeds: Sequence[int], course: Course) -> tuple[bool, str]:
-    """Whether a seed finds the bug, and what is to be said. A seed that fails without the bug finds nothing."""
-    course = course.with_conditions_of(mutant)
-    healthy, sick = replace(course, planted=()), replace(course, planted=(name,))
+def _find(name: str, seeds: Sequence[int], course: Course) -> _Finding | None:
+    """The first seed that fails with the bug."""
+    sick = replace(course.with_conditions_of(MUTANTS[name]), planted=(name,))
     for seed in seeds:
         result = sick.run(seed)
         if result.failures:
-            without = healthy.run(seed)
-            if without.failures:
-                return False, f"seed {seed} fails WITHOUT the planted bug: {_first_line(without)}"
-            return True, f"found by seed {seed}: {_first_line(result)}"
-    return False, f"NOT FOUND by {len(seeds)} seeds"
+            return _Finding(seed, f"found by seed {seed}: {_first_line(result)}")
+    return None
+
+
+def _fails(course: Course, seed: int, known: dict[str, str | Crash], jobs: int) -> str | Crash:
+    """How a seed fails without any bug, or nothing. One that does finds no bug. Bugs have courses in common."""
+    key = course.command(seed, None)
+    if key not in known:
+
+        def run() -> str:
+            result = course.run(seed)
+            return _first_line(result) if result.failures else ""
+
+        (known[key],) = _run([run], jobs)
+    return known[key]
 
 
 def _first_line(result: Result) -> str:

@@ -156,7 +156,7 @@ MUTANTS: dict[str, Mutant] = {
     "unfinished-segment-is-damage": Mutant(
         "a segment whose creation was interrupted is taken for damage",
         10,
-        2,
+        5,
         _patch(log_opening, "_discard_unfinished", storage.take_unfinished_segments_for_damage),
         ("crash-between-calls",),
         {"segment_size_bytes": 8 << 10, "data_size_bytes": 2_000, "fault_count": 40},
@@ -282,7 +282,7 @@ MUTANTS: dict[str, Mutant] = {
     "S6-any-replica": Mutant(
         "a bulk reader takes any replica, whatever the metadata say of it",
         40,
-        3,
+        0,
         _patch(replicas, "_objection", borders.object_to_nobody),
         ("strand-minority",),
         {"bulk_read_interval_s": 0.3, "partitions": 3},
@@ -382,7 +382,7 @@ MUTANTS: dict[str, Mutant] = {
     "H3-dirty-tail-kept": Mutant(
         "a storage that is assigned again is cut to the mark of the log, not to its own",
         30,
-        1,
+        12,
         storage.trust_below_the_mark,
         ("re-add-stranded",),
         {"storages": 6, "replicas": 3, "fault_count": 4},
@@ -478,7 +478,7 @@ MUTANTS: dict[str, Mutant] = {
     "decide-with-one": Mutant(
         "a recovery takes the word of one replica",
         10,
-        3,
+        0,
         _patch(recovery, "decide_high_water_mark", storage.decide_with_one),
     ),
     "errors-are-acknowledgements": Mutant(
@@ -775,7 +775,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-fence-overtaken": Mutant(
         "what came behind a fence is looked at before that is carried out",
         20,
-        0,
+        1,
         _patch(Sequencer, "_may_look", property(sessions.look_behind_fences)),
         conditions=CONDITIONS["write-sessions"],
     ),
@@ -875,7 +875,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-exclusive-over-a-change": Mutant(
         "an owner that begins anew still takes its old holder for the holder",
         20,
-        0,
+        19,
         sessions.exclusive_over_a_change,
         ("boomerang", "flap"),
         {**_RETURNING, "wire_clients": 2, "checkpoint_interval": 5, "fault_count": 12},
