@@ -1,9 +1,10 @@
 """Fixtures that several kinds of tests share."""
 
 import asyncio
+import gc
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 import pytest
 import uvloop
@@ -40,6 +41,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup
     """Where tests run side by side, those that share a cluster or Spark stay together."""
     config.option.loadscopereorder = False
     return ByGroup(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end: nothing of it is looked for as garbage meanwhile."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
