@@ -19,10 +19,14 @@ from waltz.local.zookeeper import LocalZooKeeper
 WORKER_PORTS = range(15_000, 32_000)
 """Divided among the processes that run tests side by side, so that a cluster's ports stay its own while it is down."""
 
+SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of the Java of Spark: in the minutes of the tests, thorough compilation costs more than it saves."""
+
 
 def pytest_configure() -> None:
     """A shell starts programs in the background with SIGINT ignored, and what they start would ignore it as well."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.update(SPARK_SUBMIT_OPTS=SHORT_LIFE, SPARK_LAUNCHER_OPTS=SHORT_LIFE)
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is not None:
         size = len(WORKER_PORTS) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
