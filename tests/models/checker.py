@@ -100,6 +100,12 @@ STORE_SESSION = Model(
 
 MODELS_TO_CHECK = (JOURNAL, STORE_SESSION)
 
+SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of Java where one worker checks small sizes: thorough compilation would cost more than it saves."""
+
+THOROUGH = ("-XX:+UseParallelGC",)
+"""Options of Java where several workers check large ones."""
+
 
 def check(
     model: Model, constants: Constants, bug: str = NO_BUG, *, workers: int = 1, timeout_s: float = 3600
@@ -124,7 +130,7 @@ def check(
         (Path(directory) / f"{model.name}.cfg").write_text("\n".join(lines) + "\n")
         command = [
             find_java().path,
-            "-XX:+UseParallelGC",
+            *(THOROUGH if workers > 1 else SHORT_LIFE),
             "-Xmx2g",
             "-cp",
             str(_jar()),
