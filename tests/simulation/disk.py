@@ -182,6 +182,8 @@ def _apply(content: bytearray, change: _Change) -> None:
         content[offset : offset + len(data)] = data
 
 
+_dirname = functools.cache(posixpath.dirname)
+
 _DIRECTORY = _Node()
 """Stands for every directory among the entries of a disk."""
 
@@ -248,7 +250,7 @@ class SimulatedDisk:
             _enter(self._durable, change)
         self._unsynced.clear()
         for path in sorted(self._durable):
-            if path.count("/") > 1 and posixpath.dirname(path) not in self._durable:
+            if path.count("/") > 1 and _dirname(path) not in self._durable:
                 del self._durable[path]
         self._seen = dict(self._durable)
         for node in self._seen.values():
@@ -301,7 +303,7 @@ class SimulatedDisk:
 
     def not_durable(self, path: str, *, content: bool = True) -> str | None:
         """What of a file a loss of power may take away, if anything: its name, or a part of its content."""
-        node, directory = self._seen.get(path), posixpath.dirname(path)
+        node, directory = self._seen.get(path), _dirname(path)
         if node is None:
             return f"{path} is not there"
         if self._durable.get(path) is not node or directory not in self._durable:
@@ -371,7 +373,7 @@ class SimulatedDisk:
         """Change entries of one directory."""
         path = entries[0][0]
         self.check(kind, path)
-        directory = posixpath.dirname(path)
+        directory = _dirname(path)
         if directory not in self._seen:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         change = _DirectoryChange(directory, entries)
@@ -387,7 +389,7 @@ class SimulatedDisk:
         """What a directory holds."""
         if directory not in self._seen:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
-        return sorted({posixpath.basename(path) for path in self._seen if posixpath.dirname(path) == directory} - {""})
+        return sorted({posixpath.basename(path) for path in self._seen if _dirname(path) == directory} - {""})
 
     def sync_directory(self, directory: str) -> None:
         """Make the changes of one directory durable."""

@@ -4,6 +4,7 @@ That a quorum has it all in the end says little of a single storage: servers cop
 """
 
 import contextlib
+import functools
 import posixpath
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,10 +97,9 @@ class StorageChecks:
         for segment in segments[-2:]:
             full = segment is not segments[-1]
             missing |= {disk.not_durable(path, content=full) for path in (segment.path, segment.index_path)}
-        paths = [segment.path for segment in reversed(segments)]
         for record in records:
             encoded = encode_record(record)
-            if not any(disk.holds_for_certain(path, encoded) for path in paths):
+            if not any(disk.holds_for_certain(segment.path, encoded) for segment in reversed(segments)):
                 missing.add(f"transaction {record.transaction_id} is not synced")
             if (record.transaction_id + 1) % CHECKPOINT_INTERVAL == 0:
                 missing.add(self._index_entry_missing(disk, segments, record.transaction_id))
@@ -214,7 +214,9 @@ class StorageChecks:
             acknowledge(partition, requests, frames)
             for request, frame in zip(requests, frames, strict=True):
                 message = request.message
-                if not isinstance(message, wire.AppendRequest) or frame != _success(message):
+                if not isinstance(message, wire.AppendRequest):
+                    continue
+                if frame != _success(message.session_id, message.seq_num, message.partition_id):
                     continue
                 if session_rule.fence(message, partition._session_id) is None:
                     if not isinstance(partition._durability, Journaled):  # what its segments lack, the journal has
@@ -250,8 +252,10 @@ class StorageChecks:
             yield
 
 
-def _success(message: wire.AppendRequest) -> bytes:
-    return wire.encode(wire.SuccessResponse(message.session_id, message.seq_num, message.partition_id))
+@functools.lru_cache(maxsize=1000)
+def _success(session_id: int, seq_num: int, partition_id: int) -> bytes:
+    """What each storage answers."""
+    return wire.encode(wire.SuccessResponse(session_id, seq_num, partition_id))
 
 
 def _host() -> str:
