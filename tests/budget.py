@@ -1,9 +1,9 @@
 """Seconds of tests, file by file: which groups begin first, and which have become slower than they were.
 
-``tests/seconds.txt`` has the seconds of each file on two cores, and of each test where those of a file run apart.
-``python -m tests.budget REPORT.xml ...`` renews it from reports that ``pytest --junitxml`` made; with ``--check`` it
-fails instead if the known files of a folder take half as long again as there, and ten seconds more, and it names new
-files. No test fails for being slow: that would be the machine's affair.
+``tests/seconds.txt`` has the seconds of each file on two cores without its long tests, and of each of these, be they of
+``make test`` or of ``make test-deep``. ``python -m tests.budget REPORT.xml ...`` renews it from reports of both that
+``pytest --junitxml`` made; with ``--check`` it fails instead if the known files of a folder take half as long again as
+there, and ten seconds more, and it names new files. No test fails for being slow: that would be the machine's affair.
 """
 
 import argparse
@@ -25,6 +25,9 @@ WORTH_A_TABLE = 1000
 
 SLACK = 1.5
 SLACK_S = 10.0
+
+LONG_S = 2.0
+"""A test that takes longer is listed by itself."""
 
 UNKNOWN_S = 1.0
 """Of a file or test that is not listed."""
@@ -53,10 +56,10 @@ def _shares_the_cluster(file: str) -> bool:
     return USES_THE_CLUSTER.search(text) is not None and "def cluster(" not in text
 
 
-def _key(nodeid: str) -> str:
+def _key(nodeid: str, seconds: Mapping[str, float]) -> str:
     """What a test is listed as."""
     file = _file(nodeid)
-    return nodeid if file in APART else file
+    return nodeid if file in APART or seconds.get(nodeid, 0.0) >= LONG_S else file
 
 
 def _file(key: str) -> str:
@@ -68,7 +71,7 @@ def expected_by_group(nodeids: Iterable[str]) -> dict[str, float]:
     seconds = read()
     of_group: dict[str, set[str]] = defaultdict(set)
     for nodeid in nodeids:
-        of_group[group_of(nodeid)].add(_key(nodeid))
+        of_group[group_of(nodeid)].add(_key(nodeid, seconds))
     return {group: sum(seconds.get(key, UNKNOWN_S) for key in keys) for group, keys in of_group.items()}
 
 
@@ -103,29 +106,33 @@ def by_folder(seconds: Mapping[str, float]) -> dict[str, float]:
 def table(reports: Iterable[pytest.TestReport], expected: Mapping[str, float]) -> Iterator[str]:
     """A line for each folder of a run: its seconds, and those of the same files when they were written down."""
     seconds: dict[str, float] = defaultdict(float)
+    keys: set[str] = set()
     for report in reports:
         seconds[_file(report.nodeid)] += report.duration
-    known_s = by_file(expected)
-    known = by_folder({file: known_s.get(file, 0.0) for file in seconds})
+        keys.add(_key(report.nodeid, expected))
+    known = by_folder(by_file({key: expected.get(key, 0.0) for key in keys}))
     for folder, folder_s in by_folder(seconds).items():
         yield f"{folder_s:8.1f} s   ({known[folder]:.1f} s expected)   {folder}"
 
 
 def of_reports(paths: Iterable[Path]) -> dict[str, float]:
     """Seconds by file, or by test, of reports in JUnit's format."""
-    seconds: dict[str, float] = defaultdict(float)
+    of_test: dict[str, float] = defaultdict(float)
     for path in paths:
         for case in ElementTree.parse(path).iter("testcase"):
-            nodeid = f"{_file_of(case.get('classname') or '')}::{case.get('name')}"
-            seconds[_key(nodeid)] += float(case.get("time") or 0)
+            of_test[_nodeid(case.get("classname") or "", case.get("name") or "")] += float(case.get("time") or 0)
+    seconds: dict[str, float] = defaultdict(float)
+    for nodeid, test_s in of_test.items():
+        seconds[_key(nodeid, of_test)] += test_s
     return dict(seconds)
 
 
-def _file_of(classname: str) -> str:
-    parts = classname.split(".")
-    while parts and not parts[-1].startswith("test_"):
-        parts.pop()
-    return "/".join(parts) + ".py"
+def _nodeid(classname: str, name: str) -> str:
+    """What pytest calls a test of a report."""
+    file, classes = classname.split("."), list[str]()
+    while file and not file[-1].startswith("test_"):
+        classes.insert(0, file.pop())
+    return "::".join(["/".join(file) + ".py", *classes, name])
 
 
 def grown(seconds: Mapping[str, float], expected: Mapping[str, float]) -> list[str]:

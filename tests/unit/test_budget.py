@@ -10,6 +10,7 @@ APART = budget.APART[0]
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.unit.common.test_ids" name="test_one" time="1.5"/>
 <testcase classname="tests.unit.common.test_ids.TestClass" name="test_two" time="2.5"/>
+<testcase classname="tests.unit.common.test_ids" name="test_three" time="0.5"/>
 <testcase classname="tests.simulation.test_seeds" name="test_no_seed_fails[a b]" time="20.0"/>
 <testcase classname="tests.simulation.test_seeds" name="test_no_seed_fails[c]" time="7.0"/>
 </testsuite></testsuites>"""
@@ -33,10 +34,15 @@ def test_a_report_is_written_down_and_read(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(budget, "PATH", path)
     monkeypatch.setattr("sys.argv", ["budget", str(report)])
     assert budget.main() == 0
-    tests = {f"{APART}::test_no_seed_fails[a b]": 20.0, f"{APART}::test_no_seed_fails[c]": 7.0}
-    assert budget.read() == {"tests/unit/common/test_ids.py": 4.0, **tests}
+    seeds = {f"{APART}::test_no_seed_fails[a b]": 20.0, f"{APART}::test_no_seed_fails[c]": 7.0}
+    file = "tests/unit/common/test_ids.py"
+    assert budget.read() == {file: 2.0, f"{file}::TestClass::test_two": 2.5, **seeds}
     new = f"{APART}::test_no_seed_fails[new]"
-    assert budget.expected_by_group([*tests, new]) == {**tests, new: budget.UNKNOWN_S}
+    assert budget.expected_by_group([*seeds, new]) == {**seeds, new: budget.UNKNOWN_S}
+    short, long = [f"{file}::test_one", f"{file}::test_three"], f"{file}::TestClass::test_two"
+    assert budget.expected_by_group(short) == {file: 2.0}
+    assert budget.expected_by_group([long]) == {file: 2.5}
+    assert budget.expected_by_group([*short, long]) == {file: 4.5}
 
 
 def test_only_what_is_known_can_have_become_slower() -> None:
