@@ -165,6 +165,8 @@ class Journaled(SyncEach):
         self._alone: dict[int, int] = {}
         self._completed = journal.next_number - 1
         self._waiting: list[_Job[object]] = []
+        self._taken: list[_Job[object]] = []
+        """The jobs of the turn that is under way."""
         self._syncing = asyncio.Lock()
         self._handed_in = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -377,7 +379,9 @@ class Journaled(SyncEach):
                 self._handed_in.clear()
                 await self._handed_in.wait()
             await asyncio.sleep(0)  # who was answered, or has got something in the same read, hands in as well
-            await self._take_turn(self._take())
+            self._taken = self._take()
+            await self._take_turn(self._taken)
+            self._taken = []
 
     def _take(self) -> list[_Job[object]]:
         size_bytes = 0
@@ -517,13 +521,17 @@ class Journaled(SyncEach):
                     job.error = error
 
     def _died(self, error: Exception) -> None:
-        """One of the tasks has, by a defect: nothing is acknowledged that needs the journal."""
+        """One of the tasks has, by a defect: nothing is acknowledged that needs the journal, and nobody waits for it.
+
+        If it was that of the checkpoints, the turn under way ends by itself.
+        """
         self.failure = self.failure or f"of a defect: {error!r}"
         self._dead = True
         logger.critical("the journal is not used any more because of a defect", exc_info=error)
-        jobs, self._waiting = self._waiting, []
+        jobs = [*self._taken, *self._waiting] if self._turns.done() else self._waiting
+        self._waiting = []
         for job in jobs:
-            job.error = ReadOnlyError(f"the journal is not used any more: {self.failure}")
+            job.error = job.error or ReadOnlyError(f"the journal is not used any more: {self.failure}")
             if not job.future.done():
                 job.future.set_result(None)
 

@@ -274,6 +274,29 @@ async def test_a_stop_in_order_on_a_full_disk_leaves_the_journal_to_the_next_sta
     await again.close()
 
 
+async def test_a_defect_in_a_turn_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+
+    def defect(self: object, job: object, number: int) -> None:
+        raise AssertionError("planted")
+
+    monkeypatch.setattr(journaled_module.Journaled, "_note", defect)
+    sent = [client.append(partition_id, -1, [record(0)]) for partition_id in range(PARTITIONS)]
+    async with asyncio.timeout(10):
+        answers = [await client.outcome(each) for each in sent]
+    assert all("have been disabled" in str(answer) for answer in answers)
+    assert "planted" in manager.out_of_service()[PARTITIONS - 1]
+    await manager.close()
+    monkeypatch.undo()
+    files.restart()
+    again = await open_manager(files)  # durable, although nobody was told
+    assert [stored(again, partition_id) for partition_id in range(PARTITIONS)] == [[record(0)]] * PARTITIONS
+    await again.close()
+
+
 class Model:
     """One partition as a server knows it."""
 
