@@ -7,7 +7,7 @@ from typing import NamedTuple
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.journal import DEFAULT_FILE_SIZE_BYTES, DEFAULT_MAX_FILES, DIRECTORY_NAME, Journal
-from waltz.storage.disk.journal.reading import read_journal
+from waltz.storage.disk.journal.reading import Contents, read_journal
 from waltz.storage.disk.journal.replay import replay
 
 logger = logging.getLogger(__name__)
@@ -39,22 +39,45 @@ def open_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes 
         logger.info("replaying the journal: %d groups, %d bytes", len(contents.places), contents.size_bytes)
         report = replay(files, directory.path, control_file, directory.fence_file, contents, _tell)
         logger.info("the journal is replayed: files of %d partitions were changed", len(report.partitions))
-    kept = sizes or JournalSizes()
-    journal = Journal.open(
-        files,
-        path,
-        cluster_key=control_file.cluster_key,
-        contents=contents,
-        file_size_bytes=kept.file_size_bytes,
-        max_files=kept.max_files,
-    )
     if sizes is not None:
-        if not control_file.guarded:
-            control_file.guard()
-        return journal
-    if journal.close() and not directory.lost_partitions():
+        return begin_journal(files, directory, sizes, contents)
+    if _open(files, directory, JournalSizes(), contents).close() and not directory.lost_partitions():
         control_file.unguard()
     return None
+
+
+def begin_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes, contents: Contents) -> Journal:
+    """Open a journal of which nothing counts any more, and guard the control file. Blocking.
+
+    Args:
+        files: The file system.
+        directory: The storage directory.
+        sizes: How large the journal may become.
+        contents: What was read, or what remains of a journal that has failed.
+
+    Raises:
+        OSError: A file cannot be written.
+        StorageError: There is no room for a file, or the control file cannot be written.
+    """
+    journal = _open(files, directory, sizes, contents)
+    try:
+        if not directory.control_file.guarded:
+            directory.control_file.guard()
+    except BaseException:
+        journal.abandon()
+        raise
+    return journal
+
+
+def _open(files: Files, directory: StorageDirectory, sizes: JournalSizes, contents: Contents) -> Journal:
+    return Journal.open(
+        files,
+        str(Path(directory.path) / DIRECTORY_NAME),
+        cluster_key=directory.control_file.cluster_key,
+        contents=contents,
+        file_size_bytes=sizes.file_size_bytes,
+        max_files=sizes.max_files,
+    )
 
 
 def _tell(done_bytes: int, total_bytes: int) -> None:

@@ -12,7 +12,9 @@ of the partition before.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -23,6 +25,7 @@ from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.entries import Dropped, Entry, Fenced, Marked, Records, Settled
 from waltz.storage.disk.journal.journal import Journal
+from waltz.storage.disk.journal.reading import Contents
 from waltz.storage.disk.journal.ring import JournalFullError
 from waltz.storage.disk.log.log import PartitionLog, Prepared
 from waltz.storage.errors import OverCapacityError, ReadOnlyError, StorageError
@@ -45,6 +48,8 @@ CHECKPOINT_S = 5.0
 IDLE_S = 1.0
 FULL_S = 10.0
 """Appends wait so long for room in a full journal; then they are refused."""
+RENEWALS_S = (10.0, 60.0, 600.0)
+"""The pauses before attempts to replace a failed journal by a new one. A process makes no more attempts than these."""
 
 _NO_SESSION = -1
 
@@ -128,7 +133,7 @@ class _Append:
 
 
 class Journaled(SyncEach):
-    """Durability by a journal. After its first failure every partition syncs its own files, until the node restarts."""
+    """Durability by a journal. After a failure every partition syncs its own files, until there is a new journal."""
 
     def __init__(
         self,
@@ -138,14 +143,16 @@ class Journaled(SyncEach):
         control_file: ControlFile,
         fence_file: FenceFile,
         lost: Callable[[], Sequence[int]],
+        another: Callable[[Contents], Journal],
     ) -> None:
         """Take over an open journal, and a control file that is guarded; see :meth:`close_all`.
 
-        ``lost``, which blocks, tells which partitions lack what was acknowledged.
+        ``lost``, which blocks, tells which partitions lack what was acknowledged. ``another``, which blocks, opens a
+        journal behind what remains of one that has failed, and guards the control file.
         """
         super().__init__(files, busy)
         self.failure: str | None = None
-        """Why the journal is not used any more."""
+        """Why the journal is not used."""
         self.full = False
         """Whether appends wait for room."""
         self._dead = False
@@ -153,6 +160,8 @@ class Journaled(SyncEach):
         self._control_file = control_file
         self._fence_file = fence_file
         self._lost = lost
+        self._another = another
+        self._renewals = iter(RENEWALS_S)
         self._max_turn_bytes = min(MAX_TURN_BYTES, journal.group_limit_bytes // 2)
         self._max_journaled_bytes = min(MAX_JOURNALED_BYTES, self._max_turn_bytes)
         self._loop = asyncio.get_running_loop()
@@ -167,11 +176,13 @@ class Journaled(SyncEach):
         self._waiting: list[_Job[object]] = []
         self._taken: list[_Job[object]] = []
         """The jobs of the turn that is under way."""
-        self._syncing = asyncio.Lock()
+        self._syncing: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Of two syncs of a segment side by side only one learns of a failure: there is one at a time."""
         self._handed_in = asyncio.Event()
         self._wanted = asyncio.Event()
         self._room = asyncio.Event()
         self._closing = False
+        self._ending = asyncio.Event()
         self._turns = owned(self._run_turns(), "the journal of the storage node", self._died)
         self._checkpoints = owned(self._run_checkpoints(), "the checkpoints of the storage node", self._died)
 
@@ -239,16 +250,12 @@ class Journaled(SyncEach):
 
     async def close(self, log: PartitionLog) -> None:
         partition_id, covered = log.partition_id, self._completed
-        async with self._syncing:
-            self._logs.pop(partition_id, None)
-        try:
+        async with self._syncing[partition_id]:
             await super().close(log)
-        finally:
             if log.read_only_reason is not None:
-                self._logs[partition_id] = log  # what it owes stays in the journal
-        if log.read_only_reason is not None:
-            return
-        self._segments.paid(partition_id, covered)
+                return  # what it owes stays in the journal
+            self._logs.pop(partition_id, None)
+            self._segments.paid(partition_id, covered)
         if self._is_unsettled(partition_id):
             await self._hand_in(partition_id, partial(_settled, log), _nothing)
         await self._files.run(partial(self._write_notes, partition_id))
@@ -265,7 +272,7 @@ class Journaled(SyncEach):
         self._check_alive()
         self._segments.forgive(partition_id)
         self._notes.forgive(partition_id)
-        for known in (self._fences, self._last_records, self._last_entry, self._alone, self._logs):
+        for known in (self._fences, self._last_records, self._last_entry, self._alone, self._logs, self._syncing):
             known.pop(partition_id, None)
         return await super().drop(partition_id, function)
 
@@ -283,6 +290,7 @@ class Journaled(SyncEach):
         All partitions are closed. A control file that stays guarded makes the next start replay the journal.
         """
         self._closing = True
+        self._ending.set()
         self._handed_in.set()
         self._wanted.set()
         await asyncio.wait((self._turns, self._checkpoints))
@@ -320,8 +328,9 @@ class Journaled(SyncEach):
             return
         self._check_alive()
         covered = self._completed
-        await self._files.run(log.flush)
-        self._segments.paid(log.partition_id, covered)
+        async with self._syncing[log.partition_id]:
+            await self._files.run(log.flush)
+            self._segments.paid(log.partition_id, covered)
         await self._hand_in(log.partition_id, partial(_settled, log), _nothing)
 
     def _begin_fence(self, partition_id: int, session_id: int) -> list[Entry]:
@@ -402,11 +411,7 @@ class Journaled(SyncEach):
             if number is None:
                 await self._files.run(partial(self._carry_out_without, jobs))
         except OSError as error:
-            second = await self._files.run(partial(self._survive, error, jobs))
-            self._dead = second is not None
-            self.failure = str(error)
-            self._segments.clear()
-            self._notes.clear()
+            await self._go_on_without(error, jobs)
         if number is not None:
             self._completed = number
             for job in jobs:
@@ -479,14 +484,25 @@ class Journaled(SyncEach):
 
     # Without the journal
 
-    def _survive(self, error: OSError, jobs: list[_Job[object]]) -> Exception | None:
+    async def _go_on_without(self, error: OSError, jobs: list[_Job[object]]) -> None:
+        appending = {job.partition_id for job in jobs if job.take_back is not None and job.error is None}
+        async with AsyncExitStack() as alone:
+            for partition_id in sorted({*self._segments.by_age(), *appending}):
+                await alone.enter_async_context(self._syncing[partition_id])
+            second = await self._files.run(partial(self._survive, error, jobs, appending))
+            self._dead = second is not None
+            self.failure = str(error)
+            self._segments.clear()
+            self._notes.clear()
+        self._wanted.set()
+
+    def _survive(self, error: OSError, jobs: list[_Job[object]], appending: set[int]) -> Exception | None:
         """After a failed write or sync of the journal: make everything durable where it belongs. Blocking.
 
         Returns what has failed as well: then nothing is acknowledged any more, and the next start replays the journal.
         """
-        logger.critical("the journal has failed (%s); all partitions sync their own files until a restart", error)
+        logger.critical("the journal has failed (%s); all partitions sync their own files", error)
         try:
-            appending = {job.partition_id for job in jobs if job.take_back is not None and job.error is None}
             for partition_id in {*self._segments.by_age(), *appending}:
                 self._logs[partition_id].flush()
             for job in jobs:
@@ -541,8 +557,33 @@ class Journaled(SyncEach):
         while not self._closing:
             self._wanted.clear()
             await _either(self._wanted, IDLE_S)
-            if not self._closing and self.failure is None:
+            if self._closing:
+                return
+            if self.failure is None:
                 await self._checkpoint()
+            elif not self._dead:
+                await self._renew()
+
+    async def _renew(self) -> None:
+        """After a failure: begin another journal after a pause; when there were enough attempts, wait for the end."""
+        pause_s = next(self._renewals, None)
+        await _either(self._ending, pause_s)
+        if self._closing:
+            return
+        failed = self._journal
+        try:
+            journal = await self._files.run(partial(self._another, failed.remains()))
+        except (OSError, StorageError) as error:
+            logger.warning("there is no new journal in place of the one that has failed: %s", error)
+            return
+        # No await from here on: the next group of every partition finds the new journal.
+        self._journal = journal
+        self._completed = journal.next_number - 1
+        for known in (self._last_records, self._last_entry, self._alone):
+            known.clear()
+        self.failure = None
+        logger.warning("a new journal is used in place of the one that has failed")
+        await self._files.run(failed.close)
 
     async def _checkpoint(self) -> None:
         """Sync every segment that owes something, then write fences and marks, then let go of what nobody needs."""
@@ -550,9 +591,9 @@ class Journaled(SyncEach):
         for partition_id in owing:
             if self._closing or self.failure is not None:
                 return
-            async with self._syncing:
+            async with self._syncing[partition_id]:
                 log = self._logs.get(partition_id)
-                if log is not None and log.read_only_reason is None:
+                if log is not None and log.read_only_reason is None and partition_id in self._segments:
                     await self._sync_segment(partition_id, log)
             if not self.full and 2 * self._journal.free_bytes > self._journal.size_bytes:
                 await _either(self._wanted, CHECKPOINT_S / len(owing))
@@ -605,7 +646,7 @@ def _nothing() -> None:
     """There is nothing to be done behind the sync."""
 
 
-async def _either(event: asyncio.Event, timeout_s: float) -> None:
+async def _either(event: asyncio.Event, timeout_s: float | None) -> None:
     """Wait for an event, but not longer."""
     try:
         await asyncio.wait_for(event.wait(), timeout_s)

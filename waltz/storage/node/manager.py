@@ -24,7 +24,7 @@ from waltz.storage.disk.salvage import Reported
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
 from waltz.storage.node.durability import Durability, SyncEach
 from waltz.storage.node.findings import Findings
-from waltz.storage.node.journal_start import JournalSizes, open_journal
+from waltz.storage.node.journal_start import JournalSizes, begin_journal, open_journal
 from waltz.storage.node.journaled import Journaled
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP, PartitionMetrics
@@ -126,8 +126,8 @@ class StorageManager:
         try:
             if journal is not None or control_file.guarded:
                 opened_journal = await files.run(partial(open_journal, files, opened, journal))
-                if opened_journal is not None:
-                    manager._use(opened_journal)
+                if journal is not None and opened_journal is not None:
+                    manager._use(opened_journal, journal)
             await files.run(opened.take_clean_stop)
             await manager._open_assigned()
             manager.scrubber.start()
@@ -136,11 +136,17 @@ class StorageManager:
             raise
         return manager
 
-    def _use(self, journal: Journal) -> None:
+    def _use(self, journal: Journal, sizes: JournalSizes) -> None:
         """Before any partition is opened: what is written goes through the journal."""
         directory = self._directory
         journaled = Journaled(
-            self._files, self._busy, journal, directory.control_file, directory.fence_file, directory.lost_partitions
+            self._files,
+            self._busy,
+            journal,
+            directory.control_file,
+            directory.fence_file,
+            directory.lost_partitions,
+            partial(begin_journal, self._files, directory, sizes),
         )
         self._journaled = self._durability = journaled
         self._registry.gauge(GROUP, f"{GROUP}-journal-free-bytes", lambda: journaled.free_bytes)
@@ -181,7 +187,7 @@ class StorageManager:
         if journaled is None:
             return None
         if journaled.failure is not None:
-            return f"{JOURNAL_PROBLEM}not used any more, because it has failed: {journaled.failure}"
+            return f"{JOURNAL_PROBLEM}not used, because it has failed: {journaled.failure}"
         if journaled.full:
             return f"{JOURNAL_PROBLEM}full: the disk is too slow, or a partition's segment could not be synced"
         return None

@@ -245,7 +245,7 @@ def test_a_directory_of_the_original_is_drained_to_the_same_bytes(tmp_path: Path
         directory.control_file.close()
         directory.fence_file.close()
         if journal is not None:
-            journal._close_file()
+            journal.abandon()
             assert drain(files, path) is not None
         found.append(
             {

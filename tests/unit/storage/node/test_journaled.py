@@ -16,6 +16,7 @@ from waltz.common.metrics.registry import Registry
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
 from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.files.files import File
 from waltz.storage.disk.journal.entries import Closed, Entry
 from waltz.storage.node import journaled as journaled_module
 from waltz.storage.node.journal_start import JournalSizes
@@ -82,6 +83,26 @@ class Client:
         if isinstance(answer, wire.FailureResponse):
             return answer.error.message
         return SUCCESS if isinstance(answer, wire.SuccessResponse) else answer[3]
+
+
+class FailingSync:
+    """A file of which no sync succeeds."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.write, self.close = file.write, file.close
+
+    def datasync(self) -> None:
+        raise OSError(errno.EIO, "planted")
+
+
+def break_journal(manager: StorageManager) -> None:
+    """The next group is written, and its sync fails."""
+    journaled = manager._journaled
+    assert journaled is not None
+    file = journaled._journal._file
+    if file is not None and not isinstance(file, FailingSync):
+        journaled._journal._file = FailingSync(file)  # type: ignore[assignment]
 
 
 def stored(manager: StorageManager, partition_id: int) -> list[Record]:
@@ -187,6 +208,62 @@ async def test_a_failed_journal_costs_no_partition_its_service() -> None:
         assert stored(again, partition_id) == [record(0), record(1), record(2)]
     assert again.health().problems() == {}
     await again.close()
+
+
+async def test_a_new_journal_takes_the_place_of_one_that_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journaled_module, "RENEWALS_S", (0.01, 0.01))
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    written = 0
+
+    async def append_everywhere() -> None:
+        nonlocal written
+        sent = [client.append(partition_id, -1, [record(written)]) for partition_id in range(PARTITIONS)]
+        assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+        written += 1
+
+    await append_everywhere()
+    break_journal(manager)
+    await append_everywhere()
+    assert "it has failed: [Errno 5] planted" in str(manager.health().problems())
+    files.fail(OSError(errno.EIO, "planted"), operation="rename")  # the first attempt is in vain
+    await append_everywhere()
+    async with asyncio.timeout(10):
+        while manager.health().problems():
+            await asyncio.sleep(0.001)
+    monkeypatch.setattr(journaled_module.Journaled, "_checkpoint", lambda self: asyncio.sleep(0))
+    await asyncio.sleep(0.01)
+    files.operations.clear()
+    await append_everywhere()
+    assert syncs(files) == 1
+    files.crash(random.Random(3))
+    again = await open_manager(files)
+    for partition_id in range(PARTITIONS):
+        assert stored(again, partition_id) == [record(each) for each in range(written)]
+    await again.close()
+
+
+async def test_a_journal_that_fails_again_and_again_is_left_to_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journaled_module, "RENEWALS_S", (0.0,))
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    for first in range(2):
+        break_journal(manager)
+        sent = [client.append(each, -1, [record(first)]) for each in range(PARTITIONS)]
+        assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+        if first == 0:
+            async with asyncio.timeout(10):
+                while manager.health().problems():
+                    await asyncio.sleep(0.001)
+    before = len(files.operations)
+    await asyncio.sleep(0.02)
+    assert len(files.operations) == before
+    assert "it has failed" in str(manager.health().problems())
+    await manager.close()
 
 
 async def test_a_full_journal_refuses_and_takes_appends_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,8 +400,9 @@ class Model:
 class Life:
     """Requests to a node that dies again and again."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, journal_fails: bool = False) -> None:
         self.seed = seed
+        self.journal_fails = journal_fails
         self.choices = random.Random(seed)
         self.files = new_files()
         self.models = [Model() for _ in range(PARTITIONS)]
@@ -387,6 +465,8 @@ class Life:
                     self.answered(model, client.asker.answers[model.seq_num])
                 if model.seq_num is None and self.choices.random() < 0.3:
                     self.begin(client, partition_id, model)
+            if self.journal_fails and sizes is not None and self.choices.random() < 0.03:
+                break_journal(manager)
             await asyncio.sleep(0 if self.choices.random() < 0.9 else 0.002)
         while not self.dead and any(model.seq_num is not None for model in self.models):
             for model in self.models:
@@ -435,3 +515,9 @@ class Life:
 @pytest.mark.parametrize("seed", range(30))
 async def test_nothing_acknowledged_is_lost_by_any_crash(seed: int) -> None:
     await Life(seed).live()
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_nothing_acknowledged_is_lost_when_journals_fail(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(journaled_module, "RENEWALS_S", (0.0,) * 1000)
+    await Life(1000 + seed, journal_fails=True).live()

@@ -85,7 +85,7 @@ class Journal:
         try:
             ring.remove_unfit()
         except BaseException:
-            journal._close_file()
+            journal.abandon()
             raise
         return journal
 
@@ -169,8 +169,14 @@ class Journal:
             if drained:
                 self.append([Closed()])
         finally:
-            self._close_file()
+            self.abandon()
         return drained
+
+    def abandon(self) -> None:
+        """Close the file, and write nothing more. Blocking."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def remains(self) -> Contents:
         """After a failure: what another journal goes on behind, in files of its own.
@@ -205,7 +211,7 @@ class Journal:
         except OSError as error:
             self.failure = f"read-only since a file could not be begun: {error}"
             raise
-        self._close_file()
+        self.abandon()
         self._file, self._offset, self._oldest = file, BLOCK_BYTES, base
 
     def _check_usable(self) -> None:
@@ -213,8 +219,3 @@ class Journal:
             raise OSError(errno.EROFS, self.failure)
         if self._file is None:
             raise OSError(errno.EBADF, "the journal is closed")
-
-    def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None

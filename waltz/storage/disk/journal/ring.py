@@ -133,6 +133,8 @@ class Ring:
             stem = Path(name).stem
             if name.endswith(SPARE_SUFFIX) and stem.isdecimal():
                 self._spares = max(self._spares, int(stem))
+            if name.endswith(SUFFIX) and stem.isdecimal():  # of a life that was begun in vain, perhaps
+                self.next_sequence = max(self.next_sequence, int(stem) + 1)
         while len(self._free) > max_files:
             self._unfit.append(self._free.pop())
 

@@ -1,6 +1,7 @@
 """The open journal: what is appended is read again, what is released makes room, a failure ends it."""
 
 import errno
+import random
 from uuid import UUID
 
 import pytest
@@ -159,6 +160,21 @@ def test_a_failure_ends_a_journal_and_another_goes_on(operation: str) -> None:
     again = open_journal(files, journal.remains())
     assert not set(old_names) & set(files.list_directory(DIRECTORY))
     assert again.append([Fenced(1, 4)]) == 3
+    assert entries_in(files) == [Fenced(1, 4)]
+
+
+def test_another_journal_that_could_not_be_opened_is_not_in_the_way_of_the_next() -> None:
+    files = CrashFiles()
+    journal = open_journal(files)
+    files.fail(OSError(errno.EIO, "injected"), operation="write")
+    with pytest.raises(OSError, match="injected"):
+        journal.append([Fenced(1, 2)])
+    files.fail(OSError(errno.EIO, "again"), operation="remove")
+    with pytest.raises(OSError, match="again"):
+        open_journal(files, journal.remains())
+    third = open_journal(files, journal.remains())
+    third.append([Fenced(1, 4)])
+    files.crash(random.Random(1))
     assert entries_in(files) == [Fenced(1, 4)]
 
 
