@@ -26,6 +26,10 @@ class Debts:
         else:
             self._owed[partition_id] = max(oldest, covered + 1), newest
 
+    def oldest(self, partition_id: int) -> int:
+        """The oldest group that the partition owes, which it has to."""
+        return self._owed[partition_id][0]
+
     def forgive(self, partition_id: int) -> None:
         """Nothing of the partition counts any more."""
         self._owed.pop(partition_id, None)

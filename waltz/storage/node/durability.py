@@ -119,8 +119,11 @@ class Durability(Protocol):
         """Forget a partition that is not open; ``function``, which may block, does so durably. Raises ``OSError``."""
         ...
 
-    def check_openable(self, partition_id: int) -> None:
-        """Raises ``StorageError`` when the files of a partition that is not open lack what has been acknowledged."""
+    async def make_openable(self, partition_id: int) -> None:
+        """Put into the files of a partition that is not open what they lack of what has been acknowledged.
+
+        Raises ``StorageError`` when that is not possible; it may be tried again.
+        """
         ...
 
 
@@ -178,8 +181,8 @@ class SyncEach:
     async def drop(self, partition_id: int, function: Callable[[], Result]) -> Result:
         return await self._files.run(function)
 
-    def check_openable(self, partition_id: int) -> None:
-        """All of them always are: what was acknowledged is in the files."""
+    async def make_openable(self, partition_id: int) -> None:
+        """All of them always are openable: what was acknowledged is in the files."""
 
 
 def local_low_water_mark(log: PartitionLog, low_water_mark: int) -> int:

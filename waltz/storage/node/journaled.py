@@ -26,6 +26,7 @@ from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.entries import Dropped, Entry, Fenced, Marked, Records, Settled
 from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.journal.reading import Contents
+from waltz.storage.disk.journal.replay import replay_partition
 from waltz.storage.disk.journal.ring import JournalFullError
 from waltz.storage.disk.log.log import PartitionLog, Prepared
 from waltz.storage.errors import OverCapacityError, ReadOnlyError, StorageError
@@ -139,6 +140,7 @@ class Journaled(SyncEach):
         self,
         files: Files,
         busy: set[int],
+        path: str,
         journal: Journal,
         control_file: ControlFile,
         fence_file: FenceFile,
@@ -147,8 +149,9 @@ class Journaled(SyncEach):
     ) -> None:
         """Take over an open journal, and a control file that is guarded; see :meth:`close_all`.
 
-        ``lost``, which blocks, tells which partitions lack what was acknowledged. ``another``, which blocks, opens a
-        journal behind what remains of one that has failed, and guards the control file.
+        ``path`` is the storage directory. ``lost``, which blocks, tells which partitions lack what was acknowledged.
+        ``another``, which blocks, opens a journal behind what remains of one that has failed, and guards the control
+        file.
         """
         super().__init__(files, busy)
         self.failure: str | None = None
@@ -156,6 +159,7 @@ class Journaled(SyncEach):
         self.full = False
         """Whether appends wait for room."""
         self._dead = False
+        self._path = path
         self._journal = journal
         self._control_file = control_file
         self._fence_file = fence_file
@@ -181,7 +185,6 @@ class Journaled(SyncEach):
         self._handed_in = asyncio.Event()
         self._wanted = asyncio.Event()
         self._room = asyncio.Event()
-        self._closing = False
         self._ending = asyncio.Event()
         self._turns = owned(self._run_turns(), "the journal of the storage node", self._died)
         self._checkpoints = owned(self._run_checkpoints(), "the checkpoints of the storage node", self._died)
@@ -262,7 +265,7 @@ class Journaled(SyncEach):
         self._notes.forgive(partition_id)
 
     async def replace(self, partition_id: int, function: Callable[[], Result]) -> Result:
-        self.check_openable(partition_id)
+        await self.make_openable(partition_id)
         return await super().replace(partition_id, function)
 
     async def drop(self, partition_id: int, function: Callable[[], Result]) -> Result:
@@ -276,20 +279,43 @@ class Journaled(SyncEach):
             known.pop(partition_id, None)
         return await super().drop(partition_id, function)
 
-    def check_openable(self, partition_id: int) -> None:
+    async def make_openable(self, partition_id: int) -> None:
         self._check_alive()
-        if partition_id in self._segments or partition_id in self._notes:
+        try:
+            if partition_id in self._segments:
+                await self._replay(partition_id)
+            if partition_id in self._notes:
+                covered = self._completed
+                await self._files.run(partial(self._write_notes, partition_id))
+                self._notes.paid(partition_id, covered)
+        except (OSError, StorageError) as error:
             raise StorageError(
-                f"partition {partition_id} has changes in the journal that could not be written where they belong; "
-                "check the disk, then restart the storage node, which tries again"
-            )
+                f"partition {partition_id} has changes in the journal that could not be written where they belong "
+                f"({error}); check the disk, then run waltz storage sync-partitions"
+            ) from error
+
+    async def _replay(self, partition_id: int) -> None:
+        """Write what the journal holds of segments that could not be synced, and settle."""
+        covered = self._completed
+        async with self._syncing[partition_id]:
+            if partition_id not in self._segments:
+                return
+            first = self._segments.oldest(partition_id)
+            end = await self._files.run(partial(self._replay_groups, partition_id, first, covered))
+            self._logs.pop(partition_id, None)
+            self._segments.paid(partition_id, covered)
+        if end is not None:
+            await self._hand_in(partition_id, lambda: [end], _nothing)
+
+    def _replay_groups(self, partition_id: int, first: int, last: int) -> Settled | None:
+        places = self._journal.read(first, last)
+        return replay_partition(self._files, self._path, self._control_file.cluster_key, partition_id, places)
 
     async def close_all(self) -> None:
         """Write everything where it belongs, if that is possible, and say so in the control file.
 
         All partitions are closed. A control file that stays guarded makes the next start replay the journal.
         """
-        self._closing = True
         self._ending.set()
         self._handed_in.set()
         self._wanted.set()
@@ -383,7 +409,7 @@ class Journaled(SyncEach):
     async def _run_turns(self) -> None:
         while True:
             if not self._waiting:
-                if self._closing:
+                if self._ending.is_set():
                     return
                 self._handed_in.clear()
                 await self._handed_in.wait()
@@ -441,10 +467,7 @@ class Journaled(SyncEach):
             if left_s <= 0:
                 await self._files.run(partial(self._refuse, jobs, OverCapacityError(full)))
                 return self._completed
-            try:
-                await asyncio.wait_for(self._room.wait(), left_s)
-            except TimeoutError:
-                continue
+            await _either(self._room, left_s)
 
     def _append_entries(self, entries: list[Entry], jobs: list[_Job[object]]) -> int:
         number = self._journal.append(entries) if entries else self._completed
@@ -554,10 +577,10 @@ class Journaled(SyncEach):
     # Checkpoints
 
     async def _run_checkpoints(self) -> None:
-        while not self._closing:
+        while not self._ending.is_set():
             self._wanted.clear()
             await _either(self._wanted, IDLE_S)
-            if self._closing:
+            if self._ending.is_set():
                 return
             if self.failure is None:
                 await self._checkpoint()
@@ -568,7 +591,7 @@ class Journaled(SyncEach):
         """After a failure: begin another journal after a pause; when there were enough attempts, wait for the end."""
         pause_s = next(self._renewals, None)
         await _either(self._ending, pause_s)
-        if self._closing:
+        if self._ending.is_set():
             return
         failed = self._journal
         try:
@@ -589,7 +612,7 @@ class Journaled(SyncEach):
         """Sync every segment that owes something, then write fences and marks, then let go of what nobody needs."""
         owing = self._segments.by_age()
         for partition_id in owing:
-            if self._closing or self.failure is not None:
+            if self._ending.is_set() or self.failure is not None:
                 return
             async with self._syncing[partition_id]:
                 log = self._logs.get(partition_id)
@@ -649,6 +672,7 @@ def _nothing() -> None:
 async def _either(event: asyncio.Event, timeout_s: float | None) -> None:
     """Wait for an event, but not longer."""
     try:
-        await asyncio.wait_for(event.wait(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
     except TimeoutError:
         return

@@ -142,6 +142,7 @@ class StorageManager:
         journaled = Journaled(
             self._files,
             self._busy,
+            directory.path,
             journal,
             directory.control_file,
             directory.fence_file,
@@ -446,7 +447,7 @@ class StorageManager:
     async def _open_partition(self, partition_id: int) -> StoragePartition:
         if partition_id not in self._metrics:
             self._metrics[partition_id] = PartitionMetrics(self._registry, partition_id, self._control_file)
-        self._durability.check_openable(partition_id)
+        await self._durability.make_openable(partition_id)
         self._control_file.partition(partition_id)  # what is damaged must be noticed before anything is opened
         self._directory.fence_file.get(partition_id)
         log = await self._files.run(partial(self._directory.open_log, partition_id))

@@ -18,6 +18,7 @@ from waltz.common.wire import storage as wire
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.files.files import File
 from waltz.storage.disk.journal.entries import Closed, Entry
+from waltz.storage.errors import StorageError
 from waltz.storage.node import journaled as journaled_module
 from waltz.storage.node.journal_start import JournalSizes
 from waltz.storage.node.manager import StorageManager
@@ -297,33 +298,95 @@ async def test_a_full_journal_refuses_and_takes_appends_again(monkeypatch: pytes
     await manager.close()
 
 
+def lose_segment(manager: StorageManager, files: CrashFiles, partition_id: int) -> None:
+    """The next sync of the partition's segment fails, and what was written since the last one is only in the cache."""
+    log = manager.partitions[partition_id].log
+
+    def fail() -> None:
+        for end in ("seg", "idx"):
+            files.node(f"{DIRECTORY}/{partition_id}/{0:019}.{end}").pending.clear()
+        log.read_only_reason = "flush failed: planted"
+        raise OSError(errno.EIO, "planted")
+
+    log.flush = fail  # type: ignore[method-assign]
+
+
 async def test_a_partition_whose_segment_cannot_be_synced_is_out_of_service_alone() -> None:
     files = new_files()
     manager = await open_manager(files)
     await manager.assign(range(PARTITIONS))
     client = Client(manager)
-    journaled = manager._journaled
-    assert journaled is not None
-    log = manager.partitions[1].log
-
-    def fail() -> None:
-        log.read_only_reason = "flush failed: planted"
-        raise OSError(errno.EIO, "planted")
-
-    log.flush = fail  # type: ignore[method-assign]
+    lose_segment(manager, files, 1)
     sent = [client.append(partition_id, -1, [record(0)]) for partition_id in range(PARTITIONS)]
     assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
     async with asyncio.timeout(10):
         while not manager.out_of_service():
             await asyncio.sleep(0.001)
     assert list(manager.out_of_service()) == [1]
-    with pytest.raises(Exception, match="restart the storage node"):
-        await manager.assign([1])
     await manager.close()
     files.restart()
     files.crash(random.Random(2))
     again = await open_manager(files, None)
     assert [stored(again, partition_id) for partition_id in range(PARTITIONS)] == [[record(0)]] * PARTITIONS
+    await again.close()
+
+
+async def test_a_partition_that_owes_is_opened_anew_with_what_the_journal_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journaled_module, "IDLE_S", 60.0)
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    journaled = manager._journaled
+    assert journaled is not None
+
+    async def append(partition_ids: Sequence[int], first: int) -> None:
+        sent = [client.append(each, -1, [record(first, bytes(2000))]) for each in partition_ids]
+        assert [await client.outcome(each) for each in sent] == [SUCCESS] * len(partition_ids)
+
+    for first in range(4):
+        await append(range(PARTITIONS), first)
+    lose_segment(manager, files, 1)
+    await journaled._checkpoint()
+    assert (list(manager.out_of_service()), journaled.owing) == ([1], [1])
+    for first in range(4, 8):
+        await append([0, 2, 3], first)
+    files.fail(OSError(errno.EIO, "still broken"), operation="sync")
+    with pytest.raises(StorageError, match=r"still broken\); check the disk, then run waltz storage sync-partitions"):
+        await manager.assign([1])
+    assert (list(manager.out_of_service()), journaled.owing[0]) == ([1], 1)
+    await manager.assign([1])
+    assert (manager.out_of_service(), 1 in journaled.owing, journaled._is_unsettled(1)) == ({}, False, False)
+    assert stored(manager, 1) == [record(each, bytes(2000)) for each in range(4)]
+    medium = files.node(f"{DIRECTORY}/1/{0:019}.seg")
+    assert medium.durable == medium.content
+    await manager.close()
+    files.crash(random.Random(2))
+    again = await open_manager(files, None)
+    assert [len(stored(again, partition_id)) for partition_id in range(PARTITIONS)] == [8, 4, 8, 8]
+    await again.close()
+
+
+async def test_what_was_opened_anew_is_not_written_over_by_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journaled_module, "IDLE_S", 60.0)
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    journaled = manager._journaled
+    assert journaled is not None
+    sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    lose_segment(manager, files, 1)
+    await journaled._checkpoint()
+    await manager.assign([1])
+    last = client.append(1, -1, [record(1, bytes(100_000))])  # too large for the journal
+    assert await client.outcome(last) == SUCCESS
+    files.crash(random.Random(2))
+    again = await open_manager(files)
+    assert stored(again, 1) == [record(0), record(1, bytes(100_000))]
     await again.close()
 
 
@@ -473,7 +536,11 @@ class Life:
                 if model.seq_num is not None and model.seq_num in client.asker.answers:
                     self.answered(model, client.asker.answers[model.seq_num])
             await asyncio.sleep(0)
-        await manager.close()
+        closing = asyncio.ensure_future(manager.close())
+        while not (self.dead or closing.done()):  # who dies in a task leaves waiting who waits for it
+            await asyncio.sleep(0)
+        if closing.done():
+            closing.result()
 
     def answered(self, model: Model, answer: wire.Message) -> None:
         model.seq_num = None

@@ -84,7 +84,7 @@ Entry: TypeAlias = Records | NewSegment | Truncated | Fenced | Marked | Settled 
 PREFIX = struct.Struct(">BiI")
 """Kind, partition, size of the rest."""
 
-RECORDS, FENCED, MARKED, SETTLED, DROPPED, CLOSED = 1, 4, 5, 6, 7, 8
+RECORDS, NEW_SEGMENT, TRUNCATED, FENCED, MARKED, SETTLED, DROPPED, CLOSED = 1, 2, 3, 4, 5, 6, 7, 8
 """The kinds that a reader wants to know before it decodes the rest."""
 
 RECORDS_FIELDS = struct.Struct(">qqqqi")
@@ -92,8 +92,8 @@ RECORDS_FIELDS = struct.Struct(">qqqqi")
 _RECORDS_WITH_PREFIX = struct.Struct(">BiIqqqqi")
 
 _FIXED: tuple[tuple[int, type, struct.Struct], ...] = (
-    (2, NewSegment, struct.Struct(">qq")),
-    (3, Truncated, struct.Struct(">qqqq")),
+    (NEW_SEGMENT, NewSegment, struct.Struct(">qq")),
+    (TRUNCATED, Truncated, struct.Struct(">qqqq")),
     (FENCED, Fenced, struct.Struct(">q")),
     (MARKED, Marked, struct.Struct(">qqq")),
     (SETTLED, Settled, struct.Struct(">qqq")),

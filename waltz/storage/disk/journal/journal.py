@@ -8,7 +8,7 @@ from uuid import UUID
 from waltz.storage.disk.files.files import File, Files
 from waltz.storage.disk.journal.entries import Closed, Entry
 from waltz.storage.disk.journal.groups import BLOCK_BYTES, encode_group
-from waltz.storage.disk.journal.reading import Contents
+from waltz.storage.disk.journal.reading import Contents, Place, read_groups
 from waltz.storage.disk.journal.ring import Ring
 
 DIRECTORY_NAME = "journal"
@@ -26,10 +26,11 @@ class Journal:
     A group is durable before the next one is written: of two groups on disk the first was durable.
     """
 
-    def __init__(self, ring: Ring, contents: Contents) -> None:
+    def __init__(self, files: Files, ring: Ring, contents: Contents) -> None:
         """Use :meth:`open`."""
         self.failure: str | None = None
         """The failed write or sync after which nothing is written any more."""
+        self._files = files
         self._ring = ring
         self._number = contents.next_number
         self._check = contents.last_check
@@ -81,7 +82,7 @@ class Journal:
         )
         if contents.distrusted:
             ring.distrust()
-        journal = cls(ring, contents)
+        journal = cls(files, ring, contents)
         try:
             ring.remove_unfit()
         except BaseException:
@@ -154,6 +155,19 @@ class Journal:
         """No group before this number is needed any more. Does not block; from any thread."""
         self._released = max(self._released, min(number, self._number))
         self._ring.reclaim(self._released)
+
+    def read(self, first: int, last: int) -> list[Place]:
+        """Where groups are that were appended and not released. Blocking; may run beside :meth:`append`.
+
+        Args:
+            first: The number of the first.
+            last: The number of the last.
+
+        Raises:
+            OSError: They cannot be read.
+            StorageError: One is damaged.
+        """
+        return read_groups(self._files, self._ring.used_from(first), self._ring.volume_id, first, last)
 
     def extend(self) -> bool:
         """Make a file in advance, if none is free and there may be more; whether one was made. Blocking; ``OSError``.

@@ -74,29 +74,6 @@ class Contents:
         """What the groups take of the files."""
         return sum(place.head.size_bytes for place in self.places)
 
-    def bodies(self, files: Files, places: Sequence[Place] | None = None) -> Iterator[tuple[GroupHead, bytes]]:
-        """Heads and bodies of groups, read again. Blocking.
-
-        Args:
-            files: The file system.
-            places: Some of its places, in order; ``None``: all.
-
-        Raises:
-            OSError: They cannot be read.
-        """
-        file, path = None, ""
-        try:
-            for place in self.places if places is None else places:
-                if file is None or place.path != path:
-                    if file is not None:
-                        file.close()
-                    file, path = files.open(place.path, create=False), place.path
-                content = gather(file.read(place.offset, place.head.size_bytes))
-                yield place.head, content[HEAD_BYTES : HEAD_BYTES + place.head.body_bytes]
-        finally:
-            if file is not None:
-                file.close()
-
 
 @dataclass(slots=True)
 class _Hole:
@@ -157,6 +134,54 @@ def read_journal(files: Files, directory: str, cluster_key: UUID) -> Contents:
     # A life that was begun under the old name of its file: it has no groups, and all before its first are durable.
     first_number = max(header.first_number for header in known)
     return _judge(found, base, first_number, volume_id, next_sequence)
+
+
+def read_bodies(files: Files, places: Sequence[Place]) -> Iterator[tuple[GroupHead, bytes]]:
+    """Heads and bodies of groups, read again. Blocking.
+
+    Args:
+        files: The file system.
+        places: Where they are, in order.
+
+    Raises:
+        OSError: They cannot be read.
+    """
+    file, path = None, ""
+    try:
+        for place in places:
+            if file is None or place.path != path:
+                if file is not None:
+                    file.close()
+                file, path = files.open(place.path, create=False), place.path
+            content = gather(file.read(place.offset, place.head.size_bytes))
+            yield place.head, content[HEAD_BYTES : HEAD_BYTES + place.head.body_bytes]
+    finally:
+        if file is not None:
+            file.close()
+
+
+def read_groups(files: Files, paths: Sequence[str], volume_id: bytes, first: int, last: int) -> list[Place]:
+    """Where groups of a journal in use are, in order. Blocking.
+
+    Args:
+        files: The file system.
+        paths: The files that hold them.
+        volume_id: The id of the volume.
+        first: The number of the first.
+        last: The number of the last; another one may be being written behind it.
+
+    Raises:
+        OSError: A file cannot be read.
+        StorageError: One is damaged.
+    """
+    found = _Found([], [])
+    for path in paths:
+        _scan_file(files, path, int(Path(path).stem), volume_id, found)
+    places = {place.head.number: place for _, place in found.places}
+    for number in range(first, last + 1):
+        if number not in places:
+            raise StorageError(f"group {number} of the journal is damaged")
+    return [places[number] for number in range(first, last + 1)]
 
 
 def _judge(found: _Found, base: int, first_number: int, volume_id: bytes, next_sequence: int) -> Contents:

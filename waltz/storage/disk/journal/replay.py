@@ -23,19 +23,23 @@ from waltz.storage.disk.journal.entries import (
     DROPPED,
     FENCED,
     MARKED,
+    NEW_SEGMENT,
     RECORDS,
     RECORDS_FIELDS,
     SETTLED,
+    TRUNCATED,
+    Entry,
     EntryError,
     Fenced,
     Marked,
     NewSegment,
+    Settled,
     Truncated,
     decode_entry,
     walk_entries,
 )
 from waltz.storage.disk.journal.groups import GroupHead, entries_at
-from waltz.storage.disk.journal.reading import Contents, Lost
+from waltz.storage.disk.journal.reading import Contents, Lost, Place, read_bodies
 from waltz.storage.disk.segment.segment_format import (
     DATA_SUFFIX,
     HEADER_SIZE_BYTES,
@@ -47,7 +51,7 @@ from waltz.storage.disk.segment.segment_format import (
     index_offset,
     index_path,
 )
-from waltz.storage.errors import CorruptionError
+from waltz.storage.errors import CorruptionError, StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +109,47 @@ def replay(
     run = _Replay(files, storage_directory, control_file, fence_file, contents, report)
     run.all_groups(progress or _ignore)
     return report
+
+
+def replay_partition(
+    files: Files, storage_directory: str, cluster_key: UUID, partition_id: int, places: Sequence[Place]
+) -> Settled | None:
+    """Put what a journal in use holds of one partition's segments where it belongs, durably. Blocking.
+
+    Args:
+        files: The file system.
+        storage_directory: The directory to which the journal belongs.
+        cluster_key: Of the cluster.
+        partition_id: The partition; its log is not open.
+        places: The groups that may concern it, in order; all of them are whole.
+
+    Returns:
+        How far its segments are durable then; ``None``: there is nothing of them in the groups.
+
+    Raises:
+        OSError: A file cannot be read, written or synced; it may be tried again.
+        StorageError: Bytes are missing that the journal goes on from.
+    """
+    since = -1, 0
+    for head, body in read_bodies(files, [place for place in places if place.head.voids]):
+        for at, (kind, each, _, _) in enumerate(walk_entries(body, entries_at(head), head.entry_count)):
+            if each == partition_id and kind in (SETTLED, DROPPED):
+                since = head.number, at
+    partition = _Partition(files, str(Path(storage_directory) / str(partition_id)), cluster_key, partition_id)
+    for head, body in read_bodies(files, places):
+        for at, (kind, each, begin, end) in enumerate(walk_entries(body, entries_at(head), head.entry_count)):
+            if each != partition_id or (head.number, at) <= since:
+                continue
+            if kind == RECORDS:
+                partition.records(body, begin, end)
+            elif kind in (NEW_SEGMENT, TRUNCATED):
+                partition.change(decode_entry(body, kind, each, begin, end))
+        partition.flush_much()
+    partition.finish(cut=True)
+    if partition.missing is not None:
+        raise StorageError(partition.missing)
+    partition.sync()
+    return partition.end
 
 
 def mark_lost(files: Files, partition_directory: str, reason: str) -> None:
@@ -175,7 +220,7 @@ class _Replay:
         since = self._survey()
         damaged = self._damaged()
         total, done, told = self._contents.size_bytes, 0, 0
-        for head, body in self._contents.bodies(self._files):
+        for head, body in read_bodies(self._files, self._contents.places):
             self._take_group(head, body, since)
             done += head.size_bytes
             if done - told >= _PROGRESS_BYTES:
@@ -199,7 +244,7 @@ class _Replay:
         """Look for what makes earlier entries void."""
         found: dict[int, _Since] = {}
         voiding = [place for place in self._contents.places if place.head.voids]
-        for head, body in self._contents.bodies(self._files, voiding):
+        for head, body in read_bodies(self._files, voiding):
             entries = walk_entries(body, entries_at(head), head.entry_count)
             for at, (kind, partition_id, _, _) in enumerate(entries):
                 if kind == SETTLED:
@@ -247,7 +292,7 @@ class _Replay:
                 self._fences[partition_id] = max(entry.session_id, self._fences.get(partition_id, entry.session_id))
             elif isinstance(entry, Marked):
                 self._marks.setdefault(partition_id, []).append(entry)
-            elif isinstance(entry, NewSegment | Truncated):
+            elif kind in (NEW_SEGMENT, TRUNCATED):
                 partition = self._partition(partition_id)
                 if partition is not None:
                     partition.change(entry)
@@ -333,12 +378,19 @@ class _Partition:
         segment, offset = self._gap
         return f"the journal goes on from bytes of {self._path(segment)} that are missing, from offset {offset} on"
 
-    def change(self, entry: NewSegment | Truncated) -> None:
-        """Take up the next entry that is none of records."""
+    @property
+    def end(self) -> Settled | None:
+        """Where it ends after all entries; ``None`` without any."""
+        if self._segment is None:
+            return None
+        return Settled(self._partition_id, self._next_id, self._segment, self._offset)
+
+    def change(self, entry: Entry) -> None:
+        """Take up the next entry, of a new segment or a truncation."""
         self.flush()
         if isinstance(entry, NewSegment):
             self._begin(entry)
-        else:
+        elif isinstance(entry, Truncated):
             self._cut(entry.segment_first_id, entry.transaction_id + 1, entry.offset)
 
     def records(self, body: bytes, begin: int, end: int) -> None:

@@ -153,6 +153,13 @@ class Ring:
         """What the files before the present one take of groups."""
         return (len(self._used) - 1) * self.group_limit_bytes
 
+    def used_from(self, number: int) -> list[str]:
+        """Paths of the files that hold the groups from ``number`` on, which are needed still. From any thread."""
+        with self._lock:
+            used = list(self._used)
+        before = sum(each.first_number <= number for each in used[1:])
+        return [each.path for each in used[before:]]
+
     def distrust(self) -> None:
         """Let go of all files that there are: none of them is written to again."""
         self._unfit += self._free

@@ -11,7 +11,7 @@ from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.entries import Closed, Entry, Fenced, Records
 from waltz.storage.disk.journal.groups import BLOCK_BYTES, entries_of
 from waltz.storage.disk.journal.journal import Journal
-from waltz.storage.disk.journal.reading import Contents, read_journal
+from waltz.storage.disk.journal.reading import Contents, read_bodies, read_journal
 from waltz.storage.disk.journal.ring import JournalFullError
 
 KEY = UUID(int=7)
@@ -34,7 +34,7 @@ def open_journal(files: Files, found: Contents | None = None, *, blocks: int = 4
 
 
 def entries_in(files: Files) -> list[Entry]:
-    return [entry for head, body in contents(files).bodies(files) for entry in entries_of(head, body)]
+    return [entry for head, body in read_bodies(files, contents(files).places) for entry in entries_of(head, body)]
 
 
 def test_what_is_appended_is_read_again() -> None:

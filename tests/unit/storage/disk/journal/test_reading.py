@@ -16,7 +16,7 @@ from tests.unit.storage.crash_files import CrashFiles, CrashNow
 from waltz.storage.disk.journal.entries import Entry, Fenced, Records
 from waltz.storage.disk.journal.groups import BLOCK_BYTES, SECTOR_BYTES, encode_group, entries_of
 from waltz.storage.disk.journal.journal import Journal
-from waltz.storage.disk.journal.reading import Contents, Lost, read_journal
+from waltz.storage.disk.journal.reading import Contents, Lost, read_bodies, read_journal
 from waltz.storage.disk.journal.ring import JournalFullError
 from waltz.storage.errors import StorageError
 
@@ -31,7 +31,7 @@ def read(files: CrashFiles) -> Contents:
 
 
 def groups_in(files: CrashFiles, contents: Contents) -> dict[int, list[Entry]]:
-    return {head.number: entries_of(head, body) for head, body in contents.bodies(files)}
+    return {head.number: entries_of(head, body) for head, body in read_bodies(files, contents.places)}
 
 
 class Life:
