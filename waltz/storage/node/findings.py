@@ -1,6 +1,6 @@
 """What is known to be wrong with the files of a storage node and with its disk, for health and metrics."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from waltz.common.metrics.registry import Registry
 from waltz.storage.disk.directory import StorageDirectory
@@ -34,6 +34,8 @@ class Findings:
         self._fence_file = directory.fence_file
         self._files = files
         self._path = directory.path
+        self.syncing_s: Callable[[], Mapping[int, float]] = dict
+        """Tells of which partitions segments are being synced that no request waits for, and for how long."""
         registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-num-damaged-partitions", lambda: len(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-stalled-partition-ids", lambda: sorted(self.stalled()))
@@ -54,6 +56,8 @@ class Findings:
     def stalled(self) -> dict[int, str]:
         """The partitions that wait for the disk longer than any disk takes that works, in words."""
         waiting_s = {partition_id: each.waiting_for_disk_s for partition_id, each in self._partitions.items()}
+        for partition_id, seconds in self.syncing_s().items():
+            waiting_s[partition_id] = max(seconds, waiting_s.get(partition_id, 0.0))
         return {
             partition_id: f"a read or write has not ended for {seconds:.0f} s"
             for partition_id, seconds in waiting_s.items()

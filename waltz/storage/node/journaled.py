@@ -186,6 +186,7 @@ class Journaled(SyncEach):
         self._wanted = asyncio.Event()
         self._room = asyncio.Event()
         self._ending = asyncio.Event()
+        self._calls_begun_s: dict[int | str, float] = {}
         self._turns = owned(self._run_turns(), "the journal of the storage node", self._died)
         self._checkpoints = owned(self._run_checkpoints(), "the checkpoints of the storage node", self._died)
 
@@ -198,6 +199,26 @@ class Journaled(SyncEach):
     def owing(self) -> list[int]:
         """Partitions of which the journal holds what is not durable where it belongs."""
         return self._segments.by_age()
+
+    @property
+    def syncing_s(self) -> dict[int, float]:
+        """Partitions of which a checkpoint syncs the segment, and for how long it has waited for the disk."""
+        now_s = self._loop.time()
+        return {what: now_s - begun_s for what, begun_s in self._calls_begun_s.items() if isinstance(what, int)}
+
+    @property
+    def waiting_for_disk_s(self) -> float:
+        """For how long the journal, or what takes fences and marks from it, has waited for the disk."""
+        begun_s = min((at_s for what, at_s in self._calls_begun_s.items() if isinstance(what, str)), default=None)
+        return 0.0 if begun_s is None else self._loop.time() - begun_s
+
+    async def _on_disk(self, what: int | str, function: Callable[[], T]) -> T:
+        """Run what blocks: of a partition's segment (by its id), or of files that all partitions share (named)."""
+        self._calls_begun_s[what] = self._loop.time()
+        try:
+            return await self._files.run(function)
+        finally:
+            del self._calls_begun_s[what]
 
     # What partitions ask for
 
@@ -432,7 +453,7 @@ class Journaled(SyncEach):
         number = None
         try:
             if self.failure is None:
-                await self._files.run(partial(_begin, jobs))
+                await self._on_disk("turn", partial(_begin, jobs))
                 number = await self._append(jobs)
             if number is None:
                 await self._files.run(partial(self._carry_out_without, jobs))
@@ -453,7 +474,7 @@ class Journaled(SyncEach):
             entries = [entry for job in jobs if job.error is None for entry in job.entries]
             self._room.clear()
             try:
-                number = await self._files.run(partial(self._append_entries, entries, jobs))
+                number = await self._on_disk("turn", partial(self._append_entries, entries, jobs))
             except JournalFullError as error:
                 full = str(error)
             else:
@@ -512,7 +533,7 @@ class Journaled(SyncEach):
         async with AsyncExitStack() as alone:
             for partition_id in sorted({*self._segments.by_age(), *appending}):
                 await alone.enter_async_context(self._syncing[partition_id])
-            second = await self._files.run(partial(self._survive, error, jobs, appending))
+            second = await self._on_disk("turn", partial(self._survive, error, jobs, appending))
             self._dead = second is not None
             self.failure = str(error)
             self._segments.clear()
@@ -595,7 +616,7 @@ class Journaled(SyncEach):
             return
         failed = self._journal
         try:
-            journal = await self._files.run(partial(self._another, failed.remains()))
+            journal = await self._on_disk("checkpoint", partial(self._another, failed.remains()))
         except (OSError, StorageError) as error:
             logger.warning("there is no new journal in place of the one that has failed: %s", error)
             return
@@ -623,21 +644,21 @@ class Journaled(SyncEach):
         covered = self._completed
         for partition_id in self._notes.by_age():
             try:
-                await self._files.run(partial(self._write_notes, partition_id))
+                await self._on_disk("checkpoint", partial(self._write_notes, partition_id))
             except (StorageError, OSError) as error:
                 logger.error("fence and marks of partition %d stay in the journal: %s", partition_id, error)
             else:
                 self._notes.paid(partition_id, covered)
         self._release()
         try:
-            await self._files.run(self._journal.extend)
+            await self._on_disk("checkpoint", self._journal.extend)
         except OSError as error:
             logger.warning("the journal cannot have a further file: %s", error)
 
     async def _sync_segment(self, partition_id: int, log: PartitionLog) -> None:
         covered = self._completed  # taken before the sync: of what is written meanwhile it says nothing
         try:
-            await self._files.run(log.flush)
+            await self._on_disk(partition_id, log.flush)
         except OSError as error:
             text = "partition %d: its segment could not be synced (%s); its records stay in the journal"
             logger.critical(text, partition_id, error)

@@ -23,7 +23,7 @@ from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.salvage import Reported
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
 from waltz.storage.node.durability import Durability, SyncEach
-from waltz.storage.node.findings import Findings
+from waltz.storage.node.findings import STALLED_S, Findings
 from waltz.storage.node.journal_start import JournalSizes, begin_journal, open_journal
 from waltz.storage.node.journaled import Journaled
 from waltz.storage.node.partition import StoragePartition
@@ -150,6 +150,7 @@ class StorageManager:
             partial(begin_journal, self._files, directory, sizes),
         )
         self._journaled = self._durability = journaled
+        self.findings.syncing_s = lambda: journaled.syncing_s
         self._registry.gauge(GROUP, f"{GROUP}-journal-free-bytes", lambda: journaled.free_bytes)
 
     # What the data port asks
@@ -189,6 +190,8 @@ class StorageManager:
             return None
         if journaled.failure is not None:
             return f"{JOURNAL_PROBLEM}not used, because it has failed: {journaled.failure}"
+        if journaled.waiting_for_disk_s > STALLED_S:
+            return f"{JOURNAL_PROBLEM}stalled: a write or sync has not ended for {journaled.waiting_for_disk_s:.0f} s"
         if journaled.full:
             return f"{JOURNAL_PROBLEM}full: the disk is too slow, or a partition's segment could not be synced"
         return None

@@ -4,7 +4,8 @@ import asyncio
 import errno
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 from uuid import UUID
 
 import pytest
@@ -24,6 +25,8 @@ from waltz.storage.node.journal_start import JournalSizes
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.request_queue import PartitionRequest
 from waltz.storage.node.session_rule import StorageRequest
+
+T = TypeVar("T")
 
 KEY = UUID(int=7)
 PARTITIONS = 4
@@ -264,6 +267,62 @@ async def test_a_journal_that_fails_again_and_again_is_left_to_a_restart(monkeyp
     await asyncio.sleep(0.02)
     assert len(files.operations) == before
     assert "it has failed" in str(manager.health().problems())
+    await manager.close()
+
+
+class SlowFiles(CrashFiles):
+    """Files of which no call ends before it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate: asyncio.Event | None = None
+
+    async def run(self, function: Callable[[], T]) -> T:
+        if self.gate is not None:
+            await self.gate.wait()
+        return function()
+
+
+async def test_a_disk_that_hangs_makes_the_journal_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journaled_module, "IDLE_S", 60.0)
+    files = SlowFiles()
+    files.make_directory(DIRECTORY)
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    journaled = manager._journaled
+    assert journaled is not None
+    now_s = journaled._loop.time()
+
+    class Clock:
+        def time(self) -> float:
+            return now_s
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(asyncio.get_running_loop(), name)
+
+    journaled._loop = Clock()  # type: ignore[assignment]
+    sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    files.gate = asyncio.Event()
+    sent = [client.append(each, -1, [record(1)]) for each in range(PARTITIONS)]
+    while "turn" not in journaled._calls_begun_s:
+        await asyncio.sleep(0)
+    assert manager.health().problems() == {}
+    now_s += 25
+    assert manager.health().disk == "the journal is stalled: a write or sync has not ended for 25 s"
+    files.gate.set()
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    assert manager.health().problems() == {}
+    files.gate = asyncio.Event()
+    checkpoint = asyncio.create_task(journaled._checkpoint())
+    while not journaled.syncing_s:
+        await asyncio.sleep(0)
+    now_s += 25
+    assert manager.findings.stalled() == {0: "a read or write has not ended for 25 s"}
+    files.gate.set()
+    await checkpoint
+    assert manager.health().problems() == {}
     await manager.close()
 
 
