@@ -10,6 +10,7 @@ fields, otherwise zeros, tell the reason.
 
 import logging
 import struct
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -20,6 +21,7 @@ from waltz.storage.disk.files.slot_file import (
     HEADER_SIZE_BYTES,
     Entry,
     SlotFile,
+    SlotUpdate,
     encode_header,
     read_entry,
     read_header,
@@ -218,7 +220,7 @@ class ControlFile:
         marks = Marks(session_id, low_water_mark, local_low_water_mark)
         with self._slots.entry(partition_id).lock:
             self._check_marks(partition_id, marks)
-            self._update(partition_id, self._slots.get(partition_id)._replace(**marks._asdict()))
+            self._update({partition_id: self._slots.get(partition_id)._replace(**marks._asdict())})
 
     def check_low_water_mark(self, partition_id: int, marks: Marks) -> None:
         """Check that marks may be recorded. Raises like :meth:`set_low_water_mark`, and ``CorruptionError``."""
@@ -230,18 +232,20 @@ class ControlFile:
         with self._slots.entry(partition_id).lock:
             self._kept[partition_id] = (*self._kept.get(partition_id, ()), marks)
 
-    def write_kept(self, partition_id: int) -> None:
+    def write_kept(self, partition_ids: Collection[int]) -> None:
         """Record the kept marks durably, in order, with the same bytes as if each had been written at once. Blocking.
 
-        Raises ``OSError``, ``ReadOnlyError``; marks that are not recorded stay kept.
+        One sync for all partitions, and one more for each further update of the same partition. Raises ``OSError``,
+        ``ReadOnlyError``, ``CorruptionError``; marks that are not recorded stay kept.
         """
-        with self._slots.entry(partition_id).lock:
-            while kept := self._kept.get(partition_id):
-                self._update(partition_id, self._slots.get(partition_id)._replace(**kept[0]._asdict()))
-                if kept[1:]:
-                    self._kept[partition_id] = kept[1:]
-                else:
-                    del self._kept[partition_id]
+        with self._slots.locked(partition_ids):
+            while due := [each for each in partition_ids if each in self._kept]:
+                firsts = {each: self._kept[each][0]._asdict() for each in due}
+                self._update({each: self._slots.get(each)._replace(**firsts[each]) for each in due})
+                for partition_id in due:
+                    self._kept[partition_id] = self._kept[partition_id][1:]
+                    if not self._kept[partition_id]:
+                        del self._kept[partition_id]
 
     def _check_marks(self, partition_id: int, marks: Marks) -> None:
         info = self.partition(partition_id)
@@ -293,14 +297,17 @@ class ControlFile:
     def _set_flag(self, partition_id: int, flag: int, value: bool) -> None:
         with self._slots.entry(partition_id).lock:
             info = self._slots.get(partition_id)
-            self._update(partition_id, info._replace(flags=info.flags | flag if value else info.flags & ~flag))
+            self._update({partition_id: info._replace(flags=info.flags | flag if value else info.flags & ~flag)})
 
-    def _update(self, partition_id: int, info: PartitionInfo) -> None:
-        """Write into the other slot; only a durable update becomes the state."""
-        entry = self._slots.entry(partition_id)
-        slot, info = 1 - entry.current, info._replace(sequence_number=entry.sequence_number + 1)
-        self._slots.write(partition_id, slot, encode_info(info))
-        entry.take_over(info, slot, info.sequence_number)
+    def _update(self, infos: Mapping[int, PartitionInfo]) -> None:
+        """Write into the other slots; only durable updates become the state."""
+        entries = {each: self._slots.entry(each) for each in infos}
+        new = {each: infos[each]._replace(sequence_number=entry.sequence_number + 1) for each, entry in entries.items()}
+        self._slots.write_all(
+            [SlotUpdate(each, 1 - entry.current, encode_info(new[each])) for each, entry in entries.items()]
+        )
+        for each, entry in entries.items():
+            entry.take_over(new[each], 1 - entry.current, new[each].sequence_number)
 
 
 def _open_and_lock(files: Files, directory: str, path: str, *, create: bool) -> File:

@@ -12,12 +12,13 @@ smaller number: damage to one of them loses nothing.
 
 import logging
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
 from waltz.common.checksum import crc32
 from waltz.storage.disk.files.files import File, Files, see_the_medium
-from waltz.storage.disk.files.slot_file import Entry, SlotFile, encode_header, read_entry, read_header
+from waltz.storage.disk.files.slot_file import Entry, SlotFile, SlotUpdate, encode_header, read_entry, read_header
 from waltz.storage.errors import CorruptionError, StorageError
 
 logger = logging.getLogger(__name__)
@@ -87,27 +88,35 @@ class FenceFile:
 
     def raise_to(self, partition_id: int, session_id: int) -> None:
         """Return when the fence is durable at ``session_id`` or higher. Blocking; ``ReadOnlyError``, ``OSError``."""
-        with self._slots.entry(partition_id).lock:
-            if self.get(partition_id) < session_id:
-                self._write(partition_id, session_id)
+        self.raise_all({partition_id: session_id})
+
+    def raise_all(self, session_ids: Mapping[int, int]) -> None:
+        """As :meth:`raise_to` for several partitions, with one sync; nothing has changed when it fails."""
+        with self._slots.locked(session_ids):
+            self._write({each: session_id for each, session_id in session_ids.items() if self.get(each) < session_id})
 
     def reset(self, partition_id: int) -> None:
         """Forget the fence of a partition that has no files any more. Blocking."""
         entry = self._slots.entry(partition_id)
         with entry.lock:
             if entry.damage is not None or entry.value != NO_SESSION:
-                self._write(partition_id, NO_SESSION)
+                self._write({partition_id: NO_SESSION})
 
     def close(self) -> None:
         """Sync the repeated slots (unless a sync failed before) and close. A second call has no effect."""
         self._slots.close()
 
-    def _write(self, partition_id: int, session_id: int) -> None:
-        entry = self._slots.entry(partition_id)
-        slot, sequence_number = 1 - entry.current, entry.sequence_number + 1
-        data, repeated = _encode(session_id, sequence_number), _encode(session_id, sequence_number - 1)
-        self._slots.write(partition_id, slot, data, other=repeated)
-        entry.take_over(session_id, slot, sequence_number)
+    def _write(self, session_ids: Mapping[int, int]) -> None:
+        updates = []
+        for partition_id, session_id in session_ids.items():
+            entry = self._slots.entry(partition_id)
+            number = entry.sequence_number + 1
+            data, repeated = _encode(session_id, number), _encode(session_id, number - 1)
+            updates.append(SlotUpdate(partition_id, 1 - entry.current, data, repeated))
+        self._slots.write_all(updates)
+        for partition_id, slot, _, _ in updates:
+            entry = self._slots.entry(partition_id)
+            entry.take_over(session_ids[partition_id], slot, entry.sequence_number + 1)
 
 
 def _encode(session_id: int, sequence_number: int) -> bytes:

@@ -13,7 +13,7 @@ of the partition before.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Generic, TypeVar
@@ -263,7 +263,7 @@ class Journaled(SyncEach):
             await self._hand_in(partition_id, begin, partial(control_file.keep_low_water_mark, partition_id, marks))
             return
         self._check_alive()
-        await self._files.run(partial(control_file.write_kept, partition_id))
+        await self._files.run(partial(control_file.write_kept, [partition_id]))
         await super().set_low_water_mark(control_file, log, session_id, low_water_mark, directly)
 
     async def truncate(self, log: PartitionLog, transaction_id: int) -> int:
@@ -282,15 +282,13 @@ class Journaled(SyncEach):
             self._segments.paid(partition_id, covered)
         if self._is_unsettled(partition_id):
             await self._hand_in(partition_id, partial(_settled, log), _nothing)
-        await self._files.run(partial(self._write_notes, partition_id))
-        self._notes.forgive(partition_id)
 
     async def replace(self, partition_id: int, function: Callable[[], Result]) -> Result:
         await self.make_openable(partition_id)
         return await super().replace(partition_id, function)
 
     async def drop(self, partition_id: int, function: Callable[[], Result]) -> Result:
-        await self._files.run(partial(self._write_notes, partition_id))
+        await self._files.run(partial(self._write_notes, [partition_id]))
         if self.failure is None and self._last_entry.get(partition_id, -1) >= self._journal.oldest_number:
             await self._hand_in(partition_id, lambda: [Dropped(partition_id)], _nothing)
         self._check_alive()
@@ -307,7 +305,7 @@ class Journaled(SyncEach):
                 await self._replay(partition_id)
             if partition_id in self._notes:
                 covered = self._completed
-                await self._files.run(partial(self._write_notes, partition_id))
+                await self._files.run(partial(self._write_notes, [partition_id]))
                 self._notes.paid(partition_id, covered)
         except (OSError, StorageError) as error:
             raise StorageError(
@@ -347,8 +345,7 @@ class Journaled(SyncEach):
             logger.warning("the journal keeps what it holds, and the next start replays it: %s", error)
 
     def _close_journal(self) -> None:
-        for partition_id in self._notes.by_age():
-            self._write_notes(partition_id)
+        self._write_notes(self._notes.by_age())
         if not self._segments.by_age():
             self._journal.release(self._journal.next_number)
         if self._journal.close() and not self._lost():
@@ -391,12 +388,10 @@ class Journaled(SyncEach):
         self._control_file.check_low_water_mark(partition_id, marks)
         return [Marked(partition_id, *marks)]
 
-    def _write_notes(self, partition_id: int) -> None:
-        """Write fence and marks of a partition where they belong; blocking."""
-        session_id = self._fences.get(partition_id)
-        if session_id is not None:
-            self._fence_file.raise_to(partition_id, session_id)
-        self._control_file.write_kept(partition_id)
+    def _write_notes(self, partition_ids: Collection[int]) -> None:
+        """Write fences and marks of partitions where they belong, with one sync for all; blocking."""
+        self._fence_file.raise_all({each: self._fences[each] for each in partition_ids if each in self._fences})
+        self._control_file.write_kept(partition_ids)
 
     def _check_alive(self) -> None:
         if self._dead:
@@ -508,7 +503,7 @@ class Journaled(SyncEach):
                 if not all(isinstance(entry, Fenced | Marked) for entry in job.entries):
                     raise error
                 job.finish()
-                self._write_notes(job.partition_id)
+                self._write_notes([job.partition_id])
             except Exception as failure:
                 job.error = failure
             job.entries = []
@@ -551,8 +546,7 @@ class Journaled(SyncEach):
                 self._logs[partition_id].flush()
             for job in jobs:
                 job.finish()
-            for partition_id in {*self._notes.by_age(), *(job.partition_id for job in jobs)}:
-                self._write_notes(partition_id)
+            self._write_notes({*self._notes.by_age(), *(job.partition_id for job in jobs)})
             if not self._lost():
                 self._control_file.unguard()
             else:
@@ -576,7 +570,7 @@ class Journaled(SyncEach):
                 try:
                     job.begin()
                     job.finish()
-                    self._write_notes(job.partition_id)
+                    self._write_notes([job.partition_id])
                 except Exception as error:
                     job.error = error
 
@@ -641,19 +635,28 @@ class Journaled(SyncEach):
                     await self._sync_segment(partition_id, log)
             if not self.full and 2 * self._journal.free_bytes > self._journal.size_bytes:
                 await _either(self._wanted, CHECKPOINT_S / len(owing))
-        covered = self._completed
-        for partition_id in self._notes.by_age():
-            try:
-                await self._on_disk("checkpoint", partial(self._write_notes, partition_id))
-            except (StorageError, OSError) as error:
-                logger.error("fence and marks of partition %d stay in the journal: %s", partition_id, error)
-            else:
-                self._notes.paid(partition_id, covered)
+        if noted := self._notes.by_age():
+            await self._checkpoint_notes(noted)
         self._release()
         try:
             await self._on_disk("checkpoint", self._journal.extend)
         except OSError as error:
             logger.warning("the journal cannot have a further file: %s", error)
+
+    async def _checkpoint_notes(self, partition_ids: list[int]) -> None:
+        """Write fences and marks of partitions together; if that fails, each alone: one of them may be damaged."""
+        covered = self._completed
+        try:
+            await self._on_disk("checkpoint", partial(self._write_notes, partition_ids))
+        except (StorageError, OSError) as error:
+            if len(partition_ids) == 1:
+                logger.error("fence and marks of partition %d stay in the journal: %s", partition_ids[0], error)
+                return
+            for partition_id in partition_ids:
+                await self._checkpoint_notes([partition_id])
+        else:
+            for partition_id in partition_ids:
+                self._notes.paid(partition_id, covered)
 
     async def _sync_segment(self, partition_id: int, log: PartitionLog) -> None:
         covered = self._completed  # taken before the sync: of what is written meanwhile it says nothing

@@ -149,11 +149,35 @@ async def test_fences_and_marks_of_several_partitions_are_one_sync_each(monkeypa
     assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
     assert syncs(files) == 2
     assert manager.last_session_info(2).session_id == 5
+    journaled = manager._journaled
+    assert journaled is not None
+    monkeypatch.setattr(journaled._journal, "extend", lambda: False)
+    await journaled._checkpoint()
+    assert syncs(files) == 4, "one of the fence file, one of the control file"
     files.restart()
     files.crash(random.Random(1))
     again = await open_manager(files)
     assert again.last_session_info(2).session_id == 5
     await again.close()
+
+
+async def test_a_damaged_entry_keeps_no_other_partition_from_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journaled_module, "IDLE_S", 60.0)
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    for each in [client.send(each, wire.LastSessionInfoRequest, 5, False) for each in range(PARTITIONS)]:
+        await client.outcome(each)
+    journaled = manager._journaled
+    assert journaled is not None
+    entry = journaled._fence_file._slots.entry(1)
+    entry.damage = StorageError("planted")
+    await journaled._checkpoint()
+    assert journaled._notes.by_age() == [1]
+    assert [journaled._fence_file.get(each) for each in (0, 2, 3)] == [5, 5, 5]
+    entry.damage = None
+    await manager.close()
 
 
 async def test_a_stop_in_order_leaves_what_a_node_without_journal_leaves() -> None:

@@ -11,10 +11,11 @@ file with all that is known to be durable in the place of the old one.
 import logging
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from waltz.storage.disk.files.files import File, Files, GroupSync, replace_file
@@ -53,6 +54,16 @@ class Entry(Generic[Value]):
         """From here on the value counts that was written into a slot."""
         self.value, self.current, self.sequence_number = value, slot, sequence_number
         self.damage, self.half_damaged = None, False
+
+
+class SlotUpdate(NamedTuple):
+    """A slot to be written."""
+
+    partition_id: int
+    slot: int
+    data: bytes
+    other: bytes | None = None
+    """Is written into the other slot after that, and need not be durable before the next sync."""
 
 
 class SlotFile(Generic[Value]):
@@ -116,25 +127,44 @@ class SlotFile(Generic[Value]):
             raise entry.damage
         return entry.value
 
-    def write(self, partition_id: int, slot: int, data: bytes, *, other: bytes | None = None) -> None:
-        """Write a slot durably, into the file that replaced a failed one if need be; the caller holds the entry's lock.
+    def locked(self, partition_ids: Iterable[int]) -> ExitStack:
+        """Hold the locks of entries, for ``with``. Raises ``StorageError`` as :meth:`entry` does."""
+        with ExitStack() as locks:
+            for partition_id in sorted(partition_ids):  # in one order, so that two threads never wait for each other
+                locks.enter_context(self.entry(partition_id).lock)
+            return locks.pop_all()
 
-        ``other`` is written into the other slot after that, and need not be durable before the next sync. What is in
-        the slots counts only when the caller has called :meth:`Entry.take_over`. Raises ``OSError``, and
-        ``ReadOnlyError`` when a file that failed cannot be replaced; the entry is as before then.
+    def write(self, partition_id: int, slot: int, data: bytes, *, other: bytes | None = None) -> None:
+        """Write one slot; see :meth:`write_all`."""
+        self.write_all([SlotUpdate(partition_id, slot, data, other)])
+
+    def write_all(self, updates: Sequence["SlotUpdate"]) -> None:
+        """Write slots durably, with one sync, into the file that replaced a failed one if need be.
+
+        The caller holds the locks of the entries. What is in the slots counts only when the caller has called
+        :meth:`Entry.take_over`. Raises ``OSError``, and ``ReadOnlyError`` when a file that failed cannot be replaced;
+        the entries are as before then.
         """
-        entry = self.entries[partition_id]
-        offsets = [self._offset(partition_id) + number * len(data) for number in (0, 1)]
+        if not updates:
+            return
+        pieces = [(self._offset(each.partition_id) + each.slot * len(each.data), each.data) for each in updates]
+        others = [
+            (self._offset(each.partition_id) + (1 - each.slot) * len(each.data), each.other)
+            for each in updates
+            if each.other is not None
+        ]
         while True:
-            sync = self._write_durably(offsets[slot], data)
-            if other is not None:
-                sync.write(offsets[1 - slot], [other])
+            sync = self._write_durably(pieces)
+            for offset, other in others:
+                sync.write(offset, [other])
             with self._renewal:
                 if sync is self._sync:
                     # Only now would a new file hold it too.
-                    entry.written[slot] = data
-                    if other is not None:
-                        entry.written[1 - slot] = other
+                    for partition_id, slot, data, repeated in updates:
+                        written = self.entries[partition_id].written
+                        written[slot] = data
+                        if repeated is not None:
+                            written[1 - slot] = repeated
                     return
 
     @property
@@ -148,19 +178,22 @@ class SlotFile(Generic[Value]):
         Raises ``OSError``, and ``ReadOnlyError`` when a file that failed cannot be replaced.
         """
         while True:
-            sync = self._write_durably(0, header)
+            sync = self._write_durably([(0, header)])
             with self._renewal:
                 if sync is self._sync:
                     self._header = header
                     return
 
-    def _write_durably(self, offset: int, data: bytes) -> GroupSync:
+    def _write_durably(self, pieces: Sequence[tuple[int, bytes]]) -> GroupSync:
         """Returns what has synced it: what counts is in the file only if that is still the one in use."""
         with self._renewal:
             if self._sync.failure is not None:
                 self._renew()
             sync = self._sync
         try:
+            for offset, data in pieces[:-1]:
+                sync.write(offset, [data])
+            offset, data = pieces[-1]
             sync.write_and_sync(offset, [data])
         except OSError as error:
             logger.critical("%s %s could not be written: %s", self._name, self.path, error)

@@ -247,9 +247,9 @@ class Segment:
         self.damaged = tuple(sorted((*self.damaged, (transaction_id, transaction_id))))
 
     def flush(self, handles: SegmentFiles) -> None:
-        """Make index and data durable."""
-        handles.index.sync()
+        """Make data and index durable, in this order: the index never leads to records that are not there."""
         handles.data.sync()
+        handles.index.sync()
 
     # Reading
 
