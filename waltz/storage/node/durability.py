@@ -24,12 +24,51 @@ MAX_BRIEF_BYTES = 64 << 10
 partition has work."""
 
 
+class Member(Protocol):
+    """A partition, as turns for many partitions see it."""
+
+    @property
+    def log(self) -> PartitionLog:
+        """Where its appends go."""
+        ...
+
+    def take_up(self) -> tuple[list[list[Record]], int] | None:
+        """A small group of appends, and its size in bytes; ``None``: there is none (any more), and none is expected.
+
+        Raises nothing. :meth:`ended` follows.
+        """
+        ...
+
+    def ended(self, prepared: Prepared | None, error: Exception | None) -> None:
+        """The group is durable, or something has failed; neither: nothing was done, and it needs a sync of its own.
+
+        Raises nothing.
+        """
+        ...
+
+    def release(self) -> None:
+        """There is no turn to come: the partition sees to its appends."""
+        ...
+
+
 class Durability(Protocol):
     """Makes changes durable. All methods belong to the event loop's thread.
 
     The changes of one partition do not overlap, with one exception: a group of appends may be written while groups
     before it are being synced. Nothing is visible to readers before the partition publishes it.
     """
+
+    @property
+    def max_gathered_bytes(self) -> int:
+        """Larger groups of appends are not for :meth:`enlist`; 0: none are."""
+        ...
+
+    def enlist(self, member: Member) -> bool:
+        """Have the next turn for many partitions take up what waits at this one; false: none does.
+
+        Once only until the turn has ended, or the partition is released. Nothing else of it is changed meanwhile.
+        """
+        ...
 
     async def write(
         self,
@@ -130,10 +169,16 @@ class Durability(Protocol):
 class SyncEach:
     """Every group of every partition is a write to its segment and a sync of its own."""
 
+    max_gathered_bytes = 0
+
     def __init__(self, files: Files, busy: Set[int]) -> None:
         """``busy`` holds the partitions of the node that have something to do."""
         self._files = files
         self._busy = busy
+
+    def enlist(self, member: Member) -> bool:
+        """There are no turns."""
+        return False
 
     async def write(
         self,

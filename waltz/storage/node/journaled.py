@@ -31,7 +31,7 @@ from waltz.storage.disk.journal.ring import JournalFullError
 from waltz.storage.disk.log.log import PartitionLog, Prepared
 from waltz.storage.errors import OverCapacityError, ReadOnlyError, StorageError
 from waltz.storage.node.checkpoint import Debts
-from waltz.storage.node.durability import SyncEach, local_low_water_mark
+from waltz.storage.node.durability import Member, SyncEach, local_low_water_mark
 
 logger = logging.getLogger(__name__)
 
@@ -58,12 +58,12 @@ _NO_SESSION = -1
 class _Job(Generic[T]):
     """What a partition waits for."""
 
-    __slots__ = ("begin", "end", "entries", "error", "future", "partition_id", "result", "size_bytes", "take_back")
+    __slots__ = ("begin", "end", "ended", "entries", "error", "partition_id", "result", "size_bytes", "take_back")
 
     def __init__(
         self,
         partition_id: int,
-        future: asyncio.Future[None],
+        ended: Callable[["_Job[T]"], None],
         begin: Callable[[], list[Entry]],
         end: Callable[[], T],
         take_back: Callable[[], None] | None = None,
@@ -71,10 +71,11 @@ class _Job(Generic[T]):
     ) -> None:
         """``begin`` writes what need not be durable and tells the entries; ``end`` follows their sync. Both block.
 
+        ``ended`` is called in the loop when all is over.
         ``take_back`` undoes ``begin``; only jobs that have it may be refused.
         """
         self.partition_id = partition_id
-        self.future = future
+        self.ended = ended
         self.begin = begin
         self.end = end
         self.take_back = take_back
@@ -167,7 +168,7 @@ class Journaled(SyncEach):
         self._another = another
         self._renewals = iter(RENEWALS_S)
         self._max_turn_bytes = min(MAX_TURN_BYTES, journal.group_limit_bytes // 2)
-        self._max_journaled_bytes = min(MAX_JOURNALED_BYTES, self._max_turn_bytes)
+        self.max_gathered_bytes = min(MAX_JOURNALED_BYTES, self._max_turn_bytes)
         self._loop = asyncio.get_running_loop()
         self._logs: dict[int, PartitionLog] = {}
         self._segments = Debts()
@@ -177,6 +178,7 @@ class Journaled(SyncEach):
         self._last_entry: dict[int, int] = {}
         self._alone: dict[int, int] = {}
         self._completed = journal.next_number - 1
+        self._enlisted: list[Member] = []
         self._waiting: list[_Job[object]] = []
         self._taken: list[_Job[object]] = []
         """The jobs of the turn that is under way."""
@@ -221,6 +223,14 @@ class Journaled(SyncEach):
             del self._calls_begun_s[what]
 
     # What partitions ask for
+
+    def enlist(self, member: Member) -> bool:
+        """Not a partition that is alone."""
+        if self.failure is not None or len(self._busy) < 2:
+            return False
+        self._enlisted.append(member)
+        self._handed_in.set()
+        return True
 
     async def write(
         self,
@@ -352,7 +362,7 @@ class Journaled(SyncEach):
             self._control_file.unguard()
 
     def _goes_through_journal(self, partition_id: int, size_bytes: int) -> bool:
-        if self.failure is not None or size_bytes > self._max_journaled_bytes:
+        if self.failure is not None or size_bytes > self.max_gathered_bytes:
             return False
         if len(self._busy) > 1 or self._waiting:
             self._alone[partition_id] = 0
@@ -414,17 +424,23 @@ class Journaled(SyncEach):
         self._check_alive()
         if self._turns.done():
             raise ReadOnlyError(f"the journal is not used any more: {self.failure}")
-        job = _Job(partition_id, self._loop.create_future(), begin, end, take_back, size_bytes)
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def ended(_job: _Job[T]) -> None:
+            if not future.done():
+                future.set_result(None)
+
+        job = _Job(partition_id, ended, begin, end, take_back, size_bytes)
         self._waiting.append(job)  # type: ignore[arg-type]  # jobs with whatever result
         self._handed_in.set()
-        await job.future
+        await future
         if job.error is not None:
             raise job.error
         return job.result[0]
 
     async def _run_turns(self) -> None:
         while True:
-            if not self._waiting:
+            if not self._waiting and not self._enlisted:
                 if self._ending.is_set():
                     return
                 self._handed_in.clear()
@@ -435,6 +451,9 @@ class Journaled(SyncEach):
             self._taken = []
 
     def _take(self) -> list[_Job[object]]:
+        enlisted, self._enlisted = self._enlisted, []
+        for member in enlisted:
+            self._take_up(member)
         size_bytes = 0
         for count, job in enumerate(self._waiting):
             size_bytes += job.size_bytes
@@ -444,11 +463,22 @@ class Journaled(SyncEach):
         jobs, self._waiting = self._waiting, []
         return jobs
 
+    def _take_up(self, member: Member) -> None:
+        taken = member.take_up()
+        if taken is not None:
+            batches, size_bytes = taken
+            log = member.log
+            partition_id = log.partition_id
+            self._alone[partition_id] = 0
+            self._logs[partition_id] = log
+            group = _Append(log, batches)
+            ended = partial(_append_ended, member)
+            self._waiting.append(_Job(partition_id, ended, group.begin, group.end, group.take_back, size_bytes))
+
     async def _take_turn(self, jobs: list[_Job[object]]) -> None:
         number = None
         try:
             if self.failure is None:
-                await self._on_disk("turn", partial(_begin, jobs))
                 number = await self._append(jobs)
             if number is None:
                 await self._files.run(partial(self._carry_out_without, jobs))
@@ -459,19 +489,18 @@ class Journaled(SyncEach):
             for job in jobs:
                 self._note(job, number)
         for job in jobs:
-            if not job.future.done():
-                job.future.set_result(None)
+            job.ended(job)
 
     async def _append(self, jobs: list[_Job[object]]) -> int | None:
-        """Make the entries of jobs durable; while the journal is full they wait, appends not for ever."""
+        """Begin jobs and make their entries durable; while the journal is full they wait, appends not for ever."""
         deadline_s = self._loop.time() + FULL_S
+        begin: Callable[[], None] = partial(_begin, jobs)
         while True:
-            entries = [entry for job in jobs if job.error is None for entry in job.entries]
             self._room.clear()
             try:
-                number = await self._on_disk("turn", partial(self._append_entries, entries, jobs))
+                number = await self._on_disk("turn", partial(self._begin_and_append, begin, jobs))
             except JournalFullError as error:
-                full = str(error)
+                full, begin = str(error), _nothing
             else:
                 self.full = False
                 return number
@@ -484,6 +513,11 @@ class Journaled(SyncEach):
                 await self._files.run(partial(self._refuse, jobs, OverCapacityError(full)))
                 return self._completed
             await _either(self._room, left_s)
+
+    def _begin_and_append(self, begin: Callable[[], None], jobs: list[_Job[object]]) -> int:
+        begin()
+        entries = [entry for job in jobs if job.error is None for entry in job.entries]
+        return self._append_entries(entries, jobs)
 
     def _append_entries(self, entries: list[Entry], jobs: list[_Job[object]]) -> int:
         number = self._journal.append(entries) if entries else self._completed
@@ -583,11 +617,12 @@ class Journaled(SyncEach):
         self._dead = True
         logger.critical("the journal is not used any more because of a defect", exc_info=error)
         jobs = [*self._taken, *self._waiting] if self._turns.done() else self._waiting
-        self._waiting = []
+        enlisted, self._enlisted, self._waiting = self._enlisted, [], []
         for job in jobs:
             job.error = job.error or ReadOnlyError(f"the journal is not used any more: {self.failure}")
-            if not job.future.done():
-                job.future.set_result(None)
+            job.ended(job)
+        for member in enlisted:
+            member.release()
 
     # Checkpoints
 
@@ -675,6 +710,10 @@ class Journaled(SyncEach):
         next_number = self._completed + 1
         self._journal.release(min(self._segments.floor(next_number), self._notes.floor(next_number)))
         self._room.set()
+
+
+def _append_ended(member: Member, job: _Job[Prepared | None]) -> None:
+    member.ended(None if job.error is not None else job.result[0], job.error)
 
 
 def _begin(jobs: Sequence[_Job[object]]) -> None:

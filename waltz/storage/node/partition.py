@@ -1,11 +1,12 @@
 """One partition of a storage node: its queue of requests, its session fence, and group commit to its log.
 
-Two tasks serve a partition. The *writer* takes requests in the order of arrival; all appends that stand together at
-the head of the queue are one group: one gathered write, one sync, then all acknowledgements (appends that arrive
-meanwhile are the next group, so there is no timer). A large group is written while the one before it is being synced,
-so that the disk does not wait for encoding and copying. The *reader* answers reads whose outcome cannot depend on what
-is queued before them, so that they wait for no sync; all other reads keep their place in the writer's queue. What a
-requester sees is what strict order of arrival would give.
+Small groups of appends are taken up by turns that all partitions have together, where there are such turns
+(:meth:`Durability.enlist`). For all the rest two tasks serve a partition. The *writer* takes requests in the order of
+arrival; all appends that stand together at the head of the queue are one group: one gathered write, one sync, then all
+acknowledgements (appends that arrive meanwhile are the next group, so there is no timer). A large group is written
+while the one before it is being synced, so that the disk does not wait for encoding and copying. The *reader* answers
+reads whose outcome cannot depend on what is queued before them, so that they wait for no sync; all other reads keep
+their place in the writer's queue. What a requester sees is what strict order of arrival would give.
 """
 
 import asyncio
@@ -56,6 +57,13 @@ class _Group(NamedTuple):
 
     requests: list[PartitionRequest]
     prepared: Prepared
+    started_s: float
+
+
+class _Taken(NamedTuple):
+    """Appends that a turn for many partitions has taken up."""
+
+    requests: list[PartitionRequest]
     started_s: float
 
 
@@ -120,6 +128,10 @@ class StoragePartition:
         self._unfinished_truncates = 0
         self._not_appended_here = log.max_transaction_id
         self._writing = False
+        """Whether what was taken up is under way, or a turn for many partitions will take up what waits."""
+        self._gathered: _Taken | None = None
+        self._max_gathered_bytes = durability.max_gathered_bytes
+        self._apart = False
         self._unsynced: deque[_Group] = deque()
         self._syncer: asyncio.Task[None] | None = None
         self._maintenance: deque[tuple[Callable[[], object], asyncio.Future[object]]] = deque()
@@ -198,17 +210,17 @@ class StoragePartition:
             return
         if message.session_id > self._session_id:
             self._session_id = message.session_id
-        if isinstance(message, ReadRequest) and self._may_overtake(message):
-            lane, sleeper = self.queue.reads, self._reader
-        else:
-            lane, sleeper = self.queue.ordered, self._writer
-        if not self.queue.offer(request, lane):
+        overtakes = isinstance(message, ReadRequest) and self._may_overtake(message)
+        if not self.queue.offer(request, self.queue.reads if overtakes else self.queue.ordered):
             self._turn_away(request)
             return
         if isinstance(message, wire.TruncateRequest):
             self._unfinished_truncates += 1
         self._busy.add(self.partition_id)
-        sleeper.wake()
+        if overtakes:
+            self._reader.wake()
+        elif not self._writing and not (self._max_gathered_bytes and self._enlist()):
+            self._writer.wake()
 
     async def set_available(self, available: bool) -> None:
         """Persist whether servers may use the partition. Raises ``OSError``."""
@@ -291,10 +303,75 @@ class StoragePartition:
             return True
         return self._unfinished_truncates == 0 and last_requested_id(message) <= self._log.max_transaction_id
 
+    # Turns for many partitions
+
+    def _enlist(self) -> bool:
+        """Whether what waits is taken up with the next turn."""
+        if self._maintenance or not self._may_be_gathered() or not self._durability.enlist(self):
+            return False
+        self._writing = True
+        return True
+
+    def _may_be_gathered(self) -> bool:
+        """Whether small appends come next, and nothing has to be seen to before them."""
+        return (
+            self.queue.has_small_group(self._max_gathered_bytes)
+            and self._fenced_session_id == self._session_id
+            and not self._apart
+            and not self._unsynced
+            and not self._closing
+            and self._dead is None
+        )
+
+    def take_up(self) -> tuple[list[list[Record]], int] | None:
+        """See :class:`~waltz.storage.node.durability.Member`."""
+        try:
+            requests = self._accepted(self.queue.take_group()) if self._may_be_gathered() else []
+        except Exception as error:
+            self._died(error)
+            requests = []
+        if not requests:
+            self.release()
+            return None
+        self._gathered = _Taken(requests, self._metrics.clock())
+        self._calls_begun_s["append"] = self._gathered.started_s
+        return _batches(requests), sum([request.size_bytes for request in requests])
+
+    def ended(self, prepared: Prepared | None, error: Exception | None) -> None:
+        """See :class:`~waltz.storage.node.durability.Member`."""
+        taken, self._gathered = self._gathered, None
+        assert taken is not None, "it was taken up"
+        del self._calls_begun_s["append"]
+        try:
+            if error is not None:
+                self._not_written(taken.requests, error)
+            elif prepared is None:
+                self.queue.put_back(taken.requests)
+                self._apart = True
+            else:
+                self._publish(_Group(taken.requests, prepared, taken.started_s))
+        except Exception as defect:
+            self._died(defect)
+        self.release()
+
+    def release(self) -> None:
+        """See :class:`~waltz.storage.node.durability.Member`."""
+        self._writing = False
+        if self.queue.ordered or self._maintenance or self._closing:
+            if not self._enlist():
+                self._writer.wake()
+        else:
+            self._overrun = False
+            if not self.queue.reads:
+                self._busy.discard(self.partition_id)
+
     # The writer
 
     async def _run_writer(self) -> None:
         while not self._closing:
+            if self._writing or (self._max_gathered_bytes and self._enlist()):
+                await self._writer.sleep()  # a turn for many partitions sees to it
+                continue
             if self._unsynced and not self._may_write_ahead():
                 await self._writer.sleep()
                 continue
@@ -312,6 +389,7 @@ class StoragePartition:
                 await self._settle_fence()
             ahead = self.queue.has_large_group
             group = self.queue.take_group()
+            self._apart = False
             first = group[0]
             if isinstance(first.message, wire.AppendRequest):
                 await self._append(group, ahead=ahead)
@@ -460,7 +538,7 @@ class StoragePartition:
         self._acknowledge(requests, self._failure_frames(requests, error))
 
     async def _all_synced(self) -> None:
-        while self._unsynced:
+        while self._unsynced or self._writing:
             await self._writer.sleep()
 
     async def _perform(self, request: PartitionRequest) -> bytes:

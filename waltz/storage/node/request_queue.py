@@ -98,6 +98,16 @@ class RequestQueue:
         self._size_bytes -= size_bytes
         return group
 
+    def put_back(self, group: list[PartitionRequest]) -> None:
+        """Undo :meth:`take_group`."""
+        self.ordered.extendleft(reversed(group))
+        self._size_bytes += sum(request.size_bytes for request in group)
+
+    def has_small_group(self, max_bytes: int) -> bool:
+        """Whether an append is at the head of the ordered lane, and all that waits has no more bytes than this."""
+        ordered = self.ordered
+        return self._size_bytes <= max_bytes and bool(ordered) and isinstance(ordered[0].message, wire.AppendRequest)
+
     @property
     def has_large_group(self) -> bool:
         """Whether the appends at the head of the ordered lane are to be written ahead."""

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -19,14 +19,18 @@ from waltz.common.wire import storage as wire
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.files.files import File
 from waltz.storage.disk.journal.entries import Closed, Entry
+from waltz.storage.disk.log.log import Prepared
 from waltz.storage.errors import StorageError
 from waltz.storage.node import journaled as journaled_module
 from waltz.storage.node.journal_start import JournalSizes
 from waltz.storage.node.manager import StorageManager
-from waltz.storage.node.request_queue import PartitionRequest
+from waltz.storage.node.partition import Sleeper
+from waltz.storage.node.request_queue import DEFAULT_LIMITS, PartitionRequest
+from waltz.storage.node.scrubber import Scrubber
 from waltz.storage.node.session_rule import StorageRequest
 
 T = TypeVar("T")
+Result = TypeVar("Result")
 
 KEY = UUID(int=7)
 PARTITIONS = 4
@@ -343,7 +347,8 @@ async def test_a_disk_that_hangs_makes_the_journal_stalled(monkeypatch: pytest.M
     while not journaled.syncing_s:
         await asyncio.sleep(0)
     now_s += 25
-    assert manager.findings.stalled() == {0: "a read or write has not ended for 25 s"}
+    (syncing,) = journaled.syncing_s
+    assert manager.findings.stalled() == {syncing: "a read or write has not ended for 25 s"}
     files.gate.set()
     await checkpoint
     assert manager.health().problems() == {}
@@ -671,3 +676,191 @@ async def test_nothing_acknowledged_is_lost_by_any_crash(seed: int) -> None:
 async def test_nothing_acknowledged_is_lost_when_journals_fail(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(journaled_module, "RENEWALS_S", (0.0,) * 1000)
     await Life(1000 + seed, journal_fails=True).live()
+
+
+# Turns that partitions have together
+
+
+class HeldFiles(CrashFiles):
+    """Calls wait as long as they are held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = asyncio.Event()
+        self.free.set()
+        self.waiting = 0
+
+    async def run(self, function: Callable[[], Result]) -> Result:
+        self.waiting += 1
+        await self.free.wait()
+        self.waiting -= 1
+        return await super().run(function)
+
+    async def until_waiting(self) -> None:
+        async with asyncio.timeout(10):
+            while not self.waiting:
+                await asyncio.sleep(0)
+
+    async def stay_waiting(self) -> None:
+        """Give everybody else a chance to do what has to wait."""
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
+async def held_manager(
+    monkeypatch: pytest.MonkeyPatch, threshold: int = 1_000_000
+) -> tuple[HeldFiles, StorageManager, Client]:
+    """Nothing happens in the background."""
+    monkeypatch.setattr(journaled_module, "IDLE_S", 60.0)
+    monkeypatch.setattr(Scrubber, "start", lambda self: None)
+    files = HeldFiles()
+    files.make_directory(DIRECTORY)
+    files.sync_directory("/")
+    manager = await open_manager(files, threshold=threshold)
+    await manager.assign(range(PARTITIONS))
+    return files, manager, Client(manager)
+
+
+async def test_appends_of_a_turn_wake_no_tasks_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, manager, client = await held_manager(monkeypatch)
+    await client.outcome(client.append(0, -1, [record(0)]))
+    slept: list[Sleeper] = []
+    sleep = Sleeper.sleep
+
+    def noting(sleeper: Sleeper) -> Awaitable[None]:
+        slept.append(sleeper)
+        return sleep(sleeper)
+
+    monkeypatch.setattr(Sleeper, "sleep", noting)
+    sent = [client.append(each, -1, [record(each == 0)]) for each in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    assert len(slept) == 1, "the first one does not know that others follow"
+    await manager.close()
+
+
+async def test_what_comes_during_a_turn_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, manager, client = await held_manager(monkeypatch)
+    files.free.clear()
+    sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
+    await files.until_waiting()
+    sent += [client.append(each, -1, [record(1)]) for each in range(PARTITIONS)]
+    sent += [client.append(1, -1, [record(2)]), client.send(1, wire.TruncateRequest, -1, 1, False)]
+    sent += [client.append(1, -1, [record(2, b"after the truncation")])]
+    await files.stay_waiting()
+    assert not client.asker.answers
+    files.free.set()
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * (2 * PARTITIONS + 1) + [1, SUCCESS]
+    assert list(client.asker.answers)[:PARTITIONS] == [2, 3, 4, 1], "all of a turn together"
+    assert stored(manager, 1) == [record(0), record(1), record(2, b"after the truncation")]
+    await manager.close()
+
+
+async def test_what_is_no_append_waits_for_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, manager, client = await held_manager(monkeypatch)
+    files.free.clear()
+    sent = [client.append(each, -1, [record(number)]) for number in range(2) for each in range(PARTITIONS)]
+    await files.until_waiting()
+    sent.append(client.send(1, wire.MaxTransactionIdRequest, -1, False))
+    await files.stay_waiting()
+    assert not client.asker.answers
+    files.free.set()
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * 2 * PARTITIONS + [1]
+    await manager.close()
+
+
+async def test_a_partition_that_fails_in_a_turn_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, manager, client = await held_manager(monkeypatch)
+
+    def fail(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "planted")
+
+    manager.partitions[1].log._write = fail  # type: ignore[assignment, method-assign]
+    sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
+    assert [await client.outcome(each) == SUCCESS for each in sent] == [True, False, True, True]
+    sent = [client.append(each, -1, [record(1)]) for each in range(PARTITIONS)]
+    assert [await client.outcome(each) == SUCCESS for each in sent] == [True, False, True, True]
+    assert list(manager.out_of_service()) == [1]
+    await manager.close()
+
+
+async def test_a_newer_session_fences_what_is_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, manager, client = await held_manager(monkeypatch)
+    files.free.clear()
+    sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
+    await files.until_waiting()
+    client.send(2, wire.LastSessionInfoRequest, 7, False)
+    files.free.set()
+    answers = [await client.outcome(each) for each in sent]
+    assert [answer == SUCCESS for answer in answers] == [True, True, False, True]
+    assert "ConcurrentUpdateException" in str(answers[2])
+    await manager.close()
+
+
+async def test_a_partition_closes_after_the_turn_and_answers_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, manager, client = await held_manager(monkeypatch)
+    files.free.clear()
+    sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
+    await files.until_waiting()
+    late = client.append(1, -1, [record(1)])
+    closing = asyncio.create_task(manager.partitions[1].close())
+    await files.stay_waiting()
+    assert not client.asker.answers
+    files.free.set()
+    await closing
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    assert "is not assigned" in str(await client.outcome(late))
+    await manager.close()
+
+
+async def test_a_partition_that_closes_before_the_turn_begins_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, manager, client = await held_manager(monkeypatch)
+    sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
+    await manager.partitions[1].close()
+    answers = [await client.outcome(each) for each in sent]
+    assert [answer == SUCCESS for answer in answers] == [True, False, True, True]
+    assert "is not assigned" in str(answers[1])
+    await manager.close()
+
+
+async def test_during_a_turn_no_more_than_the_queue_has_room_for_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, manager, client = await held_manager(monkeypatch)
+    files.free.clear()
+    sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
+    await files.until_waiting()
+    room = DEFAULT_LIMITS.max_requests
+    more = [client.append(1, -1, [record(transaction_id)]) for transaction_id in range(1, room + 2)]
+    assert list(client.asker.answers) == more[-1:]
+    assert "too many requests" in str(await client.outcome(more[-1]))
+    files.free.set()
+    assert [await client.outcome(each) for each in [*sent, *more[:-1]]] == [SUCCESS] * (PARTITIONS + room)
+    await manager.close()
+
+
+async def test_appends_that_begin_another_segment_leave_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, manager, client = await held_manager(monkeypatch, threshold=300)
+    for first in range(0, 30, 6):
+        files.free.clear()
+        sent = [client.append(each, -1, [record(first + number)]) for number in range(3) for each in range(PARTITIONS)]
+        await files.until_waiting()
+        sent += [client.append(each, -1, [record(first + 3 + number)]) for number in range(3) for each in range(2)]
+        files.free.set()
+        sent += [client.append(each, -1, [record(first + 3 + number)]) for number in range(3) for each in range(2, 4)]
+        assert [await client.outcome(each) for each in sent] == [SUCCESS] * 6 * PARTITIONS
+    for each in range(PARTITIONS):
+        assert stored(manager, each) == [record(transaction_id) for transaction_id in range(30)]
+    await manager.close()
+
+
+async def test_a_defect_of_one_partition_in_a_turn_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, manager, client = await held_manager(monkeypatch)
+    manager.partitions[1].log.publish = _defect  # type: ignore[method-assign]
+    sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
+    assert [await client.outcome(sent[each]) for each in (0, 2, 3)] == [SUCCESS] * 3
+    assert list(manager.out_of_service()) == [1]
+    sent = [client.append(each, -1, [record(1)]) for each in range(PARTITIONS)]
+    assert [await client.outcome(each) == SUCCESS for each in sent] == [True, False, True, True]
+    await manager.close()
+
+
+def _defect(_prepared: Prepared) -> None:
+    raise RuntimeError("planted")
