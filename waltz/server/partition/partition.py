@@ -89,6 +89,39 @@ class ServerPartition:
     """A partition that this server owns, and the listener of its log, which returns the same append objects that it was
     given. Everything runs on the loop."""
 
+    # Without slots each object of so many attributes has a hash table of its own, and a thousand miss the caches.
+    __slots__ = (
+        "_admission",
+        "_answers",
+        "_claimant",
+        "_confirmed_marks",
+        "_data",
+        "_drain_handle",
+        "_draining",
+        "_farthest_claim",
+        "_feed",
+        "_feed_cache",
+        "_fence_timer",
+        "_fencing",
+        "_leaving",
+        "_lists",
+        "_log",
+        "_log_quietly",
+        "_memory",
+        "_metrics",
+        "_mounts",
+        "_options",
+        "_proof",
+        "_questions",
+        "_registrations",
+        "_sequencer",
+        "_transaction_cache",
+        "_undecided",
+        "closed",
+        "in_doubt",
+        "partition_id",
+    )
+
     def __init__(
         self,
         partition_id: int,

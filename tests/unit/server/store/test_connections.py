@@ -148,7 +148,8 @@ async def test_sessions_leave_nothing_behind_on_long_lived_connections() -> None
         for _ in range(20):
             await server.write(5)
             await server.wait(lambda: server.log.session_id is not None)
-            sessions[server.log.session_id] = weakref.ref(server.log._session)
+            assert server.log._session is not None
+            sessions[server.log.session_id] = weakref.ref(server.log._session.machine)
         assert world.metadata.session_id > 5
         clients = [client for storage in world.storages.values() for client in storage.connections]
         assert all(isinstance(client, FakeClient) and len(client._listeners) == 1 for client in clients)

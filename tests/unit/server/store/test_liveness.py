@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
 import pytest_asyncio
@@ -19,6 +20,7 @@ from waltz.common.replica_states import ReplicaStatus
 from waltz.common.wire import storage as wire
 from waltz.server.process.replica_rounds import ReplicaRounds
 from waltz.server.store.interface import StoreOptions
+from waltz.server.store.session.session import StoreSession
 
 A, B, C = NAMES
 MIB = 1 << 20
@@ -397,21 +399,19 @@ async def test_who_has_no_session_is_unhealthy_after_a_while(world: LineWorld) -
 
 async def test_an_idle_session_is_asked_now_and_then_and_a_busy_one_never(world: LineWorld) -> None:
     server = await serving(world)
-    session = server.log._session
-    assert session is not None
-    confirm, times = session._ask_quorum, []
+    confirm, times = StoreSession._ask_quorum, []
 
-    async def noted(timeout_s: float) -> bool:
+    async def noted(session: StoreSession, timeout_s: float) -> bool:
         times.append(asyncio.get_running_loop().time())
-        return await confirm(timeout_s)
+        return await confirm(session, timeout_s)
 
-    session._ask_quorum = noted  # type: ignore[method-assign]  # the same, noted
-    for second in range(120):
-        if second < 60:
-            await server.write(1)
-        assert server.log.healthy
-        server.log.confirm_if_idle(unasked=False)
-        await asyncio.sleep(1)
+    with mock.patch.object(StoreSession, "_ask_quorum", noted):
+        for second in range(120):
+            if second < 60:
+                await server.write(1)
+            assert server.log.healthy
+            server.log.confirm_if_idle(unasked=False)
+            await asyncio.sleep(1)
     assert 4 <= len(times) <= 6
     assert times[-1] - times[0] >= (len(times) - 1) * server.log._options.confirm_interval_s
 

@@ -57,6 +57,44 @@ SHORT_SESSION_S = 5.0
 class ReplicatedLog:
     """The log of one partition, kept open for its owner. All methods belong to the loop."""
 
+    # Without slots each object of so many attributes has a hash table of its own, and a thousand miss the caches.
+    __slots__ = (
+        "_change",
+        "_checkpoint_id",
+        "_congestion_seen",
+        "_connections",
+        "_flush_scheduled",
+        "_generation",
+        "_give_up_timer",
+        "_given_back",
+        "_high_water_mark",
+        "_listener",
+        "_loop",
+        "_next_id",
+        "_next_session",
+        "_node",
+        "_opened_generation",
+        "_opening",
+        "_options",
+        "_pending",
+        "_promised",
+        "_reader",
+        "_readmissions",
+        "_renewal_timer",
+        "_renewal_wanted",
+        "_replicas",
+        "_ring_memory",
+        "_session",
+        "_state",
+        "_successors",
+        "_task",
+        "_unresolved",
+        "_unresolved_bytes",
+        "_wake",
+        "_without_session_since_s",
+        "partition_id",
+    )
+
     def __init__(
         self,
         partition_id: int,

@@ -60,6 +60,42 @@ class ReplicaStalledError(WaltzError):
 class Replica:
     """The I/O of one replica. All methods belong to the loop; :meth:`run` is a task of the session."""
 
+    # Without slots each object of so many attributes has a hash table of its own, and a thousand miss the caches.
+    __slots__ = (
+        "_acknowledgement",
+        "_backoff",
+        "_change_unanswered",
+        "_client",
+        "_clock",
+        "_copies",
+        "_copy_failing_since_s",
+        "_copy_written",
+        "_end_watch",
+        "_failure",
+        "_in_flight_bytes",
+        "_in_flight_count",
+        "_last_failure",
+        "_last_progress_s",
+        "_life",
+        "_loop",
+        "_mailbox",
+        "_promised",
+        "_refused",
+        "_sent_position",
+        "_serving_since_s",
+        "_session",
+        "_stage",
+        "_wake",
+        "_watched_bytes",
+        "_watched_position",
+        "_window_size_bytes",
+        "acked",
+        "live",
+        "next_id",
+        "replica_id",
+        "storage",
+    )
+
     def __init__(self, session: ReplicaSession, replica_id: ReplicaId, promised: int = NO_TRANSACTION) -> None:
         """``promised`` is the highest id that it is known to have made durable in earlier sessions."""
         self.replica_id = replica_id

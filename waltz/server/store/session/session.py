@@ -65,6 +65,44 @@ class SessionOwner(Protocol):
 class StoreSession:
     """One session of one partition: :meth:`open` once, then :meth:`append`; :meth:`close` in any case."""
 
+    # Without slots each object of so many attributes has a hash table of its own, and a thousand miss the caches.
+    __slots__ = (
+        "_assigned",
+        "_confirmation",
+        "_confirmed_s",
+        "_dismissed",
+        "_floor",
+        "_high_water_mark",
+        "_last_commit_s",
+        "_looked_at",
+        "_loop",
+        "_low_water_mark",
+        "_members",
+        "_node",
+        "_opening_is_late",
+        "_owner",
+        "_quorum",
+        "_reader",
+        "_replicas",
+        "_ring",
+        "_stall_timer",
+        "_tasks",
+        "_timings",
+        "_told_below_floor",
+        "_unconfirmed_s",
+        "_waiters",
+        "_writes",
+        "connections",
+        "ended",
+        "generation",
+        "machine",
+        "options",
+        "partition_id",
+        "ring",
+        "session_id",
+        "storages",
+    )
+
     def __init__(
         self,
         partition_id: int,

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from functools import partial
+from unittest import mock
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.unit.server.store.world import NAMES, ROOT, Server, World, wait_until
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import UNRESOLVED
 from waltz.server.store.interface import LogClosedError, ReadFailedError, SessionEndedError, StoreOptions
+from waltz.server.store.log.log import ReplicatedLog
 from waltz.server.store.log.log_states import LogState
 from waltz.server.store.session.session import StoreSession
 
@@ -857,6 +859,15 @@ async def test_a_number_taken_by_a_write_that_lands_late_costs_the_session_nothi
         assert server.listener.committed_appends == server.given
 
 
+async def test_what_each_partition_has_keeps_its_attributes_in_slots() -> None:
+    async with World() as world:
+        server = await world.server()
+        await server.write(1)
+        log = server.log
+        assert log._session is not None
+        assert not any(hasattr(each, "__dict__") for each in (log, log._session, *log._session._members))
+
+
 async def test_a_defect_ends_the_session_loudly_and_the_next_one_is_tried(caplog: pytest.LogCaptureFixture) -> None:
     async with World() as world:
         server = await world.server()
@@ -870,10 +881,9 @@ async def test_a_defect_ends_the_session_loudly_and_the_next_one_is_tried(caplog
         def fail(*_: object) -> None:
             raise RuntimeError("a defect")
 
-        adopt, server.log._adopt = server.log._adopt, fail  # type: ignore[method-assign,assignment]  # a defect
-        server.log.set_generation(2)
-        await server.wait(lambda: not server.log.healthy)
-        server.log._adopt = adopt  # type: ignore[method-assign]  # as before
+        with mock.patch.object(ReplicatedLog, "_adopt", fail):
+            server.log.set_generation(2)
+            await server.wait(lambda: not server.log.healthy)
         await server.write(5)
         assert server.listener.committed_appends == server.given
     assert "a task of the store session has ended" in caplog.text
