@@ -853,7 +853,7 @@ async def test_appends_that_begin_another_segment_leave_the_turn(monkeypatch: py
 
 async def test_a_defect_of_one_partition_in_a_turn_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     _, manager, client = await held_manager(monkeypatch)
-    manager.partitions[1].log.publish = _defect  # type: ignore[method-assign]
+    monkeypatch.setattr(manager.partitions[1].log, "publish", _defect)
     sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
     assert [await client.outcome(sent[each]) for each in (0, 2, 3)] == [SUCCESS] * 3
     assert list(manager.out_of_service()) == [1]
