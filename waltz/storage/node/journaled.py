@@ -96,31 +96,23 @@ class _Job(Generic[T]):
 class _Append:
     """A group of appends on its way through the journal."""
 
-    __slots__ = ("_batches", "_log", "prepared", "starts_segment")
+    __slots__ = ("_batches", "_log", "prepared")
 
     def __init__(self, log: PartitionLog, batches: Sequence[Sequence[Record]]) -> None:
         self._log = log
         self._batches = batches
         self.prepared: Prepared | None = None
-        self.starts_segment = False
 
     def begin(self) -> list[Entry]:
-        prepared = self._log.prepare(self._batches)
-        if not self._log.write(prepared):
-            self.starts_segment = True
+        log = self._log
+        prepared = log.prepare(self._batches)
+        if not log.write(prepared):
             return []
         self.prepared = prepared
+        segment_first_id = prepared.start.segment_first_id
         return [
-            Records(
-                self._log.partition_id,
-                _NO_SESSION,
-                prepared.start.segment_first_id,
-                write.offset,
-                write.first_transaction_id,
-                len(write.record_offsets),
-                write.chunks,
-            )
-            for write in prepared.writes
+            Records(log.partition_id, _NO_SESSION, segment_first_id, offset, first_id, len(record_offsets), chunks)
+            for first_id, _starts_segment, offset, chunks, record_offsets, _end_offset, _checkpoint in prepared.writes
         ]
 
     def end(self) -> Prepared | None:
@@ -228,8 +220,9 @@ class Journaled(SyncEach):
         """Not a partition that is alone."""
         if self.failure is not None or len(self._busy) < 2:
             return False
+        if not self._enlisted:
+            self._handed_in.set()
         self._enlisted.append(member)
-        self._handed_in.set()
         return True
 
     async def write(

@@ -472,9 +472,13 @@ class StoragePartition:
 
     def _acknowledge(self, requests: Sequence[PartitionRequest], frames: Sequence[bytes]) -> None:
         """Answer requests that were executed, unless a newer session has spoken meanwhile (rule S1)."""
+        session_id = self._session_id
         for request, frame in zip(requests, frames, strict=True):
-            error = session_rule.fence(request.message, self._session_id)
-            answer = frame if error is None else failure_frame(request.message, error.wire_text())
+            answer, message = frame, request.message
+            if message.session_id != session_id:
+                error = session_rule.fence(message, session_id)
+                if error is not None:
+                    answer = failure_frame(message, error.wire_text())
             request.requester.answer(answer)
 
     async def _append(self, group: list[PartitionRequest], *, ahead: bool) -> None:
