@@ -123,6 +123,7 @@ def parser() -> argparse.ArgumentParser:
         "--calls", dest="count_calls", action="store_true", help="count system calls with strace, in a round for itself"
     )
     how.add_argument("--no-lean", action="store_false", dest="lean", help="without the lean pipeline")
+    how.add_argument("--journal", action="store_true", help="storages of Waltz keep a journal for all partitions")
     how.add_argument("--tree", type=_tree, metavar="PATH", help="another checkout, measured in turn with this one")
     how.add_argument("--directory", type=Path, help="where nodes write (default: a temporary directory)")
     results = made.add_argument_group("results")

@@ -99,7 +99,8 @@ def main() -> None:
     if kind == LEAN:
         target = LeanTarget(directory)
     else:
-        target = WaltzTarget(directory, Path.cwd(), lambda text: say(progress=text))
+        journal = "journal" in sys.argv[3:]
+        target = WaltzTarget(directory, Path.cwd(), lambda text: say(progress=text), journal=journal)
     calm_garbage_collection()  # as the documentation advises clients, and as the nodes of both do
     uvloop.run(run(Contestant(target)))
 

@@ -38,6 +38,8 @@ class Settings(NamedTuple):
     """Another checkout of Waltz that takes part."""
     directory: Path | None
     """Where nodes write; ``None``: a temporary directory."""
+    journal: bool = False
+    """Whether storages of Waltz keep a journal."""
 
 
 class ContestantFailedError(Exception):
@@ -126,7 +128,8 @@ async def contestants(settings: Settings, progress: Progress) -> AsyncIterator[d
             for name, tree in trees.items():
                 own = Path(directory, name)
                 own.mkdir()
-                command = boot.command("contestant", name, str(own), tree=tree)
+                journal = ["journal"] if settings.journal else []
+                command = boot.command("contestant", name, str(own), *journal, tree=tree)
                 lines[name] = await Line.open(name, command, own / "contestant.log")
             yield {name: Contestant(line, trees[name], progress) for name, line in lines.items()}
         finally:
