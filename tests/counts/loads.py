@@ -63,6 +63,8 @@ class Load:
     partitions: int = 1
     disk_delay_factor: float = 0.2
     """How slow the disks are; 1: a millisecond for a write and sync."""
+    journal: bool = False
+    """Whether storages have one."""
 
 
 LOADS = {
@@ -77,6 +79,7 @@ LOADS = {
     "16 in flight, slow disks": Load(16, 800, disk_delay_factor=20.0),
     "64 in flight, 8 partitions": Load(64, 1_600, partitions=8),
     "256 in flight, 64 partitions": Load(256, 2_560, partitions=64),
+    "256 in flight, 64 partitions, journal": Load(256, 2_560, partitions=64, journal=True),
     "16 in flight, 1 reader": Load(16, 800, readers=1),
     "16 in flight, 10 readers": Load(16, 800, readers=10),
 }
@@ -260,6 +263,7 @@ class Trial:
             feed_cache_bytes=64 << 20,
             transaction_cache_bytes=128 << 20,
             checkpoint_interval=250_000,
+            journal_share=float(load.journal),
             network_delay_factor=0.1,
             disk_delay_factor=load.disk_delay_factor,
         )
