@@ -1,13 +1,13 @@
 """One journal makes the changes of all partitions durable with one sync; their segments are synced later.
 
 A turn takes what all partitions wait for. Records are written to their segments, not synced, and once more to the
-journal, together with fences and low-water marks; one sync of the journal makes all of it durable. A checkpoint syncs
-segments in the background, the oldest debt first, and writes fences and marks to their files; then the journal's files
-are used again.
+journal, together with fences, low-water marks and truncations; one sync of the journal makes all of it durable. A
+checkpoint syncs segments in the background, the oldest debt first, and writes fences and marks to their files; then the
+journal's files are used again.
 
-What is not written through the journal (large groups, a partition that is alone, new segments, truncations) needs a
-partition that is *settled*: its segment was synced, and the journal says so, so that a replay leaves out what it holds
-of the partition before.
+What is not written through the journal (large groups, a partition that is alone, segments that are begun or taken away)
+needs a partition that is *settled*: its segment was synced, and the journal says so, so that a replay leaves out what
+it holds of the partition before.
 """
 
 import asyncio
@@ -23,11 +23,12 @@ from waltz.common.tasks import owned
 from waltz.storage.disk.control_file import ControlFile, Marks
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import Files
-from waltz.storage.disk.journal.entries import Dropped, Entry, Fenced, Marked, Records, Settled
+from waltz.storage.disk.journal.entries import Dropped, Entry, Fenced, Marked, Records, Settled, Truncated
 from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.journal.reading import Contents
 from waltz.storage.disk.journal.replay import replay_partition
 from waltz.storage.disk.journal.ring import JournalFullError
+from waltz.storage.disk.log.group_encoder import LogEnd
 from waltz.storage.disk.log.log import PartitionLog, Prepared
 from waltz.storage.errors import OverCapacityError, ReadOnlyError, StorageError
 from waltz.storage.node.checkpoint import Debts
@@ -124,6 +125,33 @@ class _Append:
     def take_back(self) -> None:
         if self.prepared is not None:
             self._log.take_back(self.prepared)
+
+
+class _Truncation:
+    """A truncation within the current segment on its way through the journal, which knows of it before the files do."""
+
+    __slots__ = ("_behind", "_log", "_transaction_id")
+
+    def __init__(self, log: PartitionLog, transaction_id: int) -> None:
+        self._log = log
+        self._transaction_id = transaction_id
+        self._behind: LogEnd | None = None
+
+    def begin(self) -> list[Entry]:
+        behind = self._log.end_behind(self._transaction_id)
+        if behind.segment_first_id != self._log.end.segment_first_id:
+            return []
+        self._behind = behind
+        return [
+            Truncated(self._log.partition_id, _NO_SESSION, self._transaction_id, behind.segment_first_id, behind.offset)
+        ]
+
+    def end(self) -> int | None:
+        """The new maximum; ``None`` when nothing was cut, because it takes away segments."""
+        if self._behind is None:
+            return None
+        self._log.cut(self._behind)
+        return self._log.max_transaction_id
 
 
 class Journaled(SyncEach):
@@ -272,6 +300,12 @@ class Journaled(SyncEach):
     async def truncate(self, log: PartitionLog, transaction_id: int) -> int:
         """Without effect on the files when there is nothing to remove; then nothing need be settled."""
         if log.max_transaction_id > transaction_id:
+            if self._goes_through_journal(log.partition_id, 0):
+                self._logs[log.partition_id] = log
+                truncation = _Truncation(log, transaction_id)
+                maximum = await self._hand_in(log.partition_id, truncation.begin, truncation.end, _nothing)
+                if maximum is not None:
+                    return maximum
             await self._settle(log)
         return await super().truncate(log, transaction_id)
 
@@ -540,7 +574,7 @@ class Journaled(SyncEach):
         partition_id = job.partition_id
         for entry in job.entries:
             self._last_entry[partition_id] = number
-            if isinstance(entry, Records):
+            if isinstance(entry, Records | Truncated):
                 self._segments.owe(partition_id, number)
                 self._last_records[partition_id] = number
             elif isinstance(entry, Fenced | Marked):
@@ -573,6 +607,8 @@ class Journaled(SyncEach):
                 self._logs[partition_id].flush()
             for job in jobs:
                 job.finish()
+                if job.error is None and any(isinstance(entry, Truncated) for entry in job.entries):
+                    self._logs[job.partition_id].flush()
             self._write_notes({*self._notes.by_age(), *(job.partition_id for job in jobs)})
             if not self._lost():
                 self._control_file.unguard()

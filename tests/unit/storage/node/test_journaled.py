@@ -165,6 +165,51 @@ async def test_fences_and_marks_of_several_partitions_are_one_sync_each(monkeypa
     await again.close()
 
 
+async def test_truncations_of_several_partitions_are_one_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journaled_module, "IDLE_S", 60.0)
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    batch = [record(each) for each in range(5)]
+    sent = [client.append(each, -1, batch) for each in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    journaled = manager._journaled
+    assert journaled is not None
+    await journaled._checkpoint()
+    files.operations.clear()
+    sent = [client.send(each, wire.TruncateRequest, -1, each, False) for each in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == list(range(PARTITIONS))
+    assert syncs(files) == 1
+    again_written = record(2, b"another")
+    assert await client.outcome(client.append(1, -1, [again_written])) == SUCCESS
+    expected = [batch[:1], [*batch[:2], again_written], batch[:3], batch[:4]]
+    assert [stored(manager, each) for each in range(PARTITIONS)] == expected
+    assert sorted(journaled.owing) == list(range(PARTITIONS))
+    files.crash(random.Random(1))
+    again = await open_manager(files)
+    assert [stored(again, each) for each in range(PARTITIONS)] == expected
+    await again.close()
+
+
+async def test_a_truncation_on_its_way_when_the_journal_fails_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journaled_module, "IDLE_S", 60.0)
+    files = new_files()
+    manager = await open_manager(files)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    batch = [record(each) for each in range(5)]
+    sent = [client.append(each, -1, batch) for each in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
+    break_journal(manager)
+    sent = [client.send(each, wire.TruncateRequest, -1, each, False) for each in range(PARTITIONS)]
+    assert [await client.outcome(each) for each in sent] == list(range(PARTITIONS))
+    files.crash(random.Random(1))
+    again = await open_manager(files)
+    assert [stored(again, each) for each in range(PARTITIONS)] == [batch[: each + 1] for each in range(PARTITIONS)]
+    await again.close()
+
+
 async def test_a_damaged_entry_keeps_no_other_partition_from_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journaled_module, "IDLE_S", 60.0)
     files = new_files()

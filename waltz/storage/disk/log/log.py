@@ -304,16 +304,39 @@ class PartitionLog:
         self._check_writable()
         if self.max_transaction_id <= transaction_id:
             return self.max_transaction_id
-        first = view.segments[0]
-        kept = tuple(s for s in view.segments if s is first or s.first_transaction_id <= transaction_id + 1)
+        kept = self._kept(transaction_id)
         last = kept[-1]
-        with self._pinned(last) as handles:
-            offset = last.cut_offset(handles, transaction_id)
-        end = LogEnd(transaction_id + 1, last.first_transaction_id, offset)
+        end = self.end_behind(transaction_id)
         # Readers stop seeing the records before they go; the changed epoch tells those who are just reading them.
         self._view = LogView(kept, end, view.epoch + 1)
         self._change("truncation", partial(self._cut, view.segments[len(kept) :], last, end))
         return self.max_transaction_id
+
+    def end_behind(self, transaction_id: int) -> LogEnd:
+        """Where the log ends when all records behind ``transaction_id`` are removed. Blocking.
+
+        Raises ``StorageError`` when the id is out of range or the place to cut is damaged, ``OSError``.
+        """
+        self._check_writable()
+        last = self._kept(transaction_id)[-1]
+        with self._pinned(last) as handles:
+            offset = last.cut_offset(handles, transaction_id)
+        return LogEnd(transaction_id + 1, last.first_transaction_id, offset)
+
+    def cut(self, end: LogEnd) -> None:
+        """Remove the records behind a place in the current segment; durable with the next :meth:`flush` only. Blocking.
+
+        Raises ``OSError`` (the log is read-only then).
+        """
+        view, last = self._view, self._view.segments[-1]
+        self._view = LogView(view.segments, end, view.epoch + 1)
+        files = self._descriptors.current_files(last)
+        self._change("truncation", partial(last.cut, files, end.next_transaction_id - 1, end.offset))
+
+    def _kept(self, transaction_id: int) -> tuple[Segment, ...]:
+        """The segments that remain when all records behind ``transaction_id`` are removed."""
+        first, *others = self._view.segments
+        return (first, *(each for each in others if each.first_transaction_id <= transaction_id + 1))
 
     def _cut(self, dropped: tuple[Segment, ...], last: Segment, end: LogEnd) -> None:
         # From the end backwards, each removal durable before the next: no crash leaves a gap between segments.

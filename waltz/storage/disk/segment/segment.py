@@ -226,6 +226,15 @@ class Segment:
         handles.index.sync()
         handles.data.truncate(offset)
         handles.data.sync()
+        self._end_with(transaction_id, offset)
+
+    def cut(self, handles: SegmentFiles, transaction_id: int, offset: int) -> None:
+        """As :meth:`truncate`, but durable with the next :meth:`flush` only. Raises ``OSError``."""
+        handles.index.truncate(index_offset(self.first_transaction_id, transaction_id + 1))
+        handles.data.truncate(offset)
+        self._end_with(transaction_id, offset)
+
+    def _end_with(self, transaction_id: int, offset: int) -> None:
         self.next_transaction_id = transaction_id + 1
         self.end_offset = offset
         self.damaged = tuple(
