@@ -6,6 +6,7 @@ never called damage. Whatever bit or byte of an acknowledged group changes: it i
 
 import contextlib
 import random
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -13,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.storage.crash_files import CrashFiles, CrashNow
+from waltz.storage.disk.journal import reading
 from waltz.storage.disk.journal.entries import Entry, Fenced, Records
-from waltz.storage.disk.journal.groups import BLOCK_BYTES, SECTOR_BYTES, encode_group, entries_of
+from waltz.storage.disk.journal.groups import BLOCK_BYTES, SECTOR_BYTES, encode_group, entries_of, life_of
 from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.journal.reading import Contents, Lost, read_bodies, read_journal
 from waltz.storage.disk.journal.ring import JournalFullError
@@ -314,3 +316,66 @@ def test_hostile_files_hold_nothing(content: bytes, behind_a_header: bool) -> No
     header = life.files.contents(path)[:BLOCK_BYTES] if behind_a_header else b""
     life.files.overwrite(path, header + content)
     assert list(read(life.files).places) == []
+
+
+# Planted bugs: a simulated disk keeps what was synced, so that a simulation never has what these get wrong.
+
+
+def flipped(seed: int) -> None:
+    """A bit of the last group, which was acknowledged, is damage and no torn end."""
+    life = Life(seed)
+    life.some(4)
+    place = read(life.files).places[-1]
+    content = bytearray(life.files.contents(place.path))
+    content[place.offset + 100] ^= 1
+    life.files.overwrite(place.path, bytes(content))
+    assert [lost.number for lost in read(life.files).lost] == [place.head.number]
+
+
+def torn_over_a_former_life(seed: int) -> None:
+    test_each_sector_that_was_not_written_is_torn.hypothesis.inner_test(seed, 10, 2)  # type: ignore[attr-defined]
+
+
+def torn_before_another(_seed: int) -> None:
+    test_a_torn_group_behind_which_another_was_begun_is_damage()
+
+
+def end_at_the_first_hole(found: reading._Found, *rest: object) -> Contents:
+    """Take a torn group for the end, whatever follows."""
+    broken = [hole.head.number for hole in found.holes if hole.head is not None]
+    before = [each for each in found.places if each[1].head.number < min(broken, default=each[1].head.number + 1)]
+    ends = [hole for hole in found.holes if hole.head is None or hole.head.number == min(broken)]
+    return _judge(reading._Found(before, ends), *rest)  # type: ignore[arg-type]
+
+
+_judge = reading._judge
+
+
+def all_lives_are_one(data: bytes, _sequence: int) -> bool:
+    """Take sectors of a former life for written."""
+    return not all(life_of(data[at : at + SECTOR_BYTES]) for at in range(0, len(data), SECTOR_BYTES))
+
+
+@pytest.mark.parametrize(
+    ("name", "planted", "check"),
+    [
+        ("_is_torn", lambda _data, _sequence: True, flipped),
+        ("_is_torn", all_lives_are_one, torn_over_a_former_life),
+        ("_judge", end_at_the_first_hole, torn_before_another),
+    ],
+    ids=["whatever is not whole is torn", "lives are not compared", "the first torn group is the end"],
+)
+def test_planted_bugs_are_found(
+    name: str, planted: Callable[..., object], check: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> bool:
+        for seed in range(6):
+            try:
+                check(seed)
+            except AssertionError:
+                return True
+        return False
+
+    assert not fails()
+    monkeypatch.setattr(reading, name, planted)
+    assert fails()
