@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.options import CONDITIONS, SimulationOptions, draw_options, format_settings, parse_settings
+from tests.simulation.options import (
+    CONDITIONS,
+    WITHOUT_JOURNAL,
+    SimulationOptions,
+    draw_options,
+    format_settings,
+    parse_settings,
+)
 from tests.simulation.parallel import Crash, cores, run_apart
 from tests.simulation.schedule import ALL_FAULTS, draw_faults
 from tests.simulation.shrink import shrink
@@ -43,7 +50,8 @@ class Course:
     def with_conditions_of(self, mutant: Mutant) -> "Course":
         """The same where a planted bug comes to light, as far as nothing else is asked for."""
         kinds = self.fault_kinds or mutant.fault_kinds
-        return replace(self, fault_kinds=kinds, conditions={**mutant.conditions, **self.conditions})
+        conditions = {**WITHOUT_JOURNAL, **mutant.conditions, **self.conditions}
+        return replace(self, fault_kinds=kinds, conditions=conditions)
 
     def options(self, seed: int, log_level: int = logging.WARNING) -> SimulationOptions:
         """The options of a seed."""

@@ -6,6 +6,7 @@ import logging
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 from tests.simulation.disk import SimulatedDisk, SimulatedFiles
@@ -23,6 +24,7 @@ from waltz.common.metrics.registry import Registry
 from waltz.common.wire.frames import STORAGE
 from waltz.common.zk.store_admin import add_storage_node, assign_partitions, create_cluster, unassign_partitions
 from waltz.server.process.node import WaltzServer
+from waltz.storage.disk.draining import drain
 from waltz.storage.node.node import StorageNode
 from waltz.storage.node.request_queue import QueueLimits
 from waltz.storage.remote.admin_client import StorageAdminClient
@@ -61,6 +63,7 @@ class World:
             lag_s=options.zookeeper_lag_s,
         )
         self.storage_checks = StorageChecks(fail)
+        self.storage_checks.fences_survive = not options.forgetful_storages
         self.session_checks = SessionChecks(fail, options.replicas // 2 + 1)
         self.everybody_coordinates = False
         """Whether every server takes itself for the coordinator of the cluster."""
@@ -205,10 +208,12 @@ class StorageHost(Host):
     def lose_power(self) -> None:
         self.disk.lose_power()
 
+    def _draw_journal(self) -> random.Random:
+        run = f" in run {self.runs}" if self.world.options.journal_switches else ""
+        return self.world.random(f"journal of {self.name}{run}")
+
     def config(self) -> StorageConfig:
         """The configuration of its next start."""
-        share = self.world.options.journal_share
-        journal = share > 0 and self.world.random(f"journal of {self.name}").random() < share
         return from_mapping(
             {
                 "zookeeper.connectString": "zookeeper",
@@ -220,7 +225,7 @@ class StorageHost(Host):
                 "storage.directory": DIRECTORY,
                 "storage.segment.size.threshold": self.world.options.segment_size_bytes,
                 "storage.segment.cache.capacity": 2,
-                "storage.journal.enabled": journal,
+                "storage.journal.enabled": self._draw_journal().random() < self.world.options.journal_share,
                 "storage.ssl.plaintext": True,
             },
             StorageConfig,
@@ -230,6 +235,9 @@ class StorageHost(Host):
         files = SimulatedFiles(self.disk, process, clock_error_s=self.clock_error_s)
         self.node = None
         zookeeper = await self.connect_zookeeper(process)
+        if self.world.options.journal_switches and self.runs > 1 and self.runs % 3 == 0:
+            drained = await files.run(partial(drain, files, DIRECTORY))
+            self.world.trace.note(self.name, f"is drained before it starts: {drained}")
         node = await StorageNode.start(
             self.config(),
             files=files,

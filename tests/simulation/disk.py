@@ -322,6 +322,11 @@ class SimulatedDisk:
         node = self._durable.get(path)
         return 0 if node is None else len(node.durable)
 
+    def durable_content(self, path: str, start: int, end: int) -> bytes:
+        """A part of what a file holds after any loss of power."""
+        node = self._durable.get(path)
+        return b"" if node is None else bytes(node.durable[start:end])
+
     def durable_copy(self) -> "SimulatedDisk":
         """A disk that holds what would be left after a loss of power without any luck."""
         copy = SimulatedDisk(random.Random(0), "/")

@@ -44,6 +44,7 @@ from waltz.server.store.ring import BatchRing
 from waltz.server.store.session.continuity import Continuity
 from waltz.server.store.session.session import StoreSession
 from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.journal.replay import _Replay, _Since
 from waltz.storage.disk.log import log_opening
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.segment import segment_recovery as storage_recovery
@@ -124,6 +125,8 @@ _RETURNING = {
 }
 """Where an owner may lose a partition and get it back without hearing of either."""
 
+_JOURNAL = {"journal_share": 1.0}
+
 _RECOVERY = {**CONDITIONS["recover-partition"], "fault_count": 6}
 
 
@@ -172,10 +175,10 @@ MUTANTS: dict[str, Mutant] = {
     "journal-not-synced": Mutant(
         "a storage acknowledges what is not in its journal yet",
         10,
-        1,
+        0,
         _patch(Journaled, "_append_entries", journal.acknowledge_before_the_sync),
         (),
-        {"journal_share": 0.8},
+        _JOURNAL,
     ),
     "journal-not-told-of-a-sync": Mutant(
         "a storage syncs the file of a partition, and a replay of the journal writes older records over it",
@@ -183,7 +186,7 @@ MUTANTS: dict[str, Mutant] = {
         1,
         _patch(journaled, "_settled", journal.settle_nothing),
         (),
-        {"journal_share": 0.8},
+        _JOURNAL,
     ),
     "journal-used-again-early": Mutant(
         "a storage lets go of groups of its journal before the segments are durable",
@@ -191,15 +194,47 @@ MUTANTS: dict[str, Mutant] = {
         1,
         _patch(Debts, "floor", journal.release_everything),
         (),
-        {"journal_share": 0.8},
+        _JOURNAL,
     ),
     "journal-not-guarded": Mutant(
         "a storage does not say that its journal counts",
         10,
-        1,
+        0,
         _patch(ControlFile, "guard", journal.guard_nothing),
         (),
-        {"journal_share": 0.8},
+        _JOURNAL,
+    ),
+    "journal-replayed-over-a-sync": Mutant(
+        "a replay writes what the journal holds from before a direct sync",
+        10,
+        1,
+        _patch(_Since, "concerns", journal.replay_everything),
+        (),
+        _JOURNAL,
+    ),
+    "journal-without-fences": Mutant(
+        "a storage with a journal keeps a fence in memory only",
+        10,
+        0,
+        _patch(Journaled, "_begin_fence", journal.fence_in_memory),
+        (),
+        _JOURNAL,
+    ),
+    "journal-drained-and-guarded": Mutant(
+        "a drained directory still has the inverted cluster key",
+        10,
+        0,
+        _patch(ControlFile, "unguard", journal.leave_guarded),
+        (),
+        _JOURNAL,
+    ),
+    "journal-drained-without-marks": Mutant(
+        "a drain brings segments up to date, but neither control nor fence file",
+        10,
+        0,
+        _patch(_Replay, "_raise_fences_and_marks", journal.replay_segments_alone),
+        (),
+        _JOURNAL,
     ),
     "skip-truncate": Mutant(
         "a storage says that it has truncated, and has not",

@@ -99,7 +99,11 @@ class SimulationOptions:
     forgetful_storages: bool = False
     """Storages forget, when they restart, a fence that no low-water mark followed, as those of the original do."""
     journal_share: float = 0.0
-    """Share of the starts of storages with a journal; its files are small."""
+    """Share of the storages with a journal."""
+    journal_file_bytes: int = 256 << 10
+    """Size of each of the three files of a journal."""
+    journal_switches: bool = False
+    """Whether every start of a storage draws anew whether it has a journal; some are drained before."""
     bulk_read_interval_s: float = 0.0
     """Pause between two reads of the whole log from its replicas, as Spark reads it; 0: there are none."""
     mark_interval_s: float = 0.0
@@ -174,6 +178,9 @@ def draw_options(
         wandering=draw.random() < 0.25,
         max_feed_count=random.Random(f"{seed}/feed").choice((MAX_FEED_COUNT, MAX_FEED_COUNT, MAX_FEED_COUNT, 40)),
         old_storages=random.Random(f"{seed}/storages").choice((0.0, 0.0, 0.5, 1.0)),
+        journal_share=random.Random(f"{seed}/journal").choice((0.0, 0.6, 1.0, 1.0, 1.0)),
+        journal_file_bytes=random.Random(f"{seed}/journal files").choice((64 << 10, 256 << 10)),
+        journal_switches=random.Random(f"{seed}/journal switches").random() < 0.3,
         fault_kinds=fault_kinds,
         log_level=log_level,
     )
@@ -183,6 +190,11 @@ def draw_options(
         return replace(options, ending_max_s=3 * options.ending_max_s)
     return options
 
+
+WITHOUT_JOURNAL: Mapping[str, Any] = MappingProxyType(
+    {"journal_share": 0.0, "journal_switches": False, "journal_file_bytes": 256 << 10}
+)
+"""For courses that are known to find something where every partition syncs its own files."""
 
 CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -249,7 +261,7 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "few-alive": {"storages": 5, "replicas": 5, "away_storages": 2},
         "recover-partition": {"storages": 6, "replicas": 3, "away_storages": 0, "fault_kinds": ("recover-partition",)},
         "forgetful-storages": {"forgetful_storages": True},
-        "journal": {"journal_share": 0.8},
+        "journal": {"journal_share": 0.7, "journal_switches": True},
         "lagging-followers": {"zookeeper_lag_s": 3.0, "bulk_read_interval_s": 0.3},
         "long-lines": {"slow_lines": 1.0, "line_bytes_per_s": math.inf, "line_delay_s": 0.25},
         "slow-lines": {"slow_lines": 1.0, "line_bytes_per_s": 300e3, "line_delay_s": 0.05},

@@ -230,7 +230,9 @@ class Simulation:
             for module in (server_answers, client_mount):
                 stack.enter_context(mock.patch.object(module, "MAX_FEED_COUNT", options.max_feed_count))
             stack.enter_context(
-                mock.patch.object(storage_node, "JournalSizes", return_value=JournalSizes(256 << 10, 3))
+                mock.patch.object(
+                    storage_node, "JournalSizes", return_value=JournalSizes(options.journal_file_bytes, 3)
+                )
             )
             if options.forgetful_storages:
                 stack.enter_context(mock.patch.object(FenceFile, "raise_to", _forget))

@@ -14,6 +14,8 @@ from unittest import mock
 
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.loop import running_process
+from tests.simulation.recovered import Recovered, newest_groups
+from waltz.common.errors import WaltzError
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
 from waltz.storage.disk.control_file import FILE_NAME as CONTROL_FILE_NAME
@@ -29,6 +31,8 @@ from waltz.storage.node.partition import StoragePartition
 
 COMPARED_RECORDS = 100
 """So many of the last records are compared whenever a log is opened; all of them in the end."""
+REPLAYED_EVERY = 32
+"""After so many acknowledgements of a storage with a journal, a copy of its disk is drained and compared."""
 
 Key = tuple[str, int]
 """Name of a storage, and a partition."""
@@ -41,8 +45,11 @@ class StorageChecks:
         self._fail = fail
         self.disks: dict[str, SimulatedDisk] = {}
         """The disks of storages, by name."""
+        self.fences_survive = True
+        """Whether storages keep fences when they restart."""
         self._acknowledged: dict[Key, dict[int, Record]] = defaultdict(dict)
         self._damaged: set[Key] = set()
+        self._journaled: dict[str, int] = defaultdict(int)
         self._since_opened: dict[Key, int] = {}
         """The highest transaction that each has acknowledged since it was opened."""
 
@@ -105,6 +112,55 @@ class StorageChecks:
                 missing.add(self._index_entry_missing(disk, segments, record.transaction_id))
         for reason in missing - {None}:
             self._fail(f"{what}, and {reason}")
+
+    def journaled(self, storage: str, partition: StoragePartition, records: Sequence[Record]) -> None:
+        """A storage with a journal is about to acknowledge these: its segments hold them for certain, or its journal.
+
+        Now and then, and where neither is seen at once, a copy of the disk is drained: everything must be there.
+        """
+        disk, encoded = self.disks[storage], encode_record(records[-1])
+        journaled = partition._durability
+        assert isinstance(journaled, Journaled)
+        held = disk.holds_for_certain(partition.log._view.segments[-1].path, encoded) or (
+            encoded in newest_groups(disk, partition.log.directory, journaled._journal)
+        )
+        self._journaled[storage] += 1
+        if not held or self._journaled[storage] % REPLAYED_EVERY == 0:
+            self.recovered(storage, partition, records)
+
+    def recovered(
+        self,
+        storage: str,
+        partition: StoragePartition,
+        records: Sequence[Record] = (),
+        *,
+        mark: tuple[int, int] | None = None,
+    ) -> None:
+        """What a loss of power would leave of a partition: these records, all that was acknowledged, fence and mark."""
+        partition_id = partition.partition_id
+        key, what = (storage, partition_id), f"of partition {partition_id} of {storage}, replayed now,"
+        if key in self._damaged:
+            return
+        try:
+            found = Recovered.of(self.disks[storage], partition.log.directory, partition_id)
+            acknowledged = self._acknowledged[key] | {record.transaction_id: record for record in records}
+            highest = max(acknowledged, default=-1)
+            first = max(highest - COMPARED_RECORDS + 1, found.log.first_transaction_id)
+            there = {record.transaction_id: record for record in found.last(first)}
+        except OSError:
+            return  # a disk that does not give back anything at the moment
+        except WaltzError as error:
+            self._fail(f"the disk {what} cannot be recovered: {error}")
+            return
+        for number in range(first, highest + 1):
+            if number in acknowledged and there.get(number) != acknowledged[number]:
+                self._fail(f"the disk {what} lacks transaction {number}, which is acknowledged")
+                return
+        if self.fences_survive and found.fence < partition._fenced_session_id:
+            text = f"the disk {what} has fence {found.fence}, and session {partition._fenced_session_id} was let in"
+            self._fail(text)
+        if mark is not None and mark > (found.info.session_id, found.info.low_water_mark):
+            self._fail(f"the disk {what} has not got mark {mark}: {found.info}")
 
     @staticmethod
     def _index_entry_missing(disk: SimulatedDisk, segments: Sequence[Segment], transaction_id: int) -> str | None:
@@ -197,6 +253,7 @@ class StorageChecks:
         """See what storages acknowledge, cut, open and refuse."""
         acknowledge, perform, start = StoragePartition._acknowledge, StoragePartition._perform, StoragePartition.start
         forget, set_mark = StorageDirectory.forget, StoragePartition._set_low_water_mark
+        settle_fence = StoragePartition._settle_fence
         report_broken, repair = StorageManager._report_broken, StorageManager.repair
 
         def forgotten(directory: StorageDirectory, partition_id: int, delete_files: bool) -> None:
@@ -219,14 +276,24 @@ class StorageChecks:
                 if frame != _success(message.session_id, message.seq_num, message.partition_id):
                     continue
                 if session_rule.fence(message, partition._session_id) is None:
-                    if not isinstance(partition._durability, Journaled):  # what its segments lack, the journal has
-                        self.durable(_host(), partition, message.records)
+                    check = self.journaled if isinstance(partition._durability, Journaled) else self.durable
+                    check(_host(), partition, message.records)
                     self.acknowledged(_host(), partition.partition_id, message.records)
 
         async def performed(partition: StoragePartition, request: Any) -> bytes:
             if isinstance(request.message, wire.TruncateRequest):
                 self.cut(_host(), partition.partition_id, request.message.transaction_id)
-            return await perform(partition, request)
+            frame = await perform(partition, request)
+            message = request.message
+            if isinstance(message, wire.SetLowWaterMarkRequest) and isinstance(partition._durability, Journaled):
+                self.recovered(_host(), partition, mark=(message.session_id, message.low_water_mark))
+            return frame
+
+        async def fenced(partition: StoragePartition) -> None:
+            before = partition._fenced_session_id
+            await settle_fence(partition)
+            if partition._fenced_session_id > before and isinstance(partition._durability, Journaled):
+                self.recovered(_host(), partition)
 
         def marked(partition: StoragePartition, session_id: int, mark: int) -> None:
             set_mark(partition, session_id, mark)
@@ -243,6 +310,7 @@ class StorageChecks:
         with (
             mock.patch.object(StoragePartition, "_acknowledge", acknowledged),
             mock.patch.object(StoragePartition, "_perform", performed),
+            mock.patch.object(StoragePartition, "_settle_fence", fenced),
             mock.patch.object(StoragePartition, "start", started),
             mock.patch.object(StoragePartition, "_set_low_water_mark", marked),
             mock.patch.object(StorageManager, "_report_broken", refused),
