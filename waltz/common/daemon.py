@@ -30,8 +30,9 @@ Result = TypeVar("Result")
 CLOSE_STEP_TIMEOUT_S = 10.0
 """Time limit of each step of the stop; then the next step begins."""
 
-GC_THRESHOLD = 10_000
-"""Number of live new objects between two collections of the youngest generation."""
+GC_THRESHOLD = 50_000
+"""Number of live new objects between two collections of the youngest generation: more than one turn of the loop makes
+for a thousand partitions, because a collection in the middle of a turn finds next to everything alive."""
 
 
 def run_daemon(
@@ -97,7 +98,7 @@ def calm_garbage_collection() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 50)
+    gc.set_threshold(GC_THRESHOLD, 4, 50)
 
 
 @contextlib.contextmanager
