@@ -713,6 +713,13 @@ MUTANTS: dict[str, Mutant] = {
         _patch(StoreSession, "confirm", marks.confirmed_lately),
         conditions=CONDITIONS["isolated-sides"],
     ),
+    "fresh-by-an-unconfirmed-mark": Mutant(
+        "a fresh read of a table is answered by a mark that no majority of the storages has confirmed",
+        10,
+        0,
+        _patch(ServerPartition, "_confirmed_mark", marks.confirmed_by_nobody),
+        conditions={**CONDITIONS["tables"], "fault_kinds": ("isolate-side",)},
+    ),
     "mark-without-session": Mutant(
         "an owner tells its mark while it has no store session",
         20,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.memory_zookeeper import MemoryZooKeeper
+from waltz.server.partition.partition import ServerPartition
 from waltz.server.partition.sequencer import Sequencer, Verdict
 from waltz.server.requests.pending import Awaits, Pending
 from waltz.server.store.session.session import StoreSession
@@ -20,6 +21,11 @@ async def confirmed_lately(session: StoreSession, timeout_s: float) -> bool:
     if session.ended is None and session._loop.time() - session._confirmed_s < _LATELY_S:
         return True
     return await _confirm(session, timeout_s)
+
+
+async def confirmed_by_nobody(partition: ServerPartition) -> int | None:
+    """An owner takes its own word for the end of the log."""
+    return partition._sequencer.high_water_mark
 
 
 def marks_without_session(sequencer: Sequencer, pending: Pending) -> Verdict | None:
