@@ -21,12 +21,13 @@ logger = logging.getLogger(__name__)
 
 
 class StorageRpc(Protocol):
-    """What is needed of a connection to a storage; see :class:`waltz.storage.remote.client.StorageClient`.
+    """The requests that are needed of a connection to a storage; see
+    :class:`waltz.storage.remote.client.StorageClient`.
 
     Requests of one connection and partition are executed in the order of the calls. Every call raises
     ``RemoteStorageError`` (the storage answered with a failure), ``ConnectionClosedError`` or ``DeadlineExceededError``
-    (fate unknown). The latter says that this request takes too long, and nothing about the connection, which others
-    use as well: one that has fallen silent closes by itself (rule L3).
+    (fate unknown). The latter means that this request takes too long, and nothing about the shared
+    connection: a silent connection closes by itself (rule L3).
     """
 
     outbox: Outbox | None
@@ -74,7 +75,7 @@ class StorageRpc(Protocol):
 
 
 ConnectFunction = Callable[[str], Awaitable[StorageRpc]]
-"""Opens a connection to the storage of a connect string (``host:port``), with a deadline of its own."""
+"""Opens a connection to the storage of a connect string (``host:port``), with its own deadline."""
 
 
 CloseWatcher = Callable[[Exception | None], None]
@@ -82,7 +83,7 @@ CloseWatcher = Callable[[Exception | None], None]
 
 
 class Lane(enum.Enum):
-    """Reading has a connection of its own, so that bulk answers never stand before acknowledgements (rule S8)."""
+    """Reads have their own connection, so that bulk answers never delay acknowledgements (rule S8)."""
 
     WRITE = "write"
     READ = "read"
@@ -142,13 +143,14 @@ class StorageConnections:
             opening = asyncio.get_running_loop().create_task(self._open(key))
             self._opening[key] = opening
             opening.add_done_callback(_retrieve)
-        # Others may wait for the same connection: one that gives up must not cancel it.
+        # Others may wait for the same connection: a cancelled call must not cancel it.
         return await asyncio.shield(opening)
 
     def watch(self, client: StorageRpc, watcher: CloseWatcher) -> Callable[[], None]:
-        """Have ``watcher`` called once when the connection closes, or soon if it has; returns what ends the watch.
+        """Have ``watcher`` called once when the connection closes, or soon if it has; returns a function that ends the
+        watch.
 
-        Who watches needs the connection. One to a storage that holds no replica any more is closed with its last watch.
+        A watch keeps the connection open: a connection to a storage without replicas is closed with its last watch.
         """
         watchers = self._watchers.get(client)
         if watchers is None:
@@ -176,10 +178,10 @@ class StorageConnections:
                 self._close_soon(client)
 
     def update(self, storages: Iterable[str]) -> None:
-        """The set of storages has changed: close the connections to those that left, and disturb no other.
+        """The set of storages has changed: close the connections to those that left, and no others.
 
-        A connection that is watched is closed with its last watch: the session of a partition may need the storage
-        until another one has begun.
+        A watched connection is closed with its last watch: the session of a partition may need the storage until
+        another session has begun.
         """
         self._storages = frozenset(storages)
         for storage in {storage for storage, _ in self._clients} - self._storages:
@@ -221,7 +223,7 @@ class StorageConnections:
             self._opening.pop(key, None)
         client.outbox = self.outbox
         self._clients[key] = client
-        # Connections outlive sessions by far: what watches them is kept here, where it can be taken away again.
+        # Connections outlive sessions by far: their watchers are kept here, where they can be removed.
         self._watchers[client] = {}
         client.add_close_listener(partial(self._client_closed, client))
         return client
@@ -237,6 +239,6 @@ class StorageConnections:
 
 
 def _retrieve(task: asyncio.Task[StorageRpc]) -> None:
-    """Nobody may be waiting any more; then the failure concerns nobody."""
+    """Retrieve the exception, since no call may be waiting any more."""
     if not task.cancelled():
         task.exception()

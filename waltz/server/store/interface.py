@@ -1,4 +1,4 @@
-"""What the replicated log of a partition and its user (the partition) say to each other."""
+"""The interface between the replicated log of a partition and its user, the partition."""
 
 import random
 import struct
@@ -36,8 +36,8 @@ class Append:
     """One transaction on its way into the log.
 
     ``transaction_id`` is provisional until the append is committed, and void once its session has ended without that.
-    ``body`` is what stands behind the request id in a record of the storage protocol: header, size of the data, data,
-    and the signed CRC-32 of the data.
+    ``body`` is the part of a record in the storage protocol after the request id: header, size of the data, data, and
+    the signed CRC-32 of the data.
     """
 
     __slots__ = ("body", "header", "req_id", "transaction_id")
@@ -69,45 +69,47 @@ class Append:
 
 
 def encode_appends(appends: Iterable[Append]) -> bytes:
-    """The records of appends that have their ids, one after the other, as the storage protocol has them."""
+    """The records of appends with their ids, one after the other, in the form of the storage protocol."""
     pack = _ID_AND_REQ_ID.pack
     return b"".join([part for found in appends for part in (pack(found.transaction_id, found.req_id), found.body)])
 
 
 class LogListener(Protocol):
-    """What the log tells the partition; every call is made on the loop and must neither block nor raise.
+    """The log's calls to the partition; every call is made on the loop and must neither block nor raise.
 
     ``append`` may be called from within a callback. The order around a change of session is: ``session_ended``, then
-    (new session recovered, its metadata written) ``batch_committed`` and ``failed`` for what was undecided (rule S5),
-    then ``session_begun`` and ``session_opened``. A session that goes on where the last one ended is ``session_begun``
-    only.
+    (new session recovered, its metadata written) ``batch_committed`` and ``failed`` for undecided appends (rule S5),
+    then ``session_begun`` and ``session_opened``. A session that continues at the end of the last one is only
+    ``session_begun``.
     """
 
     def session_begun(self, session_id: int, unbroken: bool, high_water_mark: int) -> None:
-        """A quorum of the storages has this store session, which goes on behind the mark. ``unbroken``: it follows the
-        one before it, which was ours, in the same generation; nobody else can have written between the two."""
+        """A quorum of the storages has this store session, which continues after the mark. ``unbroken``: it follows our
+        own former session in the same generation, so no other server can have written between the two."""
         ...
 
     def session_opened(self, high_water_mark: int, changed: bool) -> None:
-        """Appends may be given. ``changed``: the mark is not the one known before, or something was undecided (S3)."""
+        """Appends may be given. ``changed``: the mark differs from the one known before, or appends were undecided
+        (S3)."""
         ...
 
     def session_ended(self, unwritten: Sequence[Append]) -> None:
         """No appends until ``session_opened``; provisional ids that are not committed are void.
 
-        ``unwritten``, in order, were never given to a replica. The log has forgotten them: they may be given again.
+        The ``unwritten`` appends, in order, were never given to a replica. The log has dropped them: they may be given
+        again.
         """
         ...
 
     def batch_committed(self, appends: Sequence[Append], records: Sequence[bytes]) -> None:
-        """These are committed at their transaction ids, which continue those committed before without a gap.
+        """These appends are committed at their transaction ids, which continue the committed ones without a gap.
 
-        ``records`` are the same, encoded as in the storage protocol, in pieces.
+        ``records`` are the same appends in pieces of the storage protocol's encoding.
         """
         ...
 
     def failed(self, appends: Sequence[Append]) -> None:
-        """These are known to be absent from the log for good (S5)."""
+        """These appends are absent from the log for good (S5)."""
         ...
 
     def drained(self) -> None:
@@ -130,33 +132,34 @@ class StoreOptions:
     checkpoint_interval: int = 250_000
     """Transactions after which a session is renewed, which moves the low-water marks."""
     rpc_timeout_s: float = 10.0
-    """How long nothing may move for one question of a recovery or join, and how long connecting may take."""
+    """Time without progress after which a question of a recovery or join fails; also the limit of connecting."""
     change_timeout_s: float = 60.0
-    """The same for a truncation, low-water mark or copy. Giving one up leaves its storage out until another session is
-    begun, so slow disks are waited for; a storage that is gone is noticed by its connection."""
+    """The same for a truncation, low-water mark or copy. After such a failure the storage is left out until another
+    session begins, so slow disks get time; a storage that is gone is noticed by its connection."""
     read_timeout_s: float = 2.0
-    """How long nothing may move for one read request; the next replica is asked after it."""
+    """Time without progress of a read request after which the next replica is asked."""
     stall_timeout_s: float = 1.0
-    """How long appends may stand still before the replicas for which nothing moves are dropped from the session."""
+    """Time of a standstill of appends after which replicas without progress are dropped from the session."""
     replica_timeout_s: float = 30.0
-    """How long nothing may move for a replica that no quorum depends on before it is dropped."""
+    """Time without progress after which a replica is dropped that no quorum depends on."""
     confirm_interval_s: float = 10.0
-    """When nothing was committed for so long, a quorum of the replicas may be asked to confirm the session: one small
-    request to each, at most this often."""
+    """After this time without a commit a quorum of the replicas may be asked to confirm the session: one small request
+    to each, at most once in this time."""
     commit_limit_s: float = 30.0
-    """A partition in which appends have stood still for longer is not healthy, whatever moves."""
+    """A partition whose appends have stood still for longer is not healthy, even with progress."""
     readmission_interval_s: float = 10.0
-    """Shortest time between two sessions for the sake of one barred replica; doubles while that does not last."""
+    """Least time between two sessions for one barred replica; doubles while the replica does not stay."""
     window_size_bytes: int = 2 << 20
     """Bytes in flight to one replica of a partition (rule S8)."""
     ring_size_bytes: int = 8 << 20
-    """Committed batches kept for replicas that lag, and the bound of what may be undecided at a time."""
+    """Limit of committed batches kept for replicas that lag, and of undecided batches."""
     batches_in_flight: int = 2
-    """Undecided batches beside which appends gather until a batch is full. With one the storages would wait while the
-    next is on its way; with more the batches are smaller, each costs as much, and slow storages fall behind."""
+    """Number of undecided batches above which appends gather until a batch is full. With one the storages would wait
+    for the next batch on its way; with more the batches are smaller at the same cost each, and slow storages fall
+    behind."""
     copy_size_bytes: int = 1 << 20
-    """Aim for one step of copying from replica to replica."""
+    """Target size of one step of a copy from replica to replica."""
     random_source: random.Random = field(default_factory=random.Random)
     """Source of jitter; injected so that a simulation can be replayed."""
     timings: StoreTimings = field(default_factory=StoreTimings)
-    """Where it is noted how long storages take."""
+    """Records the latencies of storages."""

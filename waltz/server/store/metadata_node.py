@@ -10,7 +10,8 @@ BEGIN_ATTEMPTS = 5
 
 
 class MetadataNode:
-    """Every method raises ``ZooKeeperError`` when ZooKeeper fails, and ``ProtocolError`` for an undecodable value."""
+    """The node. Every method raises ``ZooKeeperError`` when ZooKeeper fails, and ``ProtocolError`` for an undecodable
+    value."""
 
     def __init__(self, zookeeper: ZooKeeper, path: str) -> None:
         self._zookeeper = zookeeper
@@ -28,9 +29,8 @@ class MetadataNode:
     async def begin_session(self, generation: int) -> tuple[PartitionMetadata, int]:
         """Take the next session id for an owner of this generation; the node is created by a partition's first one.
 
-        The states of the replicas stay as they are: they describe the last session that recovered. Session ids of
-        attempts that failed are never used again. Raises :class:`SupersededError` when a newer generation has been
-        here.
+        The states of the replicas, which describe the last session that recovered, stay unchanged. Session ids of
+        failed attempts are never used again. Raises :class:`SupersededError` when a newer generation has been here.
         """
         for _ in range(BEGIN_ATTEMPTS):
             stored, version = await self._read_or_create()
@@ -39,7 +39,7 @@ class MetadataNode:
                     f"generation {stored.generation} has opened the partition, this server has generation {generation}"
                 )
             metadata = PartitionMetadata(generation, stored.session_id + 1, stored.replicas)
-            # Something may have been written in between, by another server or by our own last session as it ended.
+            # Another server, or our own ending session, may have written in between.
             with contextlib.suppress(BadVersionError):
                 return metadata, await self.write(metadata, version)
         raise SupersededError(f"{self.path} is being changed all the time")

@@ -1,4 +1,4 @@
-"""The batches of one store session that somebody may still need; shared by all replicas (rule S8). Pure."""
+"""The batches of one store session that replicas may still need, shared by all replicas (rule S8). Pure."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Batch:
         """When it was given to the replicas, by the clock of the metrics."""
 
     def rest(self, first_id: int) -> "Batch":
-        """Its records from this id on, for a replica whose log ends within the batch."""
+        """The records from this id on, for a replica whose log ends within the batch."""
         offset = 0
         for _ in range(first_id - self.first_id):
             _, offset = decode_record(self.payload, offset, len(self.payload))
@@ -85,13 +85,13 @@ class BatchRing:
 
     @property
     def decision_wanted(self) -> int:
-        """The id whose commitment decides the oldest undecided batch; the next id when nothing is undecided."""
+        """The id whose commit decides the oldest undecided batch; the next id without an undecided batch."""
         return self._undecided[0].last_id if self._undecided else self.next_id
 
     def get(self, first_id: int) -> Batch | None:
         """The batch that begins with this id, or the rest of one from this id on, if it is in the ring.
 
-        Only a replica that joins again asks for a rest: a torn write, or a short one, has left it a part of a batch.
+        Only a replica that joins again needs a rest: a torn or short write has left it a part of a batch.
         """
         batch = self.by_first_id.get(first_id)
         if batch is None and self.first_id < first_id < self.next_id:
@@ -110,7 +110,8 @@ class BatchRing:
         return batch
 
     def commit(self, mark: int) -> Committed | None:
-        """Batches up to ``mark`` are committed: their appends and records, in order; None when there is no such."""
+        """Commit the batches up to ``mark``; returns their appends and records, in order, or None without such a
+        batch."""
         undecided = self._undecided
         if not undecided or undecided[0].last_id > mark:
             return None
@@ -146,5 +147,5 @@ class BatchRing:
             memory.set(self.kept_bytes)
 
     def undecided(self) -> list[Append]:
-        """The appends whose fate is open, in order."""
+        """The undecided appends, in order."""
         return [append for batch in self._undecided for append in batch.appends]

@@ -1,4 +1,4 @@
-"""How long storages take for what they are given, for operators. One for all partitions of a server."""
+"""Latencies of storages, for operators. One object for all partitions of a server."""
 
 from collections.abc import Iterable
 
@@ -29,5 +29,5 @@ class StoreTimings:
         self.acknowledgements = registry.histogram(_ACKNOWLEDGEMENT)
 
     def set_storages(self, storages: Iterable[str]) -> None:
-        """Only these hold replicas: what was observed of others is forgotten."""
+        """Keep only the observations of these storages, which have replicas."""
         self.acknowledgements.keep((storage,) for storage in storages)

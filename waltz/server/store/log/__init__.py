@@ -2,6 +2,6 @@
 
 1. ``log``: the driver; ``log_states`` (pure) its states.
 2. ``batching`` (pure): accepted appends become batches; ``pacing`` (pure): renewals of a session;
-   ``replica_change``: whether another set of replicas can take over.
+   ``replica_change``: checks that another set of replicas can take over.
 3. ``log_reader``: reads through the current session or the next one.
 """

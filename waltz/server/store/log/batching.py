@@ -1,4 +1,4 @@
-"""Appends that a log has accepted and not given to a session yet, and how they become batches. Pure."""
+"""Accepted appends that wait for a session, and their batches. Pure."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -7,7 +7,7 @@ from waltz.common.records import RECORD_ID_BYTES
 from waltz.server.store.interface import Append
 
 MAX_BATCH_SIZE_BYTES = 1 << 20
-"""A batch is full when it has reached so many bytes, or the configured number of records."""
+"""A batch is full when it has reached this number of bytes, or the configured number of records."""
 
 
 _body_of = attrgetter("body")
@@ -19,12 +19,12 @@ class PendingAppends:
     __slots__ = ("_appends", "_head", "_max_batch_size", "size_bytes")
 
     def __init__(self, max_batch_size: int) -> None:
-        """``max_batch_size`` is the number of records in a batch that is full."""
+        """``max_batch_size`` is the number of records in a full batch."""
         self.size_bytes = 0
         """Size of the appends as records; 0 when there are none."""
         self._max_batch_size = max_batch_size
         self._appends: list[Append] = []
-        self._head = 0  # what is before it has been taken
+        self._head = 0  # appends before it have been taken
 
     def __len__(self) -> int:
         return len(self._appends) - self._head
@@ -39,7 +39,7 @@ class PendingAppends:
         if len(self._appends) - self._head <= self._max_batch_size and self.size_bytes <= MAX_BATCH_SIZE_BYTES:
             if self._head:
                 return self.take_all()
-            batch, self._appends = self._appends, []  # as in take_all, which costs a call for each batch
+            batch, self._appends = self._appends, []  # take_all without the call, which would cost every batch
             self.size_bytes = 0
             return batch
         batch = self._appends[self._head : self._head + self._max_batch_size]
@@ -52,7 +52,7 @@ class PendingAppends:
             del batch[count:]
         self._head += len(batch)
         self.size_bytes -= size_bytes
-        if 2 * self._head > len(self._appends):  # seldom enough that each is moved once on average
+        if 2 * self._head > len(self._appends):  # so rarely that each append is moved once on average
             del self._appends[: self._head]
             self._head = 0
         return batch

@@ -1,12 +1,12 @@
 """The replicated log behind one partition.
 
-:class:`ReplicatedLog` keeps a store session open, for ever and with back-off, and hides from its user how sessions
-come and go as far as that is honest: an append is reported as committed or as failed only when that is certain (rule
-S5), and stays undecided until then. Sessions are renewed at checkpoints, when the replica set changes, and for the sake
-of a replica that must be left out of the present one. For a changed replica set that is done when a quorum of it
-answers; until then the partition stays with the former one (rule L7). A renewal waits until everything in flight is
-committed; appends that arrive meanwhile are kept, and written by the next session under the ids that they were given,
-if it continues exactly where the last one ended. :mod:`waltz.server.store.log.log_states` has the states of that life.
+:class:`ReplicatedLog` keeps a store session open, for ever and with back-off, and hides changes of sessions from its
+user as far as that is safe: an append is reported as committed or failed only when that is certain (rule S5), and stays
+undecided until then. Sessions are renewed at checkpoints, when the replica set changes, and for a replica that the
+present session must leave out. For a changed replica set that is done when a quorum of it answers; until then the
+partition stays with the former set (rule L7). A renewal waits until everything in flight is committed; appends that
+arrive meanwhile are kept, and the next session writes them under their ids, if it continues exactly at the end of the
+last one. :mod:`waltz.server.store.log.log_states` has the states of that life.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from waltz.server.store.session.settlement import Settlement, settle
 
 logger = logging.getLogger(__name__)
 
-_SERVING = LogState.SERVING  # a member costs a call wherever it is looked up in its class
+_SERVING = LogState.SERVING  # a lookup of an enum's member in its class costs a call
 
 UNHEALTHY_AFTER_S = 10.0
 """A partition that has had no session for longer than this is reported as unhealthy."""
@@ -109,7 +109,7 @@ class ReplicatedLog:
     ) -> None:
         """``replicas`` are the connect strings of the assigned storages, ``root`` is the cluster root.
 
-        ``ring_memory`` bounds what is kept for replicas that lag, beside ``options.ring_size_bytes``.
+        ``ring_memory`` limits the batches kept for replicas that lag, beside ``options.ring_size_bytes``.
         """
         self.partition_id = partition_id
         self._generation = generation
@@ -165,7 +165,7 @@ class ReplicatedLog:
     def opened_generation(self) -> int:
         """The generation of the session that was opened last; -1 before the first.
 
-        No server can open a session of an older generation any more, so what older owners had in hand is decided.
+        No server can open a session of an older generation any more, so all appends of older owners are decided.
         """
         return self._opened_generation
 
@@ -176,7 +176,7 @@ class ReplicatedLog:
 
     @property
     def session_id(self) -> int | None:
-        """The store session that runs; ``None`` when none does."""
+        """The running store session; ``None`` without one."""
         return None if self._session is None else self._session.session_id
 
     @property
@@ -186,7 +186,7 @@ class ReplicatedLog:
 
     @property
     def healthy(self) -> bool:
-        """Whether a session runs and has lately proved that it can commit, or is likely to run within seconds."""
+        """Whether a session runs and has recently proved that it can commit, or is likely to run within seconds."""
         if self._task is None or self._task.done():
             return False
         if self._session is not None:
@@ -197,22 +197,22 @@ class ReplicatedLog:
 
     @property
     def trouble(self) -> str | None:
-        """What the next session waits for, when it should have opened, or why the assigned storages have not taken over
-        from those that hold the partition; one line."""
+        """The obstacle of an overdue session, or the reason why the assigned storages have not taken over from those
+        with the partition; one line."""
         opening = None if self._opening is None else self._opening.trouble
         return opening or self._change.objection
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
-        """Have the session that runs find out whether it is :attr:`healthy`, if nothing was committed lately.
+        """Have the running session find out whether it is :attr:`healthy`, unless a recent commit shows it.
 
-        That is done for those who have looked since the last call, or ``unasked``.
+        Done if the health was read since the last call, or ``unasked``.
         """
         if self._session is not None:
             self._session.confirm_if_idle(unasked=unasked)
 
     @property
     def replica_views(self) -> tuple[ReplicaView, ...]:
-        """Every assigned replica as the session that runs, or is being opened, sees it; in order of their names."""
+        """The view of the running or opening session on every assigned replica; in order of their names."""
         session = self._session or self._opening
         known = {} if session is None else {view.storage: view for view in session.replica_views}
         return tuple(
@@ -221,12 +221,12 @@ class ReplicatedLog:
 
     @property
     def undecided_bytes(self) -> int:
-        """Of the appends that were given and are not decided, as they go to the storages."""
+        """Bytes of undecided appends, in the form for the storages."""
         return self._load_bytes() + (self._unresolved_bytes if self._unresolved else 0)
 
     @property
     def congested(self) -> bool:
-        """Too much is undecided: give nothing more until ``drained`` is called."""
+        """Whether too many bytes are undecided: no append may be given until the call of ``drained``."""
         session = self._session
         load_bytes = self._pending.size_bytes + (0 if session is None else session.undecided_bytes)
         if load_bytes < self._options.ring_size_bytes:
@@ -253,9 +253,9 @@ class ReplicatedLog:
             self._assignment_changed()
 
     def set_replicas(self, replicas: frozenset[str]) -> None:
-        """The partition is to be held by these storages from now on.
+        """Have the partition held by these storages from now on.
 
-        If that is a change, the session is renewed as soon as a quorum of them answers.
+        After a change the session is renewed as soon as a quorum of them answers.
         """
         if replicas != self._replicas:
             self._replicas = replicas
@@ -264,7 +264,7 @@ class ReplicatedLog:
             self._assignment_changed()
 
     async def close(self) -> None:
-        """Stop. What is in flight gets the stall time-out to be committed; what stays undecided is never reported."""
+        """Stop. Appends in flight get the stall time-out to be committed; undecided ones are never reported."""
         session = self._session
         if session is not None:
             self._flush()
@@ -288,7 +288,7 @@ class ReplicatedLog:
         self._state = LOG.after(self._state, event)
 
     async def _run(self) -> None:
-        """Have one session after the other, whatever happens (rule L6)."""
+        """Run one session after the other, whatever happens (rule L6)."""
         options = self._options
         backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
         while True:
@@ -314,7 +314,7 @@ class ReplicatedLog:
             self._adopt(session, settlement)
             in_order = await self._tend(session)
         finally:
-            # What could not be told stays unresolved; its session has taken nothing yet.
+            # Appends that could not be settled stay unresolved; the session has taken nothing yet.
             if not in_order and not self._unresolved:
                 self._keep_unresolved(session)
             self._lose_session()
@@ -330,7 +330,7 @@ class ReplicatedLog:
             logger.critical("partition %d: the log has stopped by a defect", self.partition_id, exc_info=error)
 
     async def _open_session(self) -> tuple[StoreSession, Settlement]:
-        """Begin a session, recover, and find out what became of undecided appends."""
+        """Begin a session, recover, and settle undecided appends."""
         self._wake.clear()
         self._renewal_wanted = False
         successors, self._successors = self._successors, None
@@ -373,11 +373,11 @@ class ReplicatedLog:
         return await unless(lambda: True, self._wake, choosing)
 
     def _adopt(self, session: StoreSession, settlement: Settlement) -> None:
-        """The session has opened: go on with it. Its metadata are written, so what it decided is final (S5)."""
+        """Continue with a session that has opened. Its metadata are written, so its decisions are final (S5)."""
         mark, known_mark = session.high_water_mark, self._high_water_mark
         unbroken = self._next_session.continuity.session_opened()
         if self._state in OPEN_STATES and (mark != known_mark or not unbroken):
-            # What another owner has told its clients of the end of the log must stay true.
+            # The end of the log that another owner has told its clients must stay true.
             self._end_visibly()
         continued = self._state in OPEN_STATES
         self._enter(LogEvent.CONTINUED if continued else LogEvent.RECOVERED)
@@ -409,7 +409,8 @@ class ReplicatedLog:
         self._listener.session_opened(mark, changed)
 
     async def _tend(self, session: StoreSession) -> bool:
-        """Until the session is over; whether it was given up on purpose, so that the next one should begin at once."""
+        """Serve the session to its end; returns whether it was given up on purpose, so that the next one begins at
+        once."""
         options = self._options
         backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
         if session.storages != self._replicas:
@@ -432,7 +433,7 @@ class ReplicatedLog:
                 return session.generation != self._generation
 
     async def _find_successors(self, session: StoreSession) -> frozenset[str] | None:
-        """The storages of the session that should follow now; ``None`` while this one should go on."""
+        """The storages of the session that should follow now; ``None`` while this one should continue."""
         assigned, present = self._replicas, session.storages
         if session.ended is None and assigned != present:
             try:
@@ -461,7 +462,7 @@ class ReplicatedLog:
         self._renewal_timer = self._loop.call_later(delay_s, self._wake.set)
 
     async def _give_up_in_order(self, session: StoreSession) -> bool:
-        """Let everything in flight be committed, for a new session to go on from there; false if that fails."""
+        """Let everything in flight be committed, so that a new session can continue from there; false if that fails."""
         if session.ended is not None:
             return False
         logger.info("partition %d: session %d is renewed", self.partition_id, session.session_id)
@@ -489,7 +490,7 @@ class ReplicatedLog:
             self._without_session_since_s = self._loop.time()
 
     def _end_visibly(self) -> None:
-        """Tell the listener that provisional ids are void, and give back what no replica was given."""
+        """Tell the listener that provisional ids are void, and give back the appends that no replica was given."""
         self._cancel_give_up_timer()
         if self._state not in OPEN_STATES:
             return
@@ -505,20 +506,20 @@ class ReplicatedLog:
             self._give_up_timer = None
 
     async def _pause(self, delay_s: float) -> None:
-        """Wait, but not when the assignment changes."""
+        """Wait, until the assignment changes."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
                 await self._wake.wait()
 
     def _count_ring(self, memory: MemoryAccount | None) -> None:
-        """Have the ring of the session tell its bytes to ``memory``, or to nobody."""
+        """Have the ring of the session report its bytes to ``memory``, or to nothing."""
         ring = None if self._session is None else self._session.ring
         if ring is not None:
             ring.memory = memory
         if memory is None and self._ring_memory is not None:
             self._ring_memory.set(0)
 
-    # What the session tells
+    # Calls of the session
 
     def session_committed(self, committed: Committed, high_water_mark: int) -> None:
         self._high_water_mark = high_water_mark
@@ -532,11 +533,11 @@ class ReplicatedLog:
             self._tell_drained()
 
     def session_over(self) -> None:
-        if self._session is not None:  # one that fails while it opens tells it by its exception instead
+        if self._session is not None:  # a session that fails while it opens raises an exception instead
             self._wake.set()
 
     def renew(self) -> None:
-        """Have another store session soon, whatever for; the one that runs ends in order. ``session_begun`` tells."""
+        """Begin another store session soon; the running one ends in order. ``session_begun`` reports it."""
         if self._session is not None and self._state is _SERVING:
             self.renewal_wanted()
 
@@ -561,9 +562,9 @@ class ReplicatedLog:
     # Appending
 
     def append(self, appends: Sequence[Append]) -> None:
-        """Write the appends under the provisional ids that they have, which go on where the last ones ended.
+        """Write the appends under their provisional ids, which continue those of the last appends.
 
-        Raises :class:`LogClosedError` when no session is open; then nothing was taken.
+        Raises :class:`LogClosedError` without an open session; then nothing was taken.
         """
         if self._state not in OPEN_STATES:
             raise LogClosedError(f"partition {self.partition_id}: no store session is open")
@@ -576,13 +577,13 @@ class ReplicatedLog:
             self._connections.outbox.prepare(self._flush)
 
     def _flush(self) -> None:
-        """Everything accepted since the last send goes out, in as few batches as possible."""
+        """Send everything accepted since the last send, in as few batches as possible."""
         self._flush_scheduled = False
         session, options, pending = self._session, self._options, self._pending
         if session is None or self._state is not _SERVING:
             return
         while pending.size_bytes and (ring := session.ring) and ring.undecided_bytes < options.ring_size_bytes:
-            # While much is on its way, waiting for a full batch costs no time: the storages are busy with that.
+            # While many batches are under way, a wait for a full batch costs no time: the storages are busy.
             if ring.undecided_count >= options.batches_in_flight and len(pending) < options.max_batch_size:
                 return
             appends = pending.take_batch()

@@ -1,23 +1,23 @@
 """Recovery of a partition at the start of a store session, as a state machine: events in, effects out. Pure.
 
-The machine brings the replicas to one common high-water mark, which is at least everything that was ever committed, and
-lets replicas that come later join. It keeps these rules:
+The machine brings the replicas to one common high-water mark, which covers every commit, and lets later replicas join.
+It keeps these rules:
 
 * Nothing is changed on a storage before a compare-and-set of the metadata has succeeded *after* that storage answered
   the session's first request on the present connection: a superseded session cannot touch a storage that has forgotten
   the newer session's fence in a restart (rule S2).
-* A replica that is lost is forgotten with its mark: it counts as absent until it has come through from the beginning.
-  If the fate of a change on it is unknown, it is barred: the delayed change could strike later, and only the fence of
-  another session keeps it out.
+* A lost replica is dropped with its mark: it counts as absent until it has joined again from the beginning. If the
+  outcome of a change on it is unknown, it is barred: the delayed change could still take effect, and only the fence of
+  another session prevents it.
 * A mark that is supported by a copy which the next recovery would cut off is recorded before any storage gets it as
   low-water mark (rule S7).
 * The session opens after the metadata was written with a quorum of recovered replicas (hazard H4), and a replica takes
   part in votes only when the metadata says so.
 * Nothing is decided below the *floor*: the mark that this owner has told as committed (rule S10). The machine waits.
-* A member that comes back with less than it has acknowledged is recorded as closed at what it holds, and left to the
-  next session. Closed beside members of the same session, it is no evidence of what could have been committed.
-* What the metadata know of no session of, and holds records, is compared with another replica before it is used: it may
-  have been given up with a part of the log that was lost, and have come back after others got its ids (S9).
+* A member that comes back with less than it has acknowledged is recorded as closed at its present mark, and left to
+  the next session. Closed beside members of the same session, it is no evidence of possible commits.
+* A storage with records but without a session in the metadata is compared with another replica before use: it may have
+  been given up with a lost part of the log, and have come back after others got its ids (S9).
 * Records above a storage's own low-water mark are never trusted if the replica has never been part of a session
   (hazard H3), and a storage that holds records which the metadata know nothing of is refused, not truncated (H5).
 
@@ -50,11 +50,11 @@ from waltz.server.store.recovery.recovery_effects import (
 from waltz.server.store.recovery.replica_states import NO_SESSION, is_clean, states_after_recovery
 
 STUCK_AFTER_COPIES = 3
-"""A replica is not making progress when so many attempts in a row to copy to it have failed."""
+"""Number of failed copies in a row after which a replica makes no progress."""
 
 
 class Step(enum.Enum):
-    """Where a replica is on its way into the session."""
+    """Steps of a replica on its way into the session."""
 
     ABSENT = "absent"
     VERIFYING = "verifying"
@@ -64,23 +64,23 @@ class Step(enum.Enum):
     PINNING = "pinning"
     """This session is being persisted at a storage that has none; its low-water mark stays."""
     KNOWN = "known"
-    """Its mark is known and nothing is under way."""
+    """Its mark is known, and no request is under way."""
     COMPARING = "comparing"
-    """Whether what it holds is this log is being found out."""
+    """It is being checked whether its records are this log."""
     COPYING = "copying"
     ALIGNING = "aligning"
     """Truncation to the decided mark is under way."""
     MARKING = "marking"
     """The decided mark is being set as its low-water mark."""
     RECOVERED = "recovered"
-    """Complete; waits until the metadata say so."""
+    """Complete; waits for the write of the metadata."""
     JOINED = "joined"
     REFUSED = "refused"
 
 
 @dataclass(slots=True)
 class _Replica:
-    """What the machine knows about one replica; everything but the first four is of its present connection."""
+    """The machine's knowledge about one replica; all but the first four fields concern its present connection."""
 
     replica_id: ReplicaId
     assigned: bool
@@ -97,26 +97,26 @@ class _Replica:
     may_vote: bool = False
     must_be_empty: bool = False
     acknowledged: int = NO_TRANSACTION
-    """Everything up to this is known to have been durable there."""
+    """Everything up to this id is known to have been durable there."""
     lost: bool = False
-    """Whether it holds less than it has acknowledged, or the metadata say that it once did."""
+    """Whether it has less than it has acknowledged, or once had by the metadata."""
     proved: bool = True
-    """Whether what it holds is known to be this log."""
+    """Whether its records are known to be this log."""
     pin: bool = False
     pinned_mark: int = NO_TRANSACTION
     aligned: bool = False
     marked: bool = False
     failed_reads: int = 0
     failed_copies: int = 0
-    """Attempts to copy to it, or to compare it, that failed since the last one that did not."""
+    """Number of failed copies to it, or comparisons of it, since the last success."""
 
     @property
     def stuck(self) -> bool:
-        """Whether it is the target of copies that do not succeed (rule L2)."""
+        """Whether it is the target of copies without success (rule L2)."""
         return self.failed_copies >= STUCK_AFTER_COPIES
 
     def reset(self) -> None:
-        """Forget everything that its connection told."""
+        """Drop everything known by its connection."""
         fresh = _Replica(self.replica_id, self.assigned, self.barred, self.connections)
         for name in _Replica.__slots__:
             setattr(self, name, getattr(fresh, name))
@@ -132,7 +132,7 @@ class RecoveryMachine:
         assigned: Iterable[ReplicaId],
         floor: int = NO_TRANSACTION,
     ) -> None:
-        """``floor`` is the highest id that the owner of the session has told as committed."""
+        """``floor`` is the highest id that the session's owner has told as committed."""
         self._metadata = metadata
         self._version = version
         self._session_id = metadata.session_id
@@ -158,8 +158,8 @@ class RecoveryMachine:
 
     @property
     def members(self) -> list[ReplicaId]:
-        """All replicas that matter: the assigned ones, and those that were removed since the last session, which are
-        still witnesses of what was committed."""
+        """All relevant replicas: the assigned ones, and those removed since the last session, which are still witnesses
+        of its commits."""
         return list(self._replicas)
 
     @property
@@ -169,34 +169,34 @@ class RecoveryMachine:
 
     @property
     def below_floor(self) -> int | None:
-        """The mark that the replicas which are heard prove, while it is less than what was told as committed."""
+        """The mark that the heard replicas prove, while it is below the mark told as committed."""
         return self._below_floor
 
     @property
     def opened(self) -> bool:
-        """Whether :class:`Open` was given."""
+        """Whether the effect :class:`Open` was given."""
         return self._opened
 
     @property
     def copying(self) -> bool:
-        """Whether a replica is being brought up, so that ending an unfinished recovery would cost that progress.
+        """Whether a replica is being brought up, whose progress an early end of the recovery would lose.
 
-        One whose copies fail again and again makes none.
+        A replica whose copies always fail makes no progress.
         """
         return any(replica.step is Step.COPYING and not replica.stuck for replica in self._replicas.values())
 
     @property
     def joining(self) -> bool:
-        """Whether a replica is on its way, so that ending the session now would cost it its progress."""
+        """Whether a replica is joining, whose progress an end of the session would lose."""
         settled = (Step.ABSENT, Step.REFUSED, Step.JOINED)
         return any(replica.step not in settled and not replica.stuck for replica in self._replicas.values())
 
     def connections_of(self, replica_id: ReplicaId) -> int:
-        """How often the replica has been connected: what was read from it before it was lost proves nothing after."""
+        """Number of the replica's connections: reads from an earlier connection prove nothing on a later one."""
         return self._replicas[replica_id].connections
 
     def step(self, replica_id: ReplicaId) -> Step:
-        """Where a replica is."""
+        """The step of a replica."""
         return self._replicas[replica_id].step
 
     def is_barred(self, replica_id: ReplicaId) -> bool:
@@ -204,11 +204,11 @@ class RecoveryMachine:
         return self._replicas[replica_id].barred
 
     def mark(self, replica_id: ReplicaId) -> int | None:
-        """Up to where a replica that is connected holds the log; ``None`` while that is unknown."""
+        """The id up to which a connected replica has the log; ``None`` while it is unknown."""
         return self._replicas[replica_id].mark
 
     def describe(self) -> str:
-        """One line for operators: where every replica is."""
+        """One line for operators with the step of every replica."""
         parts = (
             f"{replica.replica_id.connect_string} {'barred' if replica.barred else replica.step.value}"
             + ("" if replica.mark is None else f" at {replica.mark}")
@@ -222,9 +222,9 @@ class RecoveryMachine:
     def replica_connected(
         self, replica_id: ReplicaId, session_id: int, low_water_mark: int, acknowledged: int = NO_TRANSACTION
     ) -> list[Effect]:
-        """The storage answered the last-session-info request of this session: what it has persisted.
+        """The storage answered the session's last-session-info request with its persisted state.
 
-        It has said before that everything up to ``acknowledged`` is durable.
+        It has reported before that everything up to ``acknowledged`` is durable.
         """
         replica = self._replicas[replica_id]
         if replica.barred:
@@ -240,7 +240,7 @@ class RecoveryMachine:
 
     def replica_lost(self, replica_id: ReplicaId, *, change_unanswered: bool) -> list[Effect]:
         """The connection or a request failed. ``change_unanswered``: a truncation, low-water mark or copy was sent, and
-        whether the storage has done it, or still will, is unknown."""
+        it is unknown whether the storage has done it or still will."""
         replica = self._replicas[replica_id]
         replica.reset()
         replica.barred = replica.barred or change_unanswered
@@ -275,7 +275,7 @@ class RecoveryMachine:
         return self._progress()
 
     def compared(self, replica_id: ReplicaId, source: ReplicaId, transaction_id: int, *, same: bool) -> list[Effect]:
-        """Answer to :class:`Compare`: whether it is the same transaction at both."""
+        """Answer to :class:`Compare`: whether both have the same transaction."""
         replica = self._replicas[replica_id]
         assert replica.step is Step.COMPARING
         replica.step = Step.KNOWN
@@ -316,7 +316,7 @@ class RecoveryMachine:
         replica.step = Step.KNOWN
         replica.failed_copies += 1
         first_wanted = NO_TRANSACTION if replica.mark is None else replica.mark + 1
-        # A source that is cut to the decided mark meanwhile has rightly lost what is above it.
+        # A source that was cut to the decided mark meanwhile has rightly lost later records.
         if self._decided is None or first_wanted <= self._decided:
             self._replicas[source].failed_reads += 1
         return self._progress()
@@ -342,11 +342,11 @@ class RecoveryMachine:
             self._effects.append(Open(self._decided))
             for replica in self._replicas.values():
                 if not replica.assigned:
-                    replica.reset()  # it was a witness of the previous session, and has told what it knows
+                    replica.reset()  # it was a witness of the previous session, and has given its evidence
         return self._progress()
 
     def metadata_read(self, metadata: PartitionMetadata, version: int) -> list[Effect]:
-        """A write failed, or its fate is unknown: this is what the znode holds now."""
+        """A write failed, or its outcome is unknown: this is the present content of the znode."""
         self._write_in_flight = None
         if metadata.session_id != self._session_id:
             if self._opened and metadata.generation == self._metadata.generation:
@@ -358,10 +358,10 @@ class RecoveryMachine:
         self._metadata, self._version = metadata, version
         return self._progress()
 
-    # What to do with a replica
+    # The next step of a replica
 
     def _inspect(self, replica: _Replica) -> None:
-        """Find out, by what the metadata say of it, how much of the replica can be trusted."""
+        """Find out the trusted part of the replica by its state in the metadata."""
         state = self._metadata.replicas.get(replica.replica_id)
         if is_clean(state, self._session_id):
             self._inspect_returning(replica)
@@ -382,8 +382,8 @@ class RecoveryMachine:
         elif state is None or not replica.intact:
             self._effects.append(Truncate(replica.replica_id, own_mark))
         elif state.session_id == NO_SESSION:
-            # What a storage without any session holds has been copied by an operator, up to a mark that was certain
-            # at the source, perhaps after the state was written.
+            # The records of a storage without any session were copied by an operator, up to a mark that was certain at
+            # the source, perhaps after the state was written.
             replica.pin = replica.session_id == NO_SESSION
             closing = state.closing_high_water_mark
             trusted = own_mark if replica.pin or closing == UNRESOLVED else min(own_mark, closing)
@@ -395,8 +395,8 @@ class RecoveryMachine:
             self._effects.append(GetMaximum(replica.replica_id))
 
     def _inspect_returning(self, replica: _Replica) -> None:
-        """A member that broke away comes back: what it holds is this session's log, and nothing may be cut off it,
-        because its acknowledgements have been counted."""
+        """Inspect a member that comes back: its records are this session's log, and none may be cut off, because its
+        acknowledgements have been counted."""
         if replica.session_id != self._session_id:
             self._abort(f"storage {replica.replica_id.connect_string} has forgotten this session", superseded=False)
             return
@@ -424,7 +424,7 @@ class RecoveryMachine:
             )
             return
         if replica.pin:
-            # Without a persisted session a copy on it could not be recorded (S7): the next recovery would cut it off.
+            # Without a persisted session its copy could not be recorded (S7): the next recovery would cut it off.
             replica.pin = False
             replica.pinned_mark = maximum
             replica.step = Step.PINNING
@@ -438,10 +438,10 @@ class RecoveryMachine:
         replica.step = Step.KNOWN
 
     def _close(self, replica: _Replica, maximum: int) -> None:
-        """A member holds less than it has acknowledged.
+        """Close a member that has less than it has acknowledged.
 
-        What it holds is the log of its session, and it may get the rest again, in the next session. But whoever decides
-        what was committed must not take it for one that has never held more.
+        Its records are the log of its session, and it may get the rest again, in the next session. But a decision on
+        commits must not take it for a replica that has never had more.
         """
         replica_id, acknowledged = replica.replica_id, replica.acknowledged
         state = self._metadata.replicas[replica_id]
@@ -455,7 +455,7 @@ class RecoveryMachine:
         )
 
     def _is_closed_within_its_session(self, state: ReplicaState) -> bool:
-        """Whether the session of a state that is closed still has members: else a later session has closed it."""
+        """Whether the session of a closed state still has members: otherwise a later session has closed it."""
         return state.closing_high_water_mark != UNRESOLVED and any(
             other.is_member_of(state.session_id) for other in self._metadata.replicas.values()
         )
@@ -493,9 +493,9 @@ class RecoveryMachine:
 
     def _decide(self) -> None:
         if self._first_session:
-            return  # the owner has committed in sessions that these metadata know nothing of
+            return  # the owner has committed in sessions that these metadata do not have
         if any(each.step is Step.COMPARING and not each.failed_copies for each in self._replicas.values()):
-            return  # what is not this log must not be recorded as a copy of it
+            return  # another log must not be recorded as a copy of this one
         counted = [replica for replica in self._replicas.values() if replica.counted]
         evidence = [Evidence(r.mark, r.votes, r.intact and not r.lost) for r in counted if r.mark is not None]
         mark = decide_high_water_mark(evidence, len(self._previous))
@@ -505,9 +505,9 @@ class RecoveryMachine:
             self._records = self._records_for(mark, [r for r in counted if r.mark is not None and r.mark >= mark])
 
     def _records_for(self, mark: int, support: list[_Replica]) -> dict[ReplicaId, ReplicaState]:
-        """Rule S7: the states to be written before ``mark`` is used, if the copies that last by themselves are too few.
+        """Rule S7: the states to be written before ``mark`` is used, if there are too few lasting copies.
 
-        A storage that is older than the metadata is left out: its copy is evidence for nobody, now or later.
+        A storage that is older than the metadata is left out: its copy is no evidence, now or later.
         """
         lasting = 0
         records: dict[ReplicaId, ReplicaState] = {}
@@ -546,9 +546,10 @@ class RecoveryMachine:
             replica.step = Step.RECOVERED
 
     def _compare(self, replica: _Replica) -> None:
-        """Have the last record of the replica that another one has, too, compared with that, if there is such a one.
+        """Have the replica's last record that another replica also has compared with that one, if there is such a
+        record.
 
-        Two logs that have parted never meet again: an append that is repeated has another request id.
+        Two logs that have diverged never agree again: a repeated append has another request id.
         """
         own_mark = replica.mark
         assert own_mark is not None
@@ -563,7 +564,7 @@ class RecoveryMachine:
             self._effects.append(Compare(replica.replica_id, source, -negative_id))
 
     def _copy(self, replica: _Replica, target: int | None) -> None:
-        """Have the replica catch up with the nearest one that is ahead of it, by preference one that could be read."""
+        """Have the replica catch up with the nearest one ahead of it, preferably one that could be read."""
         own_mark = replica.mark
         assert own_mark is not None
         sources = [
@@ -609,7 +610,7 @@ class RecoveryMachine:
         return sum(1 for r in self._replicas.values() if r.step in (Step.RECOVERED, Step.JOINED)) >= self._quorum
 
     def _opened_by(self, written: PartitionMetadata) -> bool:
-        """Whether this write was the one that ends the recovery: a quorum of members is in it."""
+        """Whether this write ends the recovery: it has a quorum of members."""
         if self._opened or self.high_water_mark is None:
             return False
         members = sum(1 for state in written.replicas.values() if is_clean(state, self._session_id))

@@ -1,4 +1,4 @@
-"""What the recovery of a partition wants done; see :mod:`waltz.server.store.recovery.recovery`. Pure."""
+"""Effects of a partition's recovery; see :mod:`waltz.server.store.recovery.recovery`. Pure."""
 
 from typing import NamedTuple
 
@@ -50,14 +50,14 @@ class Copy(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """The storage cannot take part as it is; drop the connection and tell the operator why."""
+    """The storage cannot take part in its state; drop the connection and tell the operator the reason."""
 
     replica_id: ReplicaId
     reason: str
 
 
 class Join(NamedTuple):
-    """The replica is a member of the session and holds everything up to ``position``; its votes count from now on."""
+    """The replica is a member of the session and has everything up to ``position``; its votes count from now on."""
 
     replica_id: ReplicaId
     position: int
@@ -78,14 +78,14 @@ class Open(NamedTuple):
 
 
 class Abort(NamedTuple):
-    """This session can never open (or has to end); nothing more will come from the machine."""
+    """This session can never open (or has to end); it is the machine's last effect."""
 
     reason: str
     superseded: bool
 
 
 class Renew(NamedTuple):
-    """This session cannot write the metadata any more, but goes on until the owner has begun another one."""
+    """This session cannot write the metadata any more, but continues until the owner has begun another one."""
 
 
 ReplicaEffect = GetMaximum | Truncate | SetLowWaterMark | Compare | Copy | Refuse | Join

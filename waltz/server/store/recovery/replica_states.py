@@ -1,6 +1,6 @@
-"""What the metadata of a partition says about its replicas, and how a session changes it. Pure.
+"""The replicas in the metadata of a partition, and their changes by a session. Pure.
 
-A state of (session, unresolved) lets the replica vote in the next recovery; a state with a closing mark says that the
+A state of (session, unresolved) lets the replica vote in the next recovery; a state with a closing mark means that the
 replica missed (a part of) a later session and can be trusted up to that mark only. Session -1 marks a replica that has
 never been part of any session.
 """
@@ -23,10 +23,10 @@ def states_after_recovery(
     clean: Collection[ReplicaId],
     high_water_mark: int,
 ) -> dict[ReplicaId, ReplicaState]:
-    """The states to be written once a quorum has recovered, and again for every replica that recovers later.
+    """The states to be written when a quorum has recovered, and again for every replica that recovers later.
 
-    Replicas that are not assigned any more disappear; members of the session become (session, unresolved); what had
-    taken part up to an earlier session is closed at the mark from which this session started.
+    Replicas that are not assigned any more disappear; members of the session become (session, unresolved); replicas of
+    an earlier session are closed at the mark from which this session started.
     """
     session_id = metadata.session_id
     states: dict[ReplicaId, ReplicaState] = {}

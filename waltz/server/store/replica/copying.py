@@ -1,4 +1,4 @@
-"""Copying in steps: the next records are read while the last ones are written, so that a step costs one round trip."""
+"""Copies in steps: the next records are read while the last ones are written, so that a step costs one round trip."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,21 +10,21 @@ from waltz.server.store.replica.sizing import RecordSizer
 SourceT = TypeVar("SourceT")
 
 ReadFunction = Callable[[SourceT, int, int], Awaitable[list[Record]]]
-"""Reads at least one and at most so many records from an id on; raises when it cannot."""
+"""Reads records from an id on, at least one and at most a number; raises when it cannot."""
 
 
 class ReadAhead(Generic[SourceT]):
-    """One step ahead of who takes; :meth:`close` in any case. What was read ahead and is not wanted is dropped."""
+    """Reads one step ahead of its caller; to be closed in any case. Unused records are dropped."""
 
     def __init__(self, read: ReadFunction[SourceT], size_bytes: int) -> None:
-        """``size_bytes`` is what a step aims for; it becomes less after a failure."""
+        """``size_bytes`` is the target size of a step, which shrinks after a failure."""
         self._read = read
         self._size_bytes = size_bytes
         self._sizer = RecordSizer()
         self._ahead: tuple[SourceT, int, asyncio.Task[list[Record]]] | None = None
 
     async def take(self, source: SourceT, first: int, last: int) -> list[Record]:
-        """At least one record from ``first`` on, none above ``last``. Raises what reading raises."""
+        """At least one record from ``first`` on, none above ``last``. Raises the errors of the read."""
         ahead, self._ahead = self._ahead, None
         try:
             if ahead is not None and ahead[:2] == (source, first):
@@ -65,6 +65,6 @@ async def _drop(task: asyncio.Task[list[Record]]) -> None:
 
 
 def _retrieve(task: asyncio.Task[list[Record]]) -> None:
-    """What fails ahead is raised when it is taken, if ever."""
+    """Retrieve the exception: an error of a read ahead is raised when its records are taken."""
     if not task.cancelled():
         task.exception()

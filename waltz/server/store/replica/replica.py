@@ -1,9 +1,9 @@
 """One replica in one store session: connect, recover, then follow the session's batches. The I/O of the machine.
 
-A replica goes round in a circle: connect with back-off, let the recovery machine bring it up, serve until something
-fails. While it serves, batches go to it straight from the ring, within a window of bytes; there is no task and no
-future on that path. A replica that needs a batch which is no longer in the ring leaves the window, copies committed
-records from the others, and comes back at a batch that is still in the ring (rule S8).
+A replica repeats a cycle: connect with back-off, let the recovery machine bring it up, serve until a failure. While it
+serves, batches go to it straight from the ring, within a window of bytes; there is no task and no future on that path.
+A replica that needs a batch which is no longer in the ring leaves the window, copies committed records from the others,
+and comes back at a batch that is still in the ring (rule S8).
 """
 
 import asyncio
@@ -40,13 +40,13 @@ logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT_REQUESTS = 64
 """Appends in flight to one replica of a partition, beside the limit in bytes. The original's storages stop reading a
-connection, which all partitions share, while 100 requests of one of them wait for its disk; behind that even a question
+connection, which all partitions share, while 100 requests of one of them wait for its disk; after that even a question
 that needs no disk stays unanswered. The rest of the 100 is for recoveries and reads."""
 
-_SERVING, _LAGGING = Stage.SERVING, Stage.LAGGING  # a member costs a call wherever it is looked up in its class
+_SERVING, _LAGGING = Stage.SERVING, Stage.LAGGING  # a lookup of an enum's member in its class costs a call
 
 STABLE_AFTER_S = 10.0
-"""A replica that has served for so long starts with the shortest back-off again."""
+"""A replica that has served for this time starts with the shortest back-off again."""
 
 
 class ReplicaRefusedError(WaltzError):
@@ -97,7 +97,7 @@ class Replica:
     )
 
     def __init__(self, session: ReplicaSession, replica_id: ReplicaId, promised: int = NO_TRANSACTION) -> None:
-        """``promised`` is the highest id that it is known to have made durable in earlier sessions."""
+        """``promised`` is the highest id that the replica is known to have made durable in earlier sessions."""
         self.replica_id = replica_id
         self.storage = replica_id.connect_string
         self.acked = NO_TRANSACTION
@@ -142,7 +142,7 @@ class Replica:
     def deliver(self, effect: ReplicaEffect) -> None:
         """An effect of the machine for this replica; carried out by :meth:`run`."""
         if isinstance(effect, Join):
-            # At once, so that whoever counts the members counts this one.
+            # At once, so that a count of the members includes this one.
             self._enter(StageEvent.JOINED)
             self.next_id = effect.position + 1
             self.acked = max(self.acked, min(effect.position, self._session.high_water_mark))
@@ -150,7 +150,7 @@ class Replica:
 
     @property
     def promised(self) -> int:
-        """Highest id that the storage has ever said to have made durable, whether it still holds it or not."""
+        """Highest id that the storage has ever reported as durable, whether it still has it or not."""
         return max(self._promised, self.acked)
 
     @property
@@ -185,8 +185,8 @@ class Replica:
     async def answers(self, timeout_s: float) -> bool:
         """Whether the storage still answers in the session, if the replica is live; raises what a request raises.
 
-        It is asked over the connection on which the replica has joined: over another one a storage of the original may
-        answer that has restarted and forgotten a newer session (rule S2).
+        The question goes over the connection on which the replica has joined: over another one a storage of the
+        original may answer that has restarted and forgotten a newer session (rule S2).
         """
         client, session = self._client, self._session
         if client is None or not self.live:
@@ -202,11 +202,11 @@ class Replica:
                 await self._wait_for_another_session()
             delay_s = self._backoff.next_delay_s()
             if self._session.ring is None:
-                # Nothing is written until a quorum is back: be quick to notice.
+                # Nothing is written until a quorum is back: notice it quickly.
                 delay_s = min(delay_s, self._session.options.opening_retry_interval_s)
             await asyncio.sleep(delay_s)
 
-    # One connection's worth
+    # One connection
 
     def _enter(self, event: StageEvent) -> None:
         self._stage = REPLICA.after(self._stage, event)
@@ -229,7 +229,7 @@ class Replica:
         self._end_life()
 
     async def _follow_session(self) -> None:
-        """Connect, recover and serve, until something fails, which is raised."""
+        """Connect, recover and serve, until a failure, which is raised."""
         session = self._session
         client = await session.connections.client(self.storage)
         info = await client.last_session_info(
@@ -277,7 +277,7 @@ class Replica:
         logger.info("partition %d, replica %s: %s", self._session.partition_id, self.storage, state)
 
     def _log_failure(self, error: Exception) -> None:
-        """Once per kind of trouble: attempts are repeated for as long as it lasts."""
+        """Log a failure once per kind of trouble, since attempts are repeated as long as it lasts."""
         text = str(error)
         self._refused = isinstance(error, ReplicaRefusedError)
         level = logging.ERROR if self._refused else logging.WARNING
@@ -286,7 +286,8 @@ class Replica:
         logger.log(level, "partition %d, replica %s: %s", self._session.partition_id, self.storage, error)
 
     async def _wait_for_another_session(self) -> None:
-        """The storage may still act on a request of this session: stay away, and say when it can be reached again."""
+        """Keep away from the storage, which may still act on a request of this session, and report when it can be
+        reached."""
         while True:
             await asyncio.sleep(self._backoff.next_delay_s())
             try:
@@ -299,7 +300,7 @@ class Replica:
     # Recovery
 
     async def _recover(self, client: StorageRpc) -> int:
-        """Carry out the machine's effects until the replica has joined; the id up to which it holds the log."""
+        """Carry out the machine's effects until the replica has joined; returns the id up to which it has the log."""
         session, machine = self._session, self._session.machine
         ids, timeout_s = (session.session_id, session.partition_id), session.options.change_timeout_s
         while True:
@@ -328,14 +329,14 @@ class Replica:
                     await self._copy(client, effect)
 
     def _take_back_votes(self, maximum: int) -> None:
-        """The storage has lost what it acknowledged: what is not committed yet cannot be with its help."""
+        """Take back the votes of a storage that has lost acknowledged records: they cannot help later commits."""
         self._promised = self.promised
         self.acked = min(self.acked, maximum)
         self._session.replica_left()
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Around a request that changes the storage: without an answer it may still be carried out later."""
+        """The context of a request that changes the storage: without an answer it may still be carried out later."""
         self._change_unanswered = True
         try:
             yield
@@ -345,7 +346,7 @@ class Replica:
         self._change_unanswered = False
 
     async def _next_effect(self) -> ReplicaEffect | None:
-        """The machine's next effect; a connection that breaks meanwhile is noticed."""
+        """The machine's next effect; raises if the connection breaks meanwhile."""
         effect = await self._mailbox.get()
         if self._failure is not None:
             raise self._failure
@@ -395,9 +396,9 @@ class Replica:
     # Serving
 
     async def _begin_to_serve(self, position: int) -> None:
-        """Wait until the others have committed what this replica holds.
+        """Wait until the others have committed the records of this replica.
 
-        A member that comes back may hold records whose acknowledgement was lost. They are not voted for again, and an
+        A member that comes back may have records whose acknowledgement was lost. They get no second vote, and an
         acknowledgement of later records would cover them.
         """
         await self._session.wait_committed(position)
@@ -406,7 +407,7 @@ class Replica:
         self.pump()
 
     async def _serve(self, client: StorageRpc) -> None:
-        """Follow the session until something fails, which is raised."""
+        """Follow the session until a failure, which is raised."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -416,10 +417,10 @@ class Replica:
                 await self._catch_up(client)
 
     def pump(self) -> None:
-        """Send what the window admits; called when there is something new and when acknowledgements came.
+        """Send the batches that the window admits; called for new batches and after acknowledgements.
 
-        While the connection, which all partitions share, has much unsent, one batch is in flight: the others wait in
-        the ring, whose bytes are accounted for. The acknowledgement of that one brings the next call.
+        While the connection, which all partitions share, has many unsent bytes, one batch is in flight: the others wait
+        in the ring, whose bytes are counted. The acknowledgement of that batch brings the next call.
         """
         session, client = self._session, self._client
         ring = session.ring
@@ -463,7 +464,7 @@ class Replica:
             self._watched_position = None
             if self._stage is _LAGGING and self._in_flight_bytes == 0:
                 self._wake.set()
-        # An acknowledgement that arrives after the replica was given up is as true as any other.
+        # An acknowledgement that arrives after the replica was given up is still valid.
         session = self._session
         if last_id > self.acked:
             self.acked = last_id
@@ -486,13 +487,13 @@ class Replica:
                 self._session.replica_left()
 
     def forgive(self, time_s: float) -> None:
-        """Do not count so much time against the replica: nobody listened to it."""
+        """Do not count this time against the replica: this process did not read from it."""
         self._last_progress_s += time_s
 
     def check_progress(self, now_s: float, limit_s: float, *, needed: bool) -> None:
-        """Give the replica up if nothing has moved for it for so long although something should (rules L1, L2).
+        """Give the replica up after too long a time without due progress (rules L1, L2).
 
-        ``needed``: commitment stands still, so that a copy which does not succeed is no reason to wait either.
+        ``needed``: commitment stands still, so that a copy without success is no reason to wait either.
         """
         if needed and self._copy_failing_since_s is not None and now_s - self._copy_failing_since_s > limit_s:
             self.fail(ReplicaStalledError(f"storage {self.storage} lags, and what it lacks cannot be read anywhere"))
@@ -500,7 +501,7 @@ class Replica:
         if client is None or not self.owes:
             return
         if self._watched_position is None:
-            # From early on, so that what has moved is known when the limit becomes a short one.
+            # From early on, so that the progress is known when the limit becomes a short one.
             if now_s - self._last_progress_s < self._session.options.stall_timeout_s / 4:
                 return
             self._watched_position = self._sent_position
@@ -552,7 +553,7 @@ class Replica:
             raise self._failure
 
     async def _write_copy(self, client: StorageRpc, records: list[Record]) -> None:
-        """Append copied records, watched for progress like everything that is in flight."""
+        """Append copied records, watched for progress like everything in flight."""
         session = self._session
         payload = encode_records(records)
         written = self._copy_written = self._loop.create_future()

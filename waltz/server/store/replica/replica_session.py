@@ -1,4 +1,4 @@
-"""What a replica needs of the session that it belongs to."""
+"""The interface of a session for its replicas."""
 
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from waltz.server.store.ring import BatchRing
 
 
 class ReplicaSession(Protocol):
-    """What a replica needs of the session it belongs to."""
+    """The part of its session that a replica needs."""
 
     partition_id: int
     session_id: int
@@ -31,7 +31,7 @@ class ReplicaSession(Protocol):
         ...
 
     def execute(self, effects: list[Effect]) -> None:
-        """Carry out what the machine wants."""
+        """Carry out the effects of the machine."""
         ...
 
     def acknowledged(self) -> None:
@@ -39,7 +39,7 @@ class ReplicaSession(Protocol):
         ...
 
     def replica_left(self) -> None:
-        """A replica does not serve any more."""
+        """A replica has stopped serving."""
         ...
 
     def noticed(self, error: Exception) -> bool:

@@ -1,7 +1,7 @@
-"""Where a replica is on its way through one connection, from the first question to the last acknowledgement. Pure.
+"""The stages of a replica on one connection, from the first question to the last acknowledgement. Pure.
 
-The recovery machine knows which step of the recovery is under way; this is what the session and the window of batches
-need to know. A replica is *live* while its vote can be expected.
+The recovery machine has the steps of the recovery; these stages are for the session and the window of batches. A
+replica is *live* while its vote can be expected.
 """
 
 import enum
@@ -10,20 +10,20 @@ from waltz.common.machine import Machine, Row
 
 
 class Stage(enum.Enum):
-    """Stages of a replica. The values are meant for people."""
+    """Stages of a replica. The values are texts for people."""
 
     AWAY = "away"
     """Not connected, or the storage has not answered the session's first request."""
     RECOVERING = "recovering"
     """On its way into the session: inspected, brought up to date and recorded in the metadata."""
     MEMBER = "member"
-    """In the session, and not written to yet: what it holds has to be committed by the others first."""
+    """In the session, and not written to yet: the others first have to commit its records."""
     SERVING = "serving"
     """Batches go to it straight from the ring, within its window."""
     LAGGING = "lagging"
     """The next batch it needs has left the ring; the replica copies from the others (rule S8)."""
     GIVEN_UP = "given up"
-    """Something has failed: it has to join again from the beginning."""
+    """A failure: the replica has to join again from the beginning."""
 
 
 LIVE_STAGES = (Stage.SERVING, Stage.LAGGING, Stage.MEMBER)
@@ -64,7 +64,7 @@ REPLICA = Machine[Stage, StageEvent, None](
     ),
     ignored=(
         (StageEvent.FAILED, (Stage.AWAY, Stage.GIVEN_UP)),
-        # Between a failure and its notice by the replica's task, work that is under way may still end.
+        # Between a failure and its notice by the replica's task, work under way may still end.
         (StageEvent.JOINED, (Stage.GIVEN_UP,)),
         (StageEvent.FOLLOWING, (Stage.GIVEN_UP,)),
         (StageEvent.CAUGHT_UP, (Stage.GIVEN_UP,)),

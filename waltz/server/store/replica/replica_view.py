@@ -1,4 +1,4 @@
-"""The state of every replica of a partition as the owner of the partition sees it, for operators. Pure."""
+"""The owner's view on the replicas of a partition, for operators. Pure."""
 
 from typing import NamedTuple
 
@@ -12,4 +12,4 @@ class ReplicaView(NamedTuple):
     """Connect string (``host:port``)."""
     status: ReplicaStatus
     lag_transactions: int | None
-    """Committed transactions that the storage is not known to have; ``None`` while nothing is known of it."""
+    """Committed transactions that the storage is not known to have; ``None`` while its state is unknown."""

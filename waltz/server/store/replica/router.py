@@ -1,4 +1,4 @@
-"""Which replica to read from: the one with the smallest accumulated expected latency. Pure."""
+"""Chooses the replica for a read: the one with the smallest accumulated expected latency. Pure."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -26,7 +26,7 @@ class LatencyWeightedRouter(Generic[RouteT]):
         self._turn = 0
 
     def add(self, route: RouteT) -> None:
-        """Add a route, level with the most favoured one: it is not flooded to make up for the past."""
+        """Add a route, level with the most favoured one, so that it gets no flood for the past."""
         if route in self._latencies_ms:
             return
         self._latencies_ms[route] = INITIAL_LATENCY_MS
@@ -35,7 +35,7 @@ class LatencyWeightedRouter(Generic[RouteT]):
     def pick(self, usable: Callable[[RouteT], bool]) -> RouteT | None:
         """The usable route whose turn it is, or ``None``.
 
-        Routes that were passed over stay level with the picked one: they are not flooded when they become usable.
+        Skipped routes stay level with the picked one, so that they get no flood when they become usable.
         """
         passed_over: list[tuple[int, int, RouteT]] = []
         picked: RouteT | None = None
@@ -53,7 +53,7 @@ class LatencyWeightedRouter(Generic[RouteT]):
         return picked
 
     def update(self, route: RouteT, latency_ms: float) -> None:
-        """Learn how long ``route`` took; clipped to 1 to 3000 ms. A failure counts as the maximum."""
+        """Learn the latency of ``route``, clipped to 1 to 3000 ms. A failure counts as the maximum."""
         expected_ms = self._latencies_ms.get(route)
         if expected_ms is not None:
             measured_ms = int(min(max(latency_ms, MIN_LATENCY_MS), MAX_LATENCY_MS))

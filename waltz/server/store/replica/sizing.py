@@ -1,18 +1,18 @@
-"""How many records to ask for to get about so many bytes. Pure."""
+"""Chooses the number of records in a request for a target size in bytes. Pure."""
 
 from collections.abc import Sequence
 
 from waltz.common.records import RECORD_OVERHEAD_BYTES, Record
 
 MAX_COUNT = 4000
-"""More is not asked for at once, however small records were: storages of the original answer without any bound."""
+"""Limit of records in one request, even for small records: storages of the original answer without any limit."""
 
 FIRST_MEAN_BYTES = 50_000
-"""Assumed size of a record before any was seen: the first megabyte is about 20 records, as the original reads."""
+"""Assumed size of a record before the first one: the first megabyte is about 20 records, as in the original."""
 
 
 class Share:
-    """The share of the wanted records to ask for, by the answers that came in time and those that did not."""
+    """The share of the wanted records in a request, adapted to answers in time and late ones."""
 
     __slots__ = ("_share",)
 
@@ -28,12 +28,12 @@ class Share:
         self._share = max(self._share / 2, 1 / MAX_COUNT)
 
     def grow(self) -> None:
-        """The answer came in time: ask for twice as much, up to everything."""
+        """The answer came in time: double the share, up to all records."""
         self._share = min(self._share * 2, 1.0)
 
 
 class RecordSizer:
-    """Learns the mean size of records; growing sizes are believed at once, shrinking ones by and by."""
+    """Learns the mean size of records; growing sizes count at once, shrinking ones gradually."""
 
     __slots__ = ("_mean_bytes", "_share")
 
@@ -42,7 +42,7 @@ class RecordSizer:
         self._share = Share()
 
     def count(self, size_bytes: int) -> int:
-        """Number of records that are expected to take ``size_bytes``; at least one."""
+        """Number of records with an expected size of ``size_bytes``; at least one."""
         return min(MAX_COUNT, self._share.of(size_bytes / self._mean_bytes))
 
     def shrink(self) -> None:
@@ -50,7 +50,7 @@ class RecordSizer:
         self._share.shrink()
 
     def learn(self, records: Sequence[Record]) -> None:
-        """Take the sizes of what came into account."""
+        """Learn from the sizes of an answer."""
         if records:
             mean_bytes = RECORD_OVERHEAD_BYTES + sum(len(record.data) for record in records) / len(records)
             self._share.grow()

@@ -1,4 +1,4 @@
-"""The number of a partition's next session, taken when it is needed, or while the present session goes on."""
+"""The number of a partition's next session, taken on demand or while the present session continues."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Begun(NamedTuple):
-    """The metadata with the number of a session that nobody has opened yet, and their version."""
+    """The metadata with the number of a session that is not open yet, and their version."""
 
     metadata: PartitionMetadata
     version: int
@@ -27,8 +27,8 @@ class Begun(NamedTuple):
 class NextSession:
     """Keeps a number that was taken ahead until it is used.
 
-    Storages do not know of a session before its recovery, so taking its number disturbs nothing. Were the present
-    session given up first, appends would have to wait for as long as ZooKeeper is away.
+    Storages do not know a session before its recovery, so a taken number disturbs nothing. If the present session ended
+    first, appends would have to wait as long as ZooKeeper is away.
     """
 
     def __init__(self, node: MetadataNode, wake: asyncio.Event, timeout_s: float) -> None:
@@ -47,17 +47,17 @@ class NextSession:
         return begun
 
     async def take(self, generation: int) -> Begun:
-        """The number that was taken ahead for an owner of this generation, or another; raises as :meth:`begin`."""
+        """The number that was taken ahead for an owner of this generation, or a new one; raises like :meth:`begin`."""
         begun, self._ahead = self._ahead, None
         if begun is None or begun.metadata.generation != generation:
             return await self.begin(generation)
         return begun
 
     async def take_ahead(self, session: StoreSession, superfluous: Callable[[], bool]) -> bool:
-        """Take the number of the session that follows ``session``; false when that has to be tried again.
+        """Take the number of the session that follows ``session``; false if that has to be tried again.
 
-        ``superfluous`` tells whether the session has to end in any case; then ZooKeeper is not waited for. A session
-        that another owner has superseded ends.
+        ``superfluous`` tells whether the session has to end in any case; then the call does not wait for ZooKeeper. A
+        session that another owner has superseded ends.
         """
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -83,7 +83,7 @@ async def unless(
     """The result of ``work``, which is cancelled when it has become superfluous.
 
     Args:
-        superfluous: Looked at whenever ``wake`` is set.
+        superfluous: Checked whenever ``wake`` is set.
         wake: Is left set if the work is cancelled, and else cleared.
         work: The work.
 

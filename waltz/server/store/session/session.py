@@ -4,7 +4,7 @@ A session starts with a recovery (:mod:`waltz.server.store.recovery.recovery`), 
 replicas at once, several in flight, and commits them in order as soon as a quorum of the *assigned* replicas has made
 them durable. The failure of one replica leaves the others' work alone; the session ends when a quorum cannot be reached
 any more, when any storage says that it has seen a newer session (rule S2), or when the metadata say so. A session never
-comes back: what was undecided is settled by its successor (rule S5).
+comes back: its successor settles undecided appends (rule S5).
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from waltz.storage.remote.errors import RemoteStorageError
 logger = logging.getLogger(__name__)
 
 OPENING_REPORT_INTERVAL_S = 10.0
-"""How often a recovery that takes long says what it is waiting for."""
+"""Interval of the reports of a long recovery about its obstacle."""
 
 
 class SessionOwner(Protocol):
@@ -50,11 +50,11 @@ class SessionOwner(Protocol):
         ...
 
     def renewal_wanted(self) -> None:
-        """This session should be followed by another."""
+        """Another session should follow this one."""
         ...
 
     def readmission_wanted(self, storage: str) -> None:
-        """Another session could take in the replica at a storage, which this one must leave out."""
+        """Another session could take in the replica at a storage that this one must leave out."""
         ...
 
     def replica_joined(self, storage: str) -> None:
@@ -198,7 +198,7 @@ class StoreSession:
 
     @property
     def trouble(self) -> str | None:
-        """What the session waits for before it opens, once it takes long, or at once if that is rule S10."""
+        """The obstacle of a session that takes long to open; at once if it is rule S10."""
         mark = self.machine.below_floor
         if self.ended is not None or self._high_water_mark is not None:
             return None
@@ -216,18 +216,18 @@ class StoreSession:
         return f"recovery of session {self.session_id} is waiting: {self.machine.describe()}"
 
     def promised(self) -> dict[str, int]:
-        """Of what is committed, the highest id that each storage is known to have made durable."""
+        """The highest committed id that each storage is known to have made durable."""
         mark = self.high_water_mark
         return {replica.storage: min(replica.promised, mark) for replica in self._replicas.values()}
 
     def undecided(self) -> list[Append]:
-        """The appends that were given to replicas and are not committed, in order."""
+        """The uncommitted appends that were given to replicas, in order."""
         return [] if self._ring is None else self._ring.undecided()
 
     # Life
 
     async def open(self) -> int:
-        """Recover; the high-water mark from which the session goes on. Raises :class:`SessionEndedError`."""
+        """Recover; returns the high-water mark from which the session continues. Raises :class:`SessionEndedError`."""
         self._spawn(None, self._write_metadata())
         for replica_id, replica in self._replicas.items():
             self._spawn(replica_id, replica.run())
@@ -240,7 +240,7 @@ class StoreSession:
         return self._high_water_mark
 
     async def close(self) -> None:
-        """Stop everything; idempotent. What was undecided remains in :meth:`undecided`."""
+        """Stop everything; idempotent. Undecided appends remain in :meth:`undecided`."""
         self.end(SessionEndedError("the session was closed"), tell=False)
         tasks = list(self._tasks.values())
         if self._confirmation is not None:
@@ -250,7 +250,7 @@ class StoreSession:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def end(self, error: SessionEndedError, *, tell: bool = True) -> None:
-        """The session is over; nothing is committed by it any more."""
+        """End the session: it commits nothing any more."""
         if self.ended is not None:
             return
         self.ended = error
@@ -262,9 +262,9 @@ class StoreSession:
             self._owner.session_over()
 
     async def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything that was given is committed; false if the session ended or the time was over.
+        """Wait until all given appends are committed; false if the session ended or the time was over.
 
-        Without ``timeout_s`` it is waited for as long as that makes progress; a session that makes none ends.
+        Without ``timeout_s`` the wait lasts as long as there is progress; a session without progress ends.
         """
         deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
         while self.ended is None and self.undecided_batches:
@@ -288,7 +288,7 @@ class StoreSession:
             self._stall_timer.start(self.options.stall_timeout_s / 4)
 
     def acknowledged(self) -> None:
-        """See whether more is committed now."""
+        """Check whether more is committed now."""
         ring = self.ring
         if ring is None:
             return
@@ -297,7 +297,7 @@ class StoreSession:
         if ring.undecided_bytes:
             committed = ring.commit(committed_mark([replica.acked for replica in members], self._quorum))
         if committed is None and not ring.kept_bytes:
-            return  # as after two of three acknowledgements, while nobody lags
+            return  # the usual case after two of three acknowledgements
         live_positions = [replica.next_id for replica in members if replica.live]
         ring.trim(min(live_positions, default=ring.next_id))
         if committed is None:
@@ -313,7 +313,7 @@ class StoreSession:
             self._check_quorum()
 
     def replica_left(self) -> None:
-        """See whether a quorum is still possible."""
+        """Check whether a quorum is still possible."""
         self._check_quorum()
 
     def _check_quorum(self) -> None:
@@ -326,7 +326,8 @@ class StoreSession:
             self.end(SessionEndedError(f"{sum(live)} of {len(live)} replicas are left, {self._quorum} are needed"))
 
     def _check_stall(self, stood_still_s: float) -> None:
-        """Give up replicas that owe acknowledgements: soon if commitment stands still, later if it goes on without."""
+        """Give up replicas that owe acknowledgements: soon if commitment stands still, later if it continues without
+        them."""
         now_s = self._loop.time()
         options = self.options
         if stood_still_s:
@@ -357,11 +358,12 @@ class StoreSession:
         return await self._reader.headers(first_id, min(max_count, self.high_water_mark - first_id + 1))
 
     async def confirm(self, timeout_s: float) -> bool:
-        """Whether this is still the session of a quorum of the replicas: they answer to something sent from now on.
+        """Whether a quorum of the replicas still has this session, by their answers to later requests.
 
-        A newer session has been to a quorum before it commits anything, so one of those that answer would know of it.
-        While appends are on their way the next batch is that something; otherwise the replicas are asked. Who calls
-        limits the time: ``timeout_s`` is that in which nothing moves for a question.
+        A newer session reaches a quorum before it commits anything, so one of the answering replicas would know it.
+        While appends are under way the next batch is the request; otherwise the replicas are asked. The caller limits
+        the
+        time: ``timeout_s`` is the limit without progress of a question.
         """
         if self.ring is None:
             return False
@@ -377,7 +379,7 @@ class StoreSession:
             for answered in asyncio.as_completed(questions):
                 answer_count += await answered
                 if answer_count >= self._quorum:
-                    break  # a replica that is slow to answer costs nothing (rule S8)
+                    break  # a slow replica costs nothing (rule S8)
         finally:
             for question in questions:
                 question.cancel()
@@ -389,9 +391,9 @@ class StoreSession:
 
     @property
     def healthy(self) -> bool:
-        """Whether the session, when it had something to commit or was asked last, has proved that it can (rule L5).
+        """Whether the session has proved that it can commit, at its last commit or question (rule L5).
 
-        Who looks has :meth:`confirm_if_idle` ask again.
+        A read of the health has :meth:`confirm_if_idle` ask again.
         """
         self._looked_at = True
         now_s = self._loop.time()
@@ -399,9 +401,9 @@ class StoreSession:
         return not standing_still and self._unconfirmed_s <= self._confirmed_s
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
-        """Have a quorum asked whether the session is :attr:`healthy`, if nothing has proved it lately.
+        """Ask a quorum whether the session is :attr:`healthy`, unless that was proved recently.
 
-        That is done for those who have looked since the last call, or ``unasked``.
+        Done if the health was read since the last call, or ``unasked``.
         """
         if not (unasked or self._looked_at):
             return
@@ -430,7 +432,7 @@ class StoreSession:
     # The recovery machine
 
     def execute(self, effects: list[Effect]) -> None:
-        """Carry out what the machine wants."""
+        """Carry out the effects of the machine."""
         for effect in effects:
             if self.ended is not None:
                 return
@@ -461,7 +463,7 @@ class StoreSession:
         return fenced
 
     def barred_replica_reachable(self, storage: str) -> None:
-        """Begin another session for the sake of that replica, unless that costs others their progress."""
+        """Begin another session for that replica, unless others would lose their progress."""
         if self._ring is None:
             if not self.machine.copying:
                 self.end(SessionEndedError("a replica that this recovery had to leave out can be reached again"))
@@ -472,11 +474,11 @@ class StoreSession:
         self._owner.replica_joined(storage)
 
     async def wait_committed(self, transaction_id: int) -> None:
-        """Wait for the others; a standstill in which the waiting replica is needed ends the session."""
+        """Wait for the others' commit; a standstill in which the waiting replica is needed ends the session."""
         while self.high_water_mark < transaction_id and self.ended is None:
             known = self.high_water_mark
             moved = await self._wait_change(self.options.stall_timeout_s) or known != self.high_water_mark
-            # One that owes acknowledgements makes progress, or else is given up by the watch for stalls.
+            # A replica that owes acknowledgements makes progress, or the watch for stalls gives it up.
             if not moved and not any(replica.owes for replica in self._members):
                 self.end(
                     SessionEndedError(f"transaction {transaction_id} is not committed without a returning replica")
@@ -487,7 +489,7 @@ class StoreSession:
         self._high_water_mark = self._low_water_mark = mark
         for replica_id, task in list(self._tasks.items()):
             if replica_id is not None and replica_id not in self._assigned:
-                # A removed replica was a witness of the previous session, and has told what it knows.
+                # A removed replica was a witness of the previous session, and has given its evidence.
                 self._dismiss(task)
         self._confirmed_s = self._loop.time()
         for replica in self._members:
@@ -511,7 +513,7 @@ class StoreSession:
                 self.execute(self.machine.metadata_written(version))
 
     async def _read_metadata(self, backoff: Backoff) -> tuple[PartitionMetadata, int]:
-        """Read until it succeeds; without metadata the session can neither go on nor end, so it waits."""
+        """Read the metadata until it succeeds; without them the session can neither continue nor end."""
         while True:
             try:
                 return await self._node.read()
@@ -533,7 +535,7 @@ class StoreSession:
         task.cancel()
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
-        """None of the tasks ends by itself; a session without one of them would linger (rule L6)."""
+        """End the session after the end of one of its tasks, none of which may end by itself (rule L6)."""
         if not self._task_failed(task) and task not in self._dismissed:
             logger.error("partition %d: a task of the store session has ended", self.partition_id)
             self.end(SessionEndedError("defect: a task has ended"))
@@ -551,7 +553,7 @@ class StoreSession:
             raise self.ended
 
     async def _wait_change(self, timeout_s: float | None) -> bool:
-        """Wait until the mark moves, the session opens or ends; false when the time is over."""
+        """Wait until the mark moves, or the session opens or ends; false when the time is over."""
         waiter = self._loop.create_future()
         self._waiters.add(waiter)
         try:

@@ -1,4 +1,4 @@
-"""What became of the appends that an earlier session left undecided (rule S5)."""
+"""Settles the appends that an earlier session left undecided (rule S5)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -7,7 +7,7 @@ from waltz.common.records import RecordHeader
 from waltz.server.store.interface import Append
 
 HEADERS_PER_REQUEST = 1000
-"""Thousands may be undecided after a large session, and each request costs a round trip."""
+"""Headers in one request: after a large session thousands may be undecided, and each request costs a round trip."""
 
 
 class HeaderSource(Protocol):
@@ -24,7 +24,7 @@ class HeaderSource(Protocol):
 
 
 class Settlement(NamedTuple):
-    """The fate of every undecided append."""
+    """The outcome of every undecided append."""
 
     committed: list[Append]
     failed: list[Append]
@@ -33,8 +33,8 @@ class Settlement(NamedTuple):
 async def settle(session: HeaderSource, undecided: Sequence[Append]) -> Settlement:
     """Compare the request ids in the log with those of the appends, which are in the order of their ids.
 
-    An append is committed if and only if its own request id stands at its id: another server may have written there in
-    the meantime (hazard H1). Raises ``ReadFailedError``; then nothing is known yet.
+    An append is committed if and only if the record at its id has its request id: another server may have written there
+    meanwhile (hazard H1). Raises ``ReadFailedError``; then nothing is known yet.
     """
     stored: dict[int, bytes] = {}
     if undecided:
