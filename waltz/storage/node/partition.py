@@ -324,7 +324,6 @@ class StoragePartition:
         )
 
     def take_up(self) -> tuple[list[list[Record]], int] | None:
-        """See :class:`~waltz.storage.node.durability.Member`."""
         try:
             requests = self._accepted(self.queue.take_group()) if self._may_be_gathered() else []
         except Exception as error:
@@ -338,7 +337,6 @@ class StoragePartition:
         return _batches(requests), sum([request.size_bytes for request in requests])
 
     def ended(self, prepared: Prepared | None, error: Exception | None) -> None:
-        """See :class:`~waltz.storage.node.durability.Member`."""
         taken, self._gathered = self._gathered, None
         assert taken is not None, "it was taken up"
         del self._calls_begun_s["append"]
@@ -355,7 +353,6 @@ class StoragePartition:
         self.release()
 
     def release(self) -> None:
-        """See :class:`~waltz.storage.node.durability.Member`."""
         self._writing = False
         if self.queue.ordered or self._maintenance or self._closing:
             if not self._enlist():
