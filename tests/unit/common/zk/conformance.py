@@ -243,3 +243,26 @@ class ZooKeeperConformance:
         assert len(await zk.children(root)) == 500
         await asyncio.gather(*(zk.delete(f"{root}/{number}") for number in range(500)))
         assert await zk.children(root) == []
+
+    async def test_sets_at_once_are_each_their_own(self, zk: ZooKeeper, root: str) -> None:
+        paths = [f"{root}/{number}" for number in range(250)]
+        await asyncio.gather(*(zk.create(path, b"") for path in paths))
+        stats = await asyncio.gather(*(zk.set(path, path.encode(), 0) for path in paths))
+        assert [stat.version for stat in stats] == [1] * 250
+        versions = [0 if number % 100 == 7 else 1 for number in range(250)]
+        outcomes = await asyncio.gather(
+            *(zk.set(path, b"again", version) for path, version in zip(paths, versions, strict=True)),
+            zk.set(f"{root}/no", b""),
+            return_exceptions=True,
+        )
+        assert isinstance(outcomes.pop(), NoNodeError)
+        assert [isinstance(outcome, BadVersionError) for outcome in outcomes] == [version == 0 for version in versions]
+        contents = [(await zk.get(path))[0] for path in paths]
+        assert contents == [
+            path.encode() if version == 0 else b"again" for path, version in zip(paths, versions, strict=True)
+        ]
+
+    async def test_sets_of_one_path_at_once_happen_in_order(self, zk: ZooKeeper, root: str) -> None:
+        stats = await asyncio.gather(*(zk.set(root, b"%d" % number, number) for number in range(10)))
+        assert [stat.version for stat in stats] == list(range(1, 11))
+        assert (await zk.get(root))[0] == b"9"
