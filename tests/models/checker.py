@@ -56,6 +56,13 @@ _SESSION_SMALL: Constants = {
     "MaxId": 1,
     "MaxRestarts": 1,
 }
+_OWNER_SMALL: Constants = {
+    "Servers": "{x, y}",
+    "Replicas": "{a, b, c}",
+    "MaxSession": 3,
+    "MaxId": 1,
+    "MaxQuestions": 1,
+}
 _SESSION_THREE: Constants = {**_SESSION_SMALL, "Forgetful": "{}", "MaxSession": 4, "MaxRestarts": 0}
 _SESSION_BEHIND: Constants = {**_SESSION_THREE, "Behind": "{c}"}
 
@@ -98,7 +105,27 @@ STORE_SESSION = Model(
     symmetry="Symmetry",
 )
 
-MODELS_TO_CHECK = (JOURNAL, STORE_SESSION)
+OWNER = Model(
+    "Owner",
+    "PromisesHold",
+    small=_OWNER_SMALL,
+    large={**_OWNER_SMALL, "MaxId": 2},
+    plants=tuple(
+        Plant(bug, _OWNER_SMALL)
+        for bug in (
+            "a minority confirms",
+            "an earlier round is shared",
+            "answers behind a raised fence",
+            "fence in memory only",
+            "keeps its number over a foreign session",
+            "numbers not compared",
+            "position from before the new session",
+        )
+    ),
+    symmetry="Symmetry",
+)
+
+MODELS_TO_CHECK = (JOURNAL, STORE_SESSION, OWNER)
 
 SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Options of Java where one worker checks small sizes: thorough compilation would cost more than it saves."""
