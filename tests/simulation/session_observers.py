@@ -29,6 +29,7 @@ from waltz.server.partition.partition import ServerPartition
 from waltz.server.requests.appends import AppendCall
 from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import Pending
+from waltz.storage.disk.control_file import ControlFile, Marks
 from waltz.storage.node.partition import StoragePartition
 
 
@@ -38,6 +39,7 @@ def write_sessions_are_checked(checks: SessionChecks) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for target, name, replacement in (
             (StoragePartition, "_set_low_water_mark", _recording(checks)),
+            (ControlFile, "keep_low_water_mark", _recording_by_the_journal(checks)),
             (Fencing, "refuse", _refusing(checks)),
             (ClientLink, "send", _telling(checks)),
         ):
@@ -53,6 +55,16 @@ def _recording(checks: SessionChecks) -> Callable[[StoragePartition, int, int], 
     def recorded(partition: StoragePartition, session_id: int, mark: int) -> None:
         set_low_water_mark(partition, session_id, mark)
         checks.recorded(_running_host(), partition.partition_id, session_id)
+
+    return recorded
+
+
+def _recording_by_the_journal(checks: SessionChecks) -> Callable[[ControlFile, int, Marks], None]:
+    keep_low_water_mark = ControlFile.keep_low_water_mark
+
+    def recorded(control_file: ControlFile, partition_id: int, marks: Marks) -> None:
+        keep_low_water_mark(control_file, partition_id, marks)
+        checks.recorded(_running_host(), partition_id, marks.session_id)
 
     return recorded
 
