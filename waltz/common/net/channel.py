@@ -53,9 +53,9 @@ WRITE_LOW_BYTES = 256 << 10
 """Unsent bytes above which a channel is not writable, and below which it is again."""
 
 MIN_EARLY_FRAMES = 192
-"""When so many frames are gathered, two thirds of them are written at once: with what follows in the same turn the rest
-makes another write that is worth its price. A client that appends hundreds at a time would otherwise wait while its
-server works, and let it wait meanwhile."""
+"""From this number of gathered frames on, two thirds of them are written at once: the rest, with the frames that follow
+in the same turn, makes another write that is worth its price. Otherwise a client that appends hundreds at a time would
+wait while its server works, and the server while the client works."""
 
 _JOIN_BYTES = 64 << 10
 """Frames that have this size on average are written side by side; copying smaller ones into one costs less."""
@@ -186,7 +186,7 @@ class Channel(asyncio.Protocol):
         self.writable: bool = True
         self.closed: bool = False
         self.early_frames: int = MIN_EARLY_FRAMES
-        """When so many frames are gathered, most of them are written before the turn of the loop is over."""
+        """Number of gathered frames from which on most of them are written before the turn of the loop is over."""
         self.received_bytes: int = 0
         """All that was ever read from the peer."""
         self.taken_bytes: int = 0
@@ -341,7 +341,7 @@ class Channel(asyncio.Protocol):
         return self._wire.receiving
 
     def receiving_head(self, size_bytes: int) -> bytes:
-        """Up to so many of the first payload bytes of the frame of :attr:`receiving`."""
+        """The first payload bytes of the frame of :attr:`receiving`, ``size_bytes`` of them at most."""
         return self._wire.receiving_head(size_bytes)
 
     @property

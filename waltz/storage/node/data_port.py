@@ -23,7 +23,7 @@ from waltz.storage.node.request_queue import PartitionRequest
 HELLO_TEXT = "Waltz Storage Server"
 
 WRITABLE_TIMEOUT_S = 60.0
-"""A peer that reads nothing of its answers for so long is disconnected."""
+"""A peer that reads nothing of its answers for this time is disconnected."""
 
 _LARGE_BYTES = 64 << 10
 

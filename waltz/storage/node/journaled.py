@@ -44,12 +44,12 @@ MAX_TURN_BYTES = 256 << 10
 MAX_JOURNALED_BYTES = 64 << 10
 """A larger group of one partition syncs its own file: it would be written twice, and delay the others."""
 ALONE_TURNS = 16
-"""A partition that has been alone for so many groups is settled, and syncs its own file from then on."""
+"""A partition that was alone for this number of groups is settled, and syncs its own file from then on."""
 CHECKPOINT_S = 5.0
 """One round of syncs through all partitions is spread over this time."""
 IDLE_S = 1.0
 FULL_S = 10.0
-"""Appends wait so long for room in a full journal; then they are refused."""
+"""Time limit of appends that wait for room in a full journal; afterwards they are refused."""
 RENEWALS_S = (10.0, 60.0, 600.0)
 """The pauses before attempts to replace a failed journal by a new one. A process makes no more attempts than these."""
 
@@ -57,7 +57,7 @@ _NO_SESSION = -1
 
 
 class _Job(Generic[T]):
-    """What a partition waits for."""
+    """A change of a partition on its way through the journal."""
 
     __slots__ = ("begin", "end", "ended", "entries", "error", "partition_id", "result", "size_bytes", "take_back")
 
@@ -70,9 +70,9 @@ class _Job(Generic[T]):
         take_back: Callable[[], None] | None = None,
         size_bytes: int = 0,
     ) -> None:
-        """``begin`` writes what need not be durable and tells the entries; ``end`` follows their sync. Both block.
+        """``begin`` writes to the segment and returns the entries; ``end`` follows the sync of the entries. Both block.
 
-        ``ended`` is called in the loop when all is over.
+        ``ended`` is called in the event loop after ``end``, or after a failure.
         ``take_back`` undoes ``begin``; only jobs that have it may be refused.
         """
         self.partition_id = partition_id

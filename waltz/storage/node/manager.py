@@ -313,7 +313,7 @@ class StorageManager:
             await self._files.run(partial(self._directory.stage, partition_id, records))
 
     async def repair(self, partition_id: int, certain_up_to: int) -> None:
-        """Put the staged records in their places; the partition is out of service for so long.
+        """Put the staged records in their places; the partition is out of service meanwhile.
 
         Where records are still missing above ``certain_up_to``, the log is cut before the first of them, but never what
         the last survey has not reported, nor what was appended since the partition was opened. Raises as

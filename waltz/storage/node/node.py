@@ -267,7 +267,7 @@ async def _start_with_zookeeper(config: StorageConfig, files: Files, registry: R
 
 
 def _files_of(partition_count: int, config: StorageConfig) -> int:
-    """The most files that a node of so many partitions has open, without its connections."""
+    """The most files that a node with this number of partitions has open, without its connections."""
     segments = 1 + config.segment_cache_capacity  # the current one, and others that are read
     return RESERVED_FILES + 2 * segments * partition_count
 

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 MAX_READ_BYTES_AT_ONCE = 8 << 20
-"""One turn of the reader ends with the answer that reaches this size, or for which so much was read."""
+"""One turn of the reader ends with the answer that reaches this size, or for which this size was read."""
 
 MAX_UNSYNCED_GROUPS = 2
 """Groups that are written, or being written, and not yet durable."""

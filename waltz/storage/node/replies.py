@@ -19,14 +19,14 @@ MAX_REPLY_BYTES = 8 << 20
 """A list of records stops before their size on disk passes this, but not before the first; callers ask for the rest."""
 
 MAX_HEADERS = 4096
-"""A list of record headers has at most so many entries.
+"""Most entries of a list of record headers.
 
 Each costs reading and checking a record, so that a list of more than :data:`WHOLE_HEADERS` stops at
 :data:`MAX_REPLY_BYTES` of records too.
 """
 
 WHOLE_HEADERS = 64
-"""Servers of the original ask for so many and rely on all of them: no size of the records makes the list shorter."""
+"""Servers of the original ask for this number of headers, and rely on all: large records do not shorten the list."""
 
 _COUNT = struct.Struct(">i")
 

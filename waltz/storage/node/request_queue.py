@@ -36,7 +36,7 @@ class Requester(Protocol):
 
     @property
     def writable(self) -> bool:
-        """False while so much is unsent that it should get no more large answers."""
+        """False while the unsent bytes are too many for further large answers."""
         ...
 
     def answer(self, frame: bytes) -> None:

@@ -22,7 +22,7 @@ FIRST = b"\x00"
 """The key at which the first zone begins: before all joined keys, and not empty, which LMDB refuses."""
 
 _EXACTLY_KNOWN = 64
-"""With so many zones :attr:`Zones.ceiling` is made exact whenever one of them changes."""
+"""Up to this number of zones :attr:`Zones.ceiling` is made exact whenever one of them changes."""
 
 _ZONE = struct.Struct(">5q")
 

@@ -7,7 +7,7 @@ HANG_S = 0.2
 """A sync that takes this long has held up everything else in the process, if the event loop waited for it."""
 
 DISTRUST_S = 60.0
-"""After a hang threads wait for the disk for so long at least."""
+"""Least time for which threads wait for the disk after a hang."""
 
 MAX_DISTRUST_S = 86_400.0
 """The longest time for which a disk that hangs now and then is left to threads after a hang."""

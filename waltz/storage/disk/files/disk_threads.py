@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class DiskThreads:
-    """Up to so many threads, begun as they are needed. Calls are taken up in order."""
+    """A limited number of threads, begun as they are needed. Calls are taken up in order."""
 
     def __init__(self, max_threads: int, name: str) -> None:
         self.running = 0
