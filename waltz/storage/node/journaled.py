@@ -657,8 +657,8 @@ class Journaled(SyncEach):
 
     async def _run_checkpoints(self) -> None:
         while not self._ending.is_set():
-            self._wanted.clear()
             await _either(self._wanted, IDLE_S)
+            self._wanted.clear()  # behind the wait: a journal that becomes full during a checkpoint wants another one
             if self._ending.is_set():
                 return
             if self.failure is None:
