@@ -105,9 +105,11 @@ def _damage(
         found = disk.flip_bit(lambda path: path.endswith(suffix), after=HEADER_SIZE_BYTES, draw=draw)
     if found is None:
         return None
-    # A control file and a fence file are all partitions'.
+    shared = kind in ("control file", "fence file")
+    if shared:
+        checks.notes_decayed(storage.name)
     for each in range(target.world.options.partitions):
-        if each == partition_id or kind in ("control file", "fence file"):
+        if each == partition_id or shared:
             checks.damaged(storage.name, each)
     return f"{kind}: {found}"
 

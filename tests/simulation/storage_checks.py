@@ -49,6 +49,7 @@ class StorageChecks:
         """Whether storages keep fences when they restart."""
         self._acknowledged: dict[Key, dict[int, Record]] = defaultdict(dict)
         self._damaged: set[Key] = set()
+        self._notes_decayed: set[str] = set()
         self._journaled: dict[str, int] = defaultdict(int)
         self._since_opened: dict[Key, int] = {}
         """The highest transaction that each has acknowledged since it was opened."""
@@ -67,6 +68,10 @@ class StorageChecks:
     def damaged(self, storage: str, partition_id: int) -> None:
         """A fault has damaged what is durable: from now on the partition may be refused, until :meth:`repaired`."""
         self._damaged.add((storage, partition_id))
+
+    def notes_decayed(self, storage: str) -> None:
+        """A medium has damaged one of two copies of a fence or of marks; nothing repairs what has become older so."""
+        self._notes_decayed.add(storage)
 
     def repaired(self, storage: str, partition_id: int) -> None:
         """An operator has repaired it: all that was acknowledged must be there again."""
@@ -156,6 +161,8 @@ class StorageChecks:
             if number in acknowledged and there.get(number) != acknowledged[number]:
                 self._fail(f"the disk {what} lacks transaction {number}, which is acknowledged")
                 return
+        if storage in self._notes_decayed:
+            return
         if self.fences_survive and found.fence < partition._fenced_session_id:
             text = f"the disk {what} has fence {found.fence}, and session {partition._fenced_session_id} was let in"
             self._fail(text)
