@@ -8,6 +8,7 @@ there, and ten seconds more, and it names new files. No test fails for being slo
 
 import argparse
 import functools
+import math
 import re
 import sys
 from collections import defaultdict
@@ -72,7 +73,9 @@ def expected_by_group(nodeids: Iterable[str]) -> dict[str, float]:
     of_group: dict[str, set[str]] = defaultdict(set)
     for nodeid in nodeids:
         of_group[group_of(nodeid)].add(_key(nodeid, seconds))
-    return {group: sum(seconds.get(key, UNKNOWN_S) for key in keys) for group, keys in of_group.items()}
+    # The order of a set differs from process to process, and with it a sum that is rounded at each step; but all
+    # processes have to agree on which group is the longer one.
+    return {group: math.fsum(seconds.get(key, UNKNOWN_S) for key in keys) for group, keys in of_group.items()}
 
 
 def read() -> dict[str, float]:

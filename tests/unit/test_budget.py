@@ -1,5 +1,8 @@
 """Which tests run together, and what is said of their seconds."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,29 @@ def test_a_report_is_written_down_and_read(tmp_path: Path, monkeypatch: pytest.M
     assert budget.expected_by_group(short) == {file: 2.0}
     assert budget.expected_by_group([long]) == {file: 2.5}
     assert budget.expected_by_group([*short, long]) == {file: 4.5}
+
+
+def test_all_processes_expect_the_same_of_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strings hash differently in each process: the sum of a set of floats depends on it unless it is exact."""
+    path = tmp_path / "seconds.txt"
+    file = "tests/unit/common/test_ids.py"
+    nodeids = [f"{file}::test_{number}" for number in range(60)]
+    path.write_text("".join(f"{2 + number / 10:.1f} {nodeid}\n" for number, nodeid in enumerate(nodeids)))
+    monkeypatch.setattr(budget, "PATH", path)
+    code = f"import pathlib; from tests import budget; budget.PATH = pathlib.Path({str(path)!r}); "
+    code += f"print(repr(budget.expected_by_group({nodeids!r})))"
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in (1, 2, 3)
+    }
+    assert outputs == {f"{budget.expected_by_group(nodeids)!r}\n"}
 
 
 def test_only_what_is_known_can_have_become_slower() -> None:
