@@ -4,11 +4,14 @@ The watch looks at the servers as an operator's monitor does, every second, insi
 """
 
 import contextlib
+import os
 from asyncio import all_tasks
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
+import waltz
 from tests.simulation.application import LARGE_FACTOR
 from tests.simulation.cluster import STORAGE_PORT, Host, ServerHost, SimulatedCluster, World
 from tests.simulation.loop import Process, ProcessState, SimulatedTask, running_process
@@ -48,7 +51,7 @@ ASKED_EVERY_S = ROUNDS_PER_UNASKED * ROUND_S
 DEAF_MAX_S = ClientOptions().silence_limit_s * (1 + 3 / LOOKS_PER_SILENCE) + LOOK_INTERVAL_S
 """A connection of a client from which nothing can come any more is replaced within this time."""
 
-_WALTZ = "/waltz/"
+_WALTZ = f"{Path(waltz.__file__).parent}{os.sep}"
 
 
 class Watch:
@@ -249,7 +252,7 @@ def left_behind(process: Process) -> list[str]:
         if isinstance(task, SimulatedTask)
         and task.process is process
         and (code := getattr(task.get_coro(), "cr_code", None)) is not None
-        and _WALTZ in code.co_filename
+        and code.co_filename.startswith(_WALTZ)
     ]
     left += [
         f"timer {getattr(callback, '__qualname__', callback)}"
