@@ -1,5 +1,6 @@
 """Rows in memory: rebuilt from the log whenever a process starts."""
 
+import gc
 from collections.abc import Iterable, Sequence
 
 from waltz.table.stores.engine import Engine, Space
@@ -10,6 +11,9 @@ _DICTIONARIES = 256
 
 _MAX_UNORDERED = 1000
 """Number of new keys that are put in order at once."""
+
+MAX_UNSEEN_KEYS = 10_000
+"""Number of keys in new chunks after which a write ends with a look of the garbage collector at what is new."""
 
 
 class _KeySpace:
@@ -43,6 +47,11 @@ class _KeySpace:
         keys = self._ordered.page(start, end, limit, reverse=reverse)
         return [(key, entries[hash(key) % _DICTIONARIES][key]) for key in keys]
 
+    @property
+    def placed_keys(self) -> int:
+        """As of :class:`SortedKeys`."""
+        return self._ordered.placed_keys
+
     def _order(self) -> None:
         if self._unordered:
             self._ordered.add(self._unordered)
@@ -54,6 +63,7 @@ class MemoryEngine(Engine):
 
     def __init__(self) -> None:
         self._spaces = {space: _KeySpace() for space in Space}
+        self._seen_keys = 0
 
     def get(self, space: Space, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._spaces[space].get(keys)
@@ -69,6 +79,19 @@ class MemoryEngine(Engine):
             spaces[space].put(key, value)
         for space, key in deletes:
             spaces[space].delete(key)
+        self._have_new_chunks_seen()
+
+    def _have_new_chunks_seen(self) -> None:
+        """Let the garbage collector look at new chunks a few at a time: a look at all of them would hold the loop.
+
+        A new chunk replaces another one, and so does not bring the collector's next turn nearer.
+        """
+        placed = sum(space.placed_keys for space in self._spaces.values())
+        if placed - self._seen_keys >= MAX_UNSEEN_KEYS:
+            self._seen_keys = placed
+            if gc.isenabled():
+                gc.collect(0)
 
     def close(self) -> None:
         self._spaces = {space: _KeySpace() for space in Space}
+        self._seen_keys = 0

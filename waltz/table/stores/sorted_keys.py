@@ -1,19 +1,14 @@
 """Keys in order, in memory: chunks of neighbouring keys. Pure.
 
 No step takes long, however many keys there are. The chunks are tuples, since the garbage collector leaves tuples of
-bytes alone after its first look; in lists it would look at every key of the table again and again. It must not put
-that look off, either: a new chunk replaces another one, and so does not bring the collector's next turn nearer.
+bytes alone after its first look; in lists it would look at every key of the table again and again.
 """
 
-import gc
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 CHUNK_KEYS = 32
 """Of a chunk that has just been cut; it may grow to twice of that."""
-
-_MAX_UNSEEN = 10_000
-"""Number of keys in new chunks after which the garbage collector has its look."""
 
 
 class SortedKeys:
@@ -22,7 +17,8 @@ class SortedKeys:
     def __init__(self) -> None:
         self._chunks: list[tuple[bytes, ...]] = []
         self._firsts: list[bytes] = []
-        self._unseen = 0
+        self.placed_keys = 0
+        """Number of keys of all chunks that were made until now; a key counts again whenever its chunk is replaced."""
 
     def add(self, keys: Iterable[bytes]) -> None:
         """Put keys in their places. None of them is there already, and none is given twice."""
@@ -40,7 +36,7 @@ class SortedKeys:
             else:
                 end = count if behind is None else bisect_left(in_order, behind, begin)
                 chunk = tuple(sorted((*chunk, *in_order[begin:end])))
-            self._made(len(chunk))
+            self.placed_keys += len(chunk)
             if len(chunk) <= 2 * CHUNK_KEYS and chunks:
                 chunks[place], firsts[place] = chunk, chunk[0]
             else:
@@ -52,15 +48,8 @@ class SortedKeys:
         place = bisect_right(self._firsts, key) - 1
         chunk = self._chunks[place]
         at = bisect_left(chunk, key)
-        self._made(len(chunk))
+        self.placed_keys += len(chunk)
         self._cut(place, chunk[:at] + chunk[at + 1 :])
-
-    def _made(self, keys: int) -> None:
-        self._unseen += keys
-        if self._unseen >= _MAX_UNSEEN:
-            self._unseen = 0
-            if gc.isenabled():
-                gc.collect(0)
 
     def _cut(self, place: int, chunk: tuple[bytes, ...]) -> None:
         """In place of the chunk there, in pieces if it is large."""

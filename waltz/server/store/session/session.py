@@ -362,8 +362,7 @@ class StoreSession:
 
         A newer session reaches a quorum before it commits anything, so one of the answering replicas would know it.
         While appends are under way the next batch is the request; otherwise the replicas are asked. The caller limits
-        the
-        time: ``timeout_s`` is the limit without progress of a question.
+        the whole time; ``timeout_s`` is how long the question to one replica may go without progress.
         """
         if self.ring is None:
             return False
