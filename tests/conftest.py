@@ -49,11 +49,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays to the end: nothing of it is looked for as garbage meanwhile."""
+    """What is collected stays to the end: nothing of it is looked for as garbage, neither now nor by the tests."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 
