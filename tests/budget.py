@@ -45,8 +45,8 @@ def group_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if file in APART:
         return nodeid
-    if file.startswith("tests/spark/"):
-        return "spark"
+    if file.startswith(("tests/spark/", "tests/counts/")):
+        return file.split("/")[1]
     return "cluster" if file.startswith("tests/integration/") and _shares_the_cluster(file) else file
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from _pytest.mark import ParameterSet
 from pyspark.sql import SparkSession
 
 from tests.unit.common.cluster.fakes import FakeCluster, make_record
@@ -26,6 +27,11 @@ COUNTS = (500, 0, 1, 120)
 _CALL_TIMEOUT_S = 120.0
 _roots = itertools.count()
 _T = TypeVar("_T")
+
+
+def deep(*values: object) -> ParameterSet:
+    """A row that only the deep tests have: other tests of Spark ask the like, or unit tests do."""
+    return pytest.param(*values, marks=pytest.mark.deep)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.conftest import COUNTS, RunningCluster
+from tests.spark.conftest import COUNTS, RunningCluster, deep
 from tests.unit.common.cluster.fakes import SESSION, damaged, make_record, storage_name
 from waltz.common.ids import ReqId
 from waltz.common.zk.znodes import UNRESOLVED
@@ -134,10 +134,10 @@ def test_damage_everywhere_fails_the_read(spark: SparkSession, cluster: RunningC
     [
         ({"fetchSizes": "1"}, "unknown option 'fetchsizes'; did you mean 'fetchSize'?"),
         ({"clusterRoot": "/nowhere"}, "there is no cluster at /nowhere in the ZooKeeper at 127.0.0.1:"),
-        ({"zookeeper": "127.0.0.1:1", "planningTimeoutMs": "500"}, "no ZooKeeper server answers at 127.0.0.1:1"),
+        deep({"zookeeper": "127.0.0.1:1", "planningTimeoutMs": "500"}, "no ZooKeeper server answers at 127.0.0.1:1"),
         ({"endingOffsets": '{"2": 5}'}, "endingOffsets: 5 is beyond partition 2"),
         ({"tls.plaintext": "false", "planningTimeoutMs": "500"}, "TLS"),
-        ({"tls.keyStore.location": "/nowhere.p12", "tls.plaintext": "false"}, "cannot read keyStore /nowhere.p12"),
+        deep({"tls.keyStore.location": "/nowhere.p12", "tls.plaintext": "false"}, "cannot read keyStore /nowhere.p12"),
     ],
 )
 def test_one_clear_error_at_planning(
@@ -159,7 +159,7 @@ def test_headers_leave_out_the_other_rows(spark: SparkSession, cluster: RunningC
     assert ids(frame) == [(0, 3), (0, 20), (3, 3), (3, 20)]
 
 
-@pytest.mark.parametrize("allowed", [pytest.param("false", marks=pytest.mark.deep), "true"])
+@pytest.mark.parametrize("allowed", [deep("false"), "true"])
 def test_a_frame_may_be_used_more_than_once(spark: SparkSession, cluster: RunningCluster, allowed: str) -> None:
     """Whatever filters its uses have, also where Spark may push filters into sources."""
     name = "spark.sql.python.filterPushdown.enabled"

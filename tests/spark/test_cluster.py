@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.smoke.replicas import until_all_hold
+from tests.spark.conftest import deep
 from waltz.asynchronous import connect
 from waltz.client.builder import Append
 from waltz.common.checksum import checksum
@@ -38,11 +38,6 @@ FULL, EMPTY, SINGLE, GATED, STREAMED, DAMAGED, DIRTY = range(7)
 
 COUNT = 300
 TIMEOUT_S = 240.0
-
-
-def deep(*values: object) -> ParameterSet:
-    """A row that only the deep tests have: a fake cluster is asked the like in other files."""
-    return pytest.param(*values, marks=pytest.mark.deep)
 
 
 class Cluster:

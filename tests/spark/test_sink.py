@@ -8,6 +8,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.spark.conftest import deep
+
 TIMEOUT_S = 300
 
 
@@ -152,7 +154,7 @@ def test_a_new_checkpoint_needs_another_name(
     ("options", "complaint"),
     [
         ({"stagingPaht": "/x"}, "did you mean 'stagingPath'"),
-        ({"clusterRoot": "/nowhere"}, "there is no cluster at /nowhere"),
+        deep({"clusterRoot": "/nowhere"}, "there is no cluster at /nowhere"),
         ({"dataColumn": "Data"}, "names the column 'Data', which the rows do not have; did you mean 'data'?"),
         ({"partitionColumn": "data"}, "column 'data' must be of an integral type"),
         ({"partitionColumn": "header"}, "in column 'header'; the cluster has the partitions 0 to 2"),

@@ -16,6 +16,7 @@ from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming.query import StreamingQuery
 
 import waltz
+from tests.spark.conftest import deep
 from waltz.common.keys import place_of
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT
@@ -222,9 +223,9 @@ def test_rows_of_some_keys(
     ("versions", "allowed"),
     [
         ("latest", "true"),
-        pytest.param("latest", "false", marks=pytest.mark.deep),
+        deep("latest", "false"),
         ("all", "true"),
-        pytest.param("all", "false", marks=pytest.mark.deep),
+        deep("all", "false"),
     ],
 )
 def test_a_frame_may_be_used_more_than_once(

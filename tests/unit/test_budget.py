@@ -19,12 +19,13 @@ REPORT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_what_shares_a_cluster_or_spark_stays_together_and_seeds_run_apart() -> None:
+def test_what_shares_a_cluster_spark_or_loads_stays_together_and_seeds_run_apart() -> None:
     for file, group in (
         ("tests/integration/test_daemons.py", "cluster"),
         ("tests/integration/test_client_cluster.py", "cluster"),
         ("tests/integration/test_write_sessions.py", "tests/integration/test_write_sessions.py"),
         ("tests/spark/test_sink.py", "spark"),
+        ("tests/counts/test_bounds.py", "counts"),
         ("tests/unit/test_budget.py", "tests/unit/test_budget.py"),
         (APART, f"{APART}::test_one"),
     ):
