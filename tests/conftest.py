@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Generator, Iterator, Mapping
 
+import hypothesis
 import pytest
 import uvloop
 from xdist.remote import Producer
@@ -48,13 +49,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays to the end: nothing of it is looked for as garbage, neither now nor by the tests."""
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """What is collected stays to the end: it is not looked at for garbage meanwhile, nor, if it is much, ever after.
+
+    Hypothesis looks, when its first test runs, for what refers to its random numbers, and would not see what is frozen.
+    """
     gc.disable()
     try:
-        return (yield)
+        result = yield
+        if len(session.items) > budget.WORTH_A_TABLE:
+            hypothesis.given(hypothesis.strategies.none())(lambda _: None)()
+            gc.freeze()
+        return result
     finally:
-        gc.freeze()
         gc.enable()
 
 
