@@ -36,10 +36,11 @@ class _KeySpace:
                 self._order()
         entries[key] = value
 
-    def delete(self, key: bytes) -> None:
-        if self._entries[hash(key) % _DICTIONARIES].pop(key, None) is not None:
-            self._order()
-            self._ordered.remove(key)
+    def delete(self, keys: Iterable[bytes]) -> None:
+        entries = self._entries
+        gone = [key for key in keys if entries[hash(key) % _DICTIONARIES].pop(key, None) is not None]
+        self._order()
+        self._ordered.remove(gone)
 
     def page(self, start: bytes, end: bytes | None, limit: int, *, reverse: bool) -> list[tuple[bytes, bytes]]:
         self._order()
@@ -77,8 +78,11 @@ class MemoryEngine(Engine):
         spaces = self._spaces
         for space, key, value in puts:
             spaces[space].put(key, value)
+        gone: dict[Space, list[bytes]] = {}
         for space, key in deletes:
-            spaces[space].delete(key)
+            gone.setdefault(space, []).append(key)
+        for space, keys in gone.items():
+            spaces[space].delete(keys)
         self._have_new_chunks_seen()
 
     def _have_new_chunks_seen(self) -> None:

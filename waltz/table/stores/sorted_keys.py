@@ -43,13 +43,20 @@ class SortedKeys:
                 self._cut(place, chunk)
             begin = end
 
-    def remove(self, key: bytes) -> None:
-        """Take out a key that is there."""
-        place = bisect_right(self._firsts, key) - 1
-        chunk = self._chunks[place]
-        at = bisect_left(chunk, key)
-        self.placed_keys += len(chunk)
-        self._cut(place, chunk[:at] + chunk[at + 1 :])
+    def remove(self, keys: Iterable[bytes]) -> None:
+        """Take out keys that are there, none of them twice."""
+        in_order = sorted(keys)
+        firsts, chunks = self._firsts, self._chunks
+        begin, count = 0, len(in_order)
+        while begin < count:
+            place = bisect_right(firsts, in_order[begin]) - 1
+            behind = firsts[place + 1] if place + 1 < len(firsts) else None
+            end = count if behind is None else bisect_left(in_order, behind, begin)
+            gone = set(in_order[begin:end])
+            chunk = tuple([key for key in chunks[place] if key not in gone])
+            self.placed_keys += len(chunk)
+            self._cut(place, chunk)
+            begin = end
 
     def _cut(self, place: int, chunk: tuple[bytes, ...]) -> None:
         """In place of the chunk there, in pieces if it is large."""
