@@ -114,6 +114,11 @@ REGRESSIONS = (
         ),
         "an owner that heard of its opening after the next session had committed was taken for one that begins below",
     ),
+    (
+        22,
+        ("--faults", "stop-in-order", "--set", "wire_clients=2", "--set", "session_share=0.7"),
+        "the simulator's own wire client was asked to end and went on with its conversation: a connection left behind",
+    ),
 )
 """Seeds that once found a defect, and which. Their courses have changed with the code; they still cost little."""
 

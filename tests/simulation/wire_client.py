@@ -70,7 +70,11 @@ class WireClientHost(Host):
         """What was ever told of each partition, by whomever."""
         self.own_numbers: dict[int, int] = {}
         """What was told last of each partition."""
+        self.channels: list[Channel] = []
+        """All connections of this run."""
         self._number = number
+        self._asked_to_end = False
+        self._silent = asyncio.Event()
 
     @property
     def client_id(self) -> int:
@@ -80,7 +84,19 @@ class WireClientHost(Host):
     @property
     def over(self) -> bool:
         """Whether it is time to leave the others alone."""
-        return self.world.loop.time() >= self.world.options.duration_s - 1.0
+        return self._asked_to_end or self.world.loop.time() >= self.world.options.duration_s - 1.0
+
+    def start(self) -> None:
+        if not self.running:
+            self._asked_to_end, self._silent, self.channels = False, asyncio.Event(), []
+        super().start()
+
+    async def stop(self) -> None:
+        """End the present conversation, and see the end of every connection."""
+        self._asked_to_end = True
+        await self._silent.wait()
+        for channel in self.channels:
+            await channel.close_within(PATIENCE_S)
 
     def crash(self, *, power_loss: bool) -> None:
         self.forget_outstanding()
@@ -106,6 +122,7 @@ class WireClientHost(Host):
                 with contextlib.suppress(WaltzError):
                     await conversation.hold(self.draw.choice(owners), version)
         self.forget_outstanding()
+        self._silent.set()
         await asyncio.Event().wait()
 
 
@@ -210,6 +227,7 @@ class Conversation(Wire):
         """Connect, mount, say this and that, and hang up."""
         host = self._host
         channel = await self.connect(server, version)
+        host.channels.append(channel)
         try:
             mark = len(host.checker.log[self.partition_id]) - 1
             mount = self.send(channel, MountRequest(self.next_req_id(), mark, self._connection_number))
