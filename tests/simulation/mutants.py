@@ -17,6 +17,7 @@ from tests.simulation import planted_clients as clients
 from tests.simulation import planted_journal as journal
 from tests.simulation import planted_liveness as liveness
 from tests.simulation import planted_marks as marks
+from tests.simulation import planted_operations as operations
 from tests.simulation import planted_sessions as sessions
 from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
@@ -28,6 +29,7 @@ from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.engine.partition.partition_session import PartitionSession
 from waltz.common.cluster import policy, replicas
 from waltz.common.wire import storage_version1
+from waltz.operations import replica_moves
 from waltz.server.feeding.feed import Feed
 from waltz.server.partition.locks import LockTable
 from waltz.server.partition.partition import ServerPartition
@@ -664,6 +666,41 @@ MUTANTS: dict[str, Mutant] = {
         liveness.give_up_without_asking,
         ("replace-dead",),
         {**_ONE_QUIET_PARTITION, "storages": 4},
+    ),
+    "L7-joined-beside-the-dead": Mutant(
+        "an operator's tool assigns a new replica beside three others, one of which is dead",
+        20,
+        0,
+        _patch(replica_moves, "_replacement", operations.join_beside),
+        conditions=CONDITIONS["moves"],
+    ),
+    "L7-cleared-while-it-counts": Mutant(
+        "an operator's tool deletes files of a replica that the present session counts",
+        20,
+        0,
+        operations.clear_at_once,
+        conditions={**CONDITIONS["moves"], "fault_kinds": ("exchange-without-majority",)},
+    ),
+    "L7-exchanged-in-two-writes": Mutant(
+        "an operator's tool unassigns one replica, and then assigns the other",
+        20,
+        0,
+        operations.exchange_in_two_writes,
+        conditions={**CONDITIONS["moves"], "zookeeper_delay_factor": 20.0},
+    ),
+    "L7-copied-back": Mutant(
+        "an operator's tool wants to copy to a replica to take its move back, although nothing but a write is needed",
+        20,
+        0,
+        operations.copy_back_what_is_there,
+        conditions={**CONDITIONS["moves"], "fault_kinds": ("exchange-without-majority",)},
+    ),
+    "L7-moved-without-a-record": Mutant(
+        "an operator's tool exchanges a replica before it has recorded what it is about",
+        40,
+        0,
+        operations.move_without_a_record,
+        conditions=CONDITIONS["moves"],
     ),
     "left-behind-by-the-owner": Mutant(
         "a client that is leaving a partition does not follow it to its next owner",

@@ -23,14 +23,14 @@ async def replace_dead(target: Target, fault: Fault) -> None:
     if spare is None:
         return
     target.say(fault, dead.name, f"dies; so does {spare.name}, as soon as it is assigned beside it")
-    _keep_away(dead)
+    keep_away(dead)
     await asyncio.sleep(3.0)
 
     async def assign_dead(process: Process) -> None:
         async with cluster.admin(spare) as admin:
             await admin.set_assigned([partition_id], True)
             await admin.set_available([partition_id], True)
-        _keep_away(spare)
+        keep_away(spare)
         zookeeper = await target.world.ensemble.connect(process, 30.0)
         await assign_partitions(zookeeper, ROOT, spare.connect_string, [partition_id])
         replicas.append(spare)
@@ -38,7 +38,7 @@ async def replace_dead(target: Target, fault: Fault) -> None:
 
     if await operate(target, assign_dead):
         await asyncio.sleep(GOES_ON_WITHIN_S)
-        if not _takes_appends(target, partition_id):
+        if not takes_appends(target, partition_id):
             target.checker.unavailable(
                 partition_id, f"though {len(replicas) - 2} of its {len(replicas) - 1} replicas live"
             )
@@ -49,12 +49,14 @@ async def replace_dead(target: Target, fault: Fault) -> None:
         storage.start()
 
 
-def _keep_away(storage: StorageHost) -> None:
+def keep_away(storage: StorageHost) -> None:
+    """SIGKILL, and nobody starts it again."""
     storage.kept_away = True
     storage.crash(power_loss=False)
 
 
-def _takes_appends(target: Target, partition_id: int) -> bool:
+def takes_appends(target: Target, partition_id: int) -> bool:
+    """Whether an owner has a session open in which something was committed or confirmed lately."""
     for host in target.cluster.servers:
         partition = None if host.server is None or not host.running else host.server.partitions.get(partition_id)
         log = None if partition is None else partition._log

@@ -16,6 +16,7 @@ from tests.simulation import (
     isolated_side,
     isolation,
     line_faults,
+    moving_course,
     progress_courses,
     recovery_course,
     replacement_course,
@@ -117,6 +118,8 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "roll-back-disk-within-session": (1, disk_courses.roll_back_disk_within_session),
     "exchange-disks": (1, disk_courses.exchange_disks),
     "recover-partition": (1, recovery_course.recover_partition),
+    "move-by-tool": (1, moving_course.move_by_tool),
+    "exchange-without-majority": (1, moving_course.exchange_without_majority),
     "replace-dead": (1, replacement_course.replace_dead),
 }
 """Kinds that happen only where they are asked for: whole courses of events for one rule."""

@@ -101,6 +101,7 @@ class _Client(MemoryZooKeeper):
         self.follower = follower
         self.late: defaultdict[str, int] = defaultdict(int)
         """How many of the next writes of each kind happen after they were given up."""
+        self.before_write: Callable[[], None] | None = None
         self._ensemble = ensemble
         self.host = host
 
@@ -128,6 +129,8 @@ class _Client(MemoryZooKeeper):
         self.follower.catch_up()
 
     async def _write(self, operation: str, path: str, apply: Callable[[], _T]) -> _T:
+        if self.before_write is not None:
+            self.before_write()
         return await super()._write(operation, path, lambda: self._decided(apply))
 
     def _decided(self, apply: Callable[[], _T]) -> _T:
@@ -277,6 +280,10 @@ class ProcessZooKeeper:
     def lose_request(self, operation: str) -> None:
         """The next operation of that kind is lost with its connection."""
         self._inner.lose_request(operation)
+
+    def before_writes(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called before each write."""
+        self._inner.before_write = call
 
     def land_late(self, operation: str) -> None:
         """The next operation of that kind happens some time after its author was told that its connection is lost."""
