@@ -98,6 +98,8 @@ WITHOUT_OWN_TEST = {
     "storage/disk/salvage.py": "every kind of damage in unit/operations/test_repair.py",
     "storage/disk/segment/segment_opening.py": "what opened segments hold in unit/storage/disk/segment/test_segment.py",
     "storage/node/findings.py": "through the node in unit/storage/node/test_node.py",
+    "storage/node/journal_jobs.py": "by turns in unit/storage/node/test_turns.py and test_without_journal.py",
+    "storage/node/journal_state.py": "through the node in unit/storage/node/test_journaled.py and test_checkpoints.py",
     "storage/node/manager.py": "through both ports in unit/storage/node/test_node.py and test_admin_port.py",
     "storage/node/partition_metrics.py": "read by unit/storage/node/test_node.py",
     "storage/node/replies.py": "over a connection in unit/storage/node/test_admin_port.py and test_data_port.py",

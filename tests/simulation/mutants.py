@@ -52,8 +52,9 @@ from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.segment import segment_recovery as storage_recovery
 from waltz.storage.disk.segment.scan import SegmentScan
 from waltz.storage.node import journaled, session_rule
-from waltz.storage.node.checkpoint import Debts
+from waltz.storage.node.debts import Debts
 from waltz.storage.node.journaled import Journaled
+from waltz.storage.node.turns import Turns
 from waltz.table.face.transaction import TableTransaction
 
 Plant = Callable[[], AbstractContextManager[object]]
@@ -178,7 +179,7 @@ MUTANTS: dict[str, Mutant] = {
         "a storage acknowledges what is not in its journal yet",
         10,
         0,
-        _patch(Journaled, "_append_entries", journal.acknowledge_before_the_sync),
+        _patch(Turns, "_append_entries", journal.acknowledge_before_the_sync),
         (),
         _JOURNAL,
     ),
@@ -186,7 +187,7 @@ MUTANTS: dict[str, Mutant] = {
         "a storage syncs the file of a partition, and a replay of the journal writes older records over it",
         10,
         1,
-        _patch(journaled, "_settled", journal.settle_nothing),
+        _patch(journaled, "settled", journal.settle_nothing),
         (),
         _JOURNAL,
     ),

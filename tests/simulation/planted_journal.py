@@ -3,15 +3,16 @@
 from typing import Any
 
 from waltz.storage.disk.control_file import ControlFile
-from waltz.storage.node.checkpoint import Debts
+from waltz.storage.node.debts import Debts
 from waltz.storage.node.journaled import Journaled
+from waltz.storage.node.turns import Turns
 
 
-def acknowledge_before_the_sync(journaled: Journaled, _entries: object, jobs: list[Any]) -> int:
+def acknowledge_before_the_sync(turns: Turns, _entries: object, jobs: list[Any]) -> int:
     """Write nothing to the journal, and go on as if it were there."""
     for job in jobs:
         job.finish()
-    return journaled._completed + 1
+    return turns._state.completed + 1
 
 
 def settle_nothing(_log: object) -> list[Any]:

@@ -127,7 +127,7 @@ class StorageChecks:
         journaled = partition._durability
         assert isinstance(journaled, Journaled)
         held = disk.holds_for_certain(partition.log._view.segments[-1].path, encoded) or (
-            encoded in newest_groups(disk, partition.log.directory, journaled._journal)
+            encoded in newest_groups(disk, partition.log.directory, journaled.state.journal)
         )
         self._journaled[storage] += 1
         if not held or self._journaled[storage] % REPLAYED_EVERY == 0:

@@ -150,8 +150,8 @@ class StorageManager:
             partial(begin_journal, self._files, directory, sizes),
         )
         self._journaled = self._durability = journaled
-        self.findings.syncing_s = lambda: journaled.syncing_s
-        self._registry.gauge(GROUP, f"{GROUP}-journal-free-bytes", lambda: journaled.free_bytes)
+        self.findings.syncing_s = lambda: journaled.state.syncing_s
+        self._registry.gauge(GROUP, f"{GROUP}-journal-free-bytes", lambda: journaled.state.journal.free_bytes)
 
     # What the data port asks
 
@@ -188,11 +188,12 @@ class StorageManager:
         journaled = self._journaled
         if journaled is None:
             return None
-        if journaled.failure is not None:
-            return f"{JOURNAL_PROBLEM}not used, because it has failed: {journaled.failure}"
-        if journaled.waiting_for_disk_s > STALLED_S:
-            return f"{JOURNAL_PROBLEM}stalled: a write or sync has not ended for {journaled.waiting_for_disk_s:.0f} s"
-        if journaled.full:
+        state = journaled.state
+        if state.failure is not None:
+            return f"{JOURNAL_PROBLEM}not used, because it has failed: {state.failure}"
+        if state.waiting_for_disk_s > STALLED_S:
+            return f"{JOURNAL_PROBLEM}stalled: a write or sync has not ended for {state.waiting_for_disk_s:.0f} s"
+        if state.full:
             return f"{JOURNAL_PROBLEM}full: the disk is too slow, or a partition's segment could not be synced"
         return None
 

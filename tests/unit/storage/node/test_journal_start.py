@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.unit.storage.crash_files import CrashFiles
-from tests.unit.storage.node.test_journaled import (
+from tests.unit.storage.node.journal_support import (
     DIRECTORY,
     KEY,
     PARTITIONS,
@@ -21,12 +21,12 @@ from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.journal.replay import mark_lost
-from waltz.storage.node.journaled import Journaled
+from waltz.storage.node.checkpoints import Checkpoints
 
 
 async def left_by_a_crash(monkeypatch: pytest.MonkeyPatch) -> CrashFiles:
     """A directory whose segments lack what the journal has."""
-    monkeypatch.setattr(Journaled, "_checkpoint", _no_checkpoint)
+    monkeypatch.setattr(Checkpoints, "checkpoint", _no_checkpoint)
     files = new_files()
     manager = await open_manager(files)
     await manager.assign(range(PARTITIONS))
@@ -42,7 +42,7 @@ async def left_by_a_crash(monkeypatch: pytest.MonkeyPatch) -> CrashFiles:
     return files
 
 
-async def _no_checkpoint(self: Journaled) -> None:
+async def _no_checkpoint(self: Checkpoints) -> None:
     """Nothing is synced in the background."""
 
 

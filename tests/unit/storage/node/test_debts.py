@@ -1,6 +1,6 @@
 """What the journal still has to hold."""
 
-from waltz.storage.node.checkpoint import Debts
+from waltz.storage.node.debts import Debts
 
 
 def test_the_oldest_debt_decides() -> None:

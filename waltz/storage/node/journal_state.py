@@ -1,0 +1,175 @@
+"""The journal in use, and what is durable in it only.
+
+Turns append to the journal, checkpoints make durable elsewhere what it holds, and partitions want to know how they are
+placed: all of them share this state. Everything that does not say that it blocks belongs to the event loop's thread.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.fence import FenceFile
+from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.journal.entries import Entry, Fenced, Marked, Records, Settled, Truncated
+from waltz.storage.disk.journal.journal import Journal
+from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.errors import ReadOnlyError
+from waltz.storage.node.debts import Debts
+
+T = TypeVar("T")
+
+NO_GROUP = -1
+
+
+class JournalState:
+    """The journal, the partitions that owe something, and what turns and checkpoints tell each other."""
+
+    def __init__(
+        self,
+        files: Files,
+        journal: Journal,
+        control_file: ControlFile,
+        fence_file: FenceFile,
+        lost: Callable[[], Sequence[int]],
+    ) -> None:
+        """Take over an open journal. ``lost``, which blocks: the partitions that lack what was acknowledged."""
+        self.files = files
+        self.journal = journal
+        self.control_file = control_file
+        self.fence_file = fence_file
+        self.lost = lost
+        self.completed = journal.next_number - 1
+        """The last group that is durable, with what follows its sync."""
+        self.failure: str | None = None
+        """Why the journal is not used."""
+        self.dead = False
+        """Whether nothing is acknowledged any more that needs the journal, until the process is started again."""
+        self.full = False
+        """Whether appends wait for room."""
+        self.logs: dict[int, PartitionLog] = {}
+        """The open logs of partitions that have written to the journal."""
+        self.segments = Debts()
+        """Groups that are durable in the journal only, for the segments."""
+        self.notes = Debts()
+        """Groups that are durable in the journal only, for fences and marks."""
+        self.groups_alone: dict[int, int] = {}
+        """How many groups each partition has written to the journal since it was last seen beside others."""
+        self.syncing: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Of two syncs of a segment side by side only one learns of a failure: there is one at a time."""
+        self.checkpoint_wanted = asyncio.Event()
+        """Set when a checkpoint must not wait: the journal is full or has failed, or the node ends."""
+        self.has_room = asyncio.Event()
+        """Set when groups of the journal were released."""
+        self.ending = asyncio.Event()
+        """Set when the node ends."""
+        self._loop = asyncio.get_running_loop()
+        self._fences: dict[int, int] = {}
+        self._last_records: dict[int, int] = {}
+        self._last_entry: dict[int, int] = {}
+        self._calls_begun_s: dict[int | str, float] = {}
+
+    # Calls that block
+
+    async def on_disk(self, what: int | str, function: Callable[[], T]) -> T:
+        """Run what blocks: of a partition's segment (by its id), or of files that all partitions share (named)."""
+        self._calls_begun_s[what] = self._loop.time()
+        try:
+            return await self.files.run(function)
+        finally:
+            del self._calls_begun_s[what]
+
+    @property
+    def syncing_s(self) -> dict[int, float]:
+        """Partitions of which a checkpoint syncs the segment, and for how long it has waited for the disk."""
+        now_s = self._loop.time()
+        return {what: now_s - begun_s for what, begun_s in self._calls_begun_s.items() if isinstance(what, int)}
+
+    @property
+    def waiting_for_disk_s(self) -> float:
+        """For how long the journal, or what takes fences and marks from it, has waited for the disk."""
+        begun_s = min((at_s for what, at_s in self._calls_begun_s.items() if isinstance(what, str)), default=None)
+        return 0.0 if begun_s is None else self._loop.time() - begun_s
+
+    # What the journal holds
+
+    def note(self, partition_id: int, entries: Sequence[Entry], number: int) -> None:
+        """Keep account of entries of a partition that are durable in this group of the journal."""
+        for entry in entries:
+            self._last_entry[partition_id] = number
+            if isinstance(entry, Records | Truncated):
+                self.segments.owe(partition_id, number)
+                self._last_records[partition_id] = number
+            elif isinstance(entry, Fenced | Marked):
+                self.notes.owe(partition_id, number)
+            elif isinstance(entry, Settled):
+                self._last_records.pop(partition_id, None)
+
+    def is_unsettled(self, partition_id: int) -> bool:
+        """Whether a replay would write records of the partition."""
+        return (
+            self.failure is None and self._last_records.get(partition_id, NO_GROUP) >= self.journal.oldest_number
+        ) or self.dead
+
+    def holds_entries_of(self, partition_id: int) -> bool:
+        """Whether a replay would meet entries of the partition, of whatever kind."""
+        return self.failure is None and self._last_entry.get(partition_id, NO_GROUP) >= self.journal.oldest_number
+
+    def forget(self, partition_id: int) -> None:
+        """Nothing of the partition counts any more."""
+        self.segments.forgive(partition_id)
+        self.notes.forgive(partition_id)
+        for known in (self._fences, self._last_records, self._last_entry, self.groups_alone, self.logs, self.syncing):
+            known.pop(partition_id, None)
+
+    def release(self) -> None:
+        """Let go of the groups of the journal that nobody owes any more."""
+        next_number = self.completed + 1
+        self.journal.release(min(self.segments.floor(next_number), self.notes.floor(next_number)))
+        self.has_room.set()
+
+    def go_on_with(self, journal: Journal) -> None:
+        """Use another journal; everything that the one before held is durable where it belongs."""
+        self.journal = journal
+        self.completed = journal.next_number - 1
+        for known in (self._last_records, self._last_entry, self.groups_alone):
+            known.clear()
+        self.failure = None
+
+    # Fences and marks
+
+    def fence(self, partition_id: int) -> int:
+        """The newest session that was let in; from any thread."""
+        return max(self.fence_file.get(partition_id), self._fences.get(partition_id, NO_GROUP))
+
+    def keep_fence(self, partition_id: int, session_id: int) -> None:
+        """Remember a fence that is durable in the journal; from any thread."""
+        self._fences[partition_id] = max(session_id, self._fences.get(partition_id, session_id))
+
+    def write_notes(self, partition_ids: Collection[int]) -> None:
+        """Write fences and marks of partitions where they belong, with one sync for all of them. Blocking.
+
+        Raises:
+            StorageError: The fences or marks of one of the partitions are damaged; nothing was written.
+            OSError: A write or sync has failed.
+        """
+        self.fence_file.raise_all({each: self._fences[each] for each in partition_ids if each in self._fences})
+        self.control_file.write_kept(partition_ids)
+
+    def check_alive(self) -> None:
+        """Raises ``ReadOnlyError`` when nothing is acknowledged any more."""
+        if self.dead:
+            raise ReadOnlyError(
+                f"the journal of the storage node is not used any more, and nothing is acknowledged ({self.failure}); "
+                "check the disk, then restart the storage node"
+            )
+
+
+async def either(event: asyncio.Event, timeout_s: float | None) -> None:
+    """Wait for an event, but not longer."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return
