@@ -70,6 +70,24 @@ class Node:
             _apply(self.durable, change)
         del self.pending[:count]
 
+    def tear(self, choices: random.Random) -> None:
+        """Each sector keeps one of the versions that it has had since the last sync; so does the size of the file."""
+        if not self.pending:
+            return
+        versions = [bytes(self.durable)]
+        for change in self.pending:
+            changed = bytearray(versions[-1])
+            _apply(changed, change)
+            versions.append(bytes(changed))
+        size = len(choices.choice(versions))
+        torn = bytearray()
+        for start in range(0, size, SECTOR_BYTES):
+            sector = choices.choice(versions)[start : start + SECTOR_BYTES]
+            torn += sector.ljust(SECTOR_BYTES, b"\0")
+        self.durable = torn[:size]
+        self.content = bytearray(self.durable)
+        self.pending.clear()
+
 
 @dataclass(eq=False)
 class Directory:
@@ -126,6 +144,11 @@ class CrashFiles(Files):
         self.restart()
         self._crash_directory(self.root, choices)
 
+    def tear(self, choices: random.Random) -> None:
+        """Power off and on: each sector of a file is as after one of the writes since the last sync, or as before."""
+        self.restart()
+        self._tear_directory(self.root, choices)
+
     def restart(self) -> None:
         """Only the process dies: everything written stays in the cache."""
         self.generation += 1
@@ -155,6 +178,16 @@ class CrashFiles(Files):
                     _tear(node.durable, offset, data, choices)
             node.pending.clear()
             node.content = bytearray(node.durable)
+
+    def _tear_directory(self, directory: Directory, choices: random.Random) -> None:
+        directory.settle(choices.randint(0, len(directory.pending)))
+        directory.pending.clear()
+        directory.names = dict(directory.durable)
+        for node in directory.names.values():
+            if isinstance(node, Directory):
+                self._tear_directory(node, choices)
+            else:
+                node.tear(choices)
 
     def step(self, operation: str) -> int | None:
         """Count an operation; raises its fault, or returns how much of a write still happens before it is raised."""
