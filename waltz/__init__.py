@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from waltz.client.databases.callbacks import DatabaseCallbacks
     from waltz.client.databases.kinds import DbApiDatabase, SqlAlchemyDatabase
     from waltz.client.decisions import Basis
+    from waltz.client.election import Election, Leader, Leadership
     from waltz.client.engine.rpc import RpcClient
     from waltz.client.engine.sessions import ExclusiveSession
     from waltz.client.errors import (
@@ -110,11 +111,14 @@ __all__ = [
     "DbApiDatabase",
     "DeadlineExceededError",
     "Deserializer",
+    "Election",
     "Endpoint",
     "ExclusiveSession",
     "FilePositions",
     "InvalidOperationError",
     "JsonSerializer",
+    "Leader",
+    "Leadership",
     "LockConflict",
     "MergedFeed",
     "ModelSerializer",
@@ -206,6 +210,7 @@ _HOMES = {
     "waltz.client.positions.interface": ("Move", "PositionStore"),
     "waltz.client.positions.sql": ("SqlAlchemyPositions", "SqlitePositions"),
     "waltz.client.retry_policy": ("RetryPolicy",),
+    "waltz.client.election": ("Election", "Leader", "Leadership"),
     "waltz.client.engine.rpc": ("RpcClient",),
     "waltz.client.engine.sessions": ("ExclusiveSession",),
     "waltz.common.serializers": (

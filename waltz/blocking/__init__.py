@@ -11,12 +11,13 @@ All clients of a process share one event loop on its own thread, which ends when
 of threads may use a client at a time. Calls have the deadlines of the asynchronous client.
 
 Reading order: ``loop``, the thread with the loop, and calls to it; ``feeds`` and ``merged``, the feeds; ``plain``,
-the calls of the plain face; ``values``, the same for values; ``client``, with databases and tables.
+the calls of the plain face; ``election``; ``values``, the same for values; ``client``, with databases and tables.
 """
 
 from waltz.blocking.client import Client, connect
+from waltz.blocking.election import Election
 from waltz.blocking.feeds import BatchFeed, TransactionFeed
 from waltz.blocking.merged import Consumer, MergedFeed
 from waltz.blocking.values import ValueClient
 
-__all__ = ["BatchFeed", "Client", "Consumer", "MergedFeed", "TransactionFeed", "ValueClient", "connect"]
+__all__ = ["BatchFeed", "Client", "Consumer", "Election", "MergedFeed", "TransactionFeed", "ValueClient", "connect"]

@@ -5,12 +5,14 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
+from waltz.blocking.election import Election
 from waltz.blocking.feeds import BatchFeed, TransactionFeed
 from waltz.blocking.loop import Calls
 from waltz.blocking.merged import Consumer, MergedFeed
 from waltz.client.arguments import APPEND_TIMEOUT_S
 from waltz.client.builder import Append
 from waltz.client.decisions import Basis, Choice, chosen_append
+from waltz.client.election import Election as AsyncElection
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.plain import client as plain
 from waltz.client.plain.client import Data, Locks
@@ -263,6 +265,17 @@ class PlainClient(Calls):
         finally:
             if not self._closed:
                 self.run(exclusive.__aexit__(None, None, None))
+
+    def election(self, partition_id: int, name: str | None = None) -> Election:
+        """The election of the leader of a partition, to campaign in it and to observe it; see :class:`waltz.Client`.
+
+        Observers see a leader by its ``name``, by default ``client`` and the id of the client.
+        """
+
+        async def made() -> AsyncElection:
+            return self._client.election(partition_id, name)
+
+        return Election(self, self.run(made()))
 
     async def _feed_of(self, partition_id: int, after: int, until: int | None) -> Feed:
         return self._client.feed_batches(partition_id, after=after, until=until)

@@ -1,15 +1,20 @@
-"""Calls about a partition that all faces share: its mark and its write session."""
+"""Calls about a partition that all faces share: its mark, its write session and its leader."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from waltz.client.arguments import check_integer
+from waltz.client.election import Election
 from waltz.client.engine.engine import Engine
+from waltz.client.engine.environment import Environment
 from waltz.client.engine.sessions import ExclusiveSession
 
 
 class PartitionCalls(ABC):
     """Part of every client."""
+
+    _environment: Environment
 
     @abstractmethod
     def _own_engine(self) -> Engine:
@@ -63,3 +68,19 @@ class PartitionCalls(ABC):
         engine = await self._joined_engine(partition_id)
         async with engine.sessions.exclusive(partition_id) as session:
             yield session
+
+    def election(self, partition_id: int, name: str | None = None) -> Election:
+        """The election of the leader of a partition, to campaign in it and to observe it. A partition has one leader.
+
+        Args:
+            partition_id: The partition.
+            name: The name of this candidate for observers; by default ``client`` and the id of the client.
+
+        Raises:
+            PartitionNotFoundError: The cluster has no such partition.
+            ClientClosedError: The client is closed.
+        """
+        engine = self._own_engine()
+        check_integer(partition_id, "partition_id")
+        name = f"client {engine.client_id}" if name is None else name
+        return Election(partition_id, name, engine, self._environment.cluster.directory, self._joined_engine)

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from waltz.client.arguments import check_loop
@@ -52,6 +53,7 @@ class Engine:
         self._environment = environment
         self._tasks = TaskOwner()
         self._closing = Closing()
+        self._waits: set[asyncio.Timeout] = set()
         tls = client_context(config.tls)
         random_source = environment.random_source or random.Random()
         sessions = SessionSettings.of(config)
@@ -100,6 +102,23 @@ class Engine:
             raise
         return engine
 
+    @asynccontextmanager
+    async def while_open(self) -> AsyncIterator[None]:
+        """For waits that nothing else ends: closing ends the block, with ``ClientClosedError``."""
+        if self.closed:
+            raise ClientClosedError
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._waits.add(limit)
+                yield
+        except TimeoutError as error:
+            if limit.expired():
+                raise ClientClosedError from error
+            raise
+        finally:
+            self._waits.discard(limit)
+
     async def close(self) -> None:
         """Leave the cluster and close everything; may be called twice, and by a callback.
 
@@ -114,6 +133,8 @@ class Engine:
         if self.closed and self.runs(caller):
             return  # the call that began it waits for this task
         self.closed = True
+        for limit in self._waits:
+            limit.reschedule(self._loop.time())
         await self._closing.run(lambda: self._close(caller))
 
     async def _close(self, caller: asyncio.Task[Any] | None) -> None:

@@ -86,10 +86,18 @@ class WriteSessions:
                 partition_id,
             )
         try:
-            return await session.last_transaction_id()
+            return (await session.present()).transaction_id
         except SessionNotSupportedError:
             await session.flush()
             return await self._high_water_mark(partition_id)
+
+    async def present(self, partition_id: int) -> int:
+        """Number of the present session of the partition, whoever is in it; raises the same errors."""
+        return (await self._enabled_session(partition_id).present()).number
+
+    def holds(self, partition_id: int, number: int) -> bool:
+        """Whether the session is, as far as this client knows, still its own."""
+        return self._find_partition(partition_id).session.holds(number)
 
     async def renew(self, partition_id: int) -> int:
         """Continue in the present session of the partition; returns its number; raises the same errors."""
@@ -98,8 +106,11 @@ class WriteSessions:
         return await session.renew(exclusive=self._settings.exclusive)
 
     @asynccontextmanager
-    async def exclusive(self, partition_id: int) -> AsyncIterator[ExclusiveSession]:
-        """Begin a session that is exclusive until the block is left; raises the same errors."""
+    async def exclusive(self, partition_id: int, *, if_session: int | None = None) -> AsyncIterator[ExclusiveSession]:
+        """Begin a session that is exclusive until the block is left, with ``if_session`` only in place of that one.
+
+        Raises the same errors.
+        """
         session = self._enabled_session(partition_id)
         self._check_not_exclusive(partition_id)
         self._exclusive.add(partition_id)
@@ -110,7 +121,7 @@ class WriteSessions:
         try:
             begun = await session.begin(
                 exclusive=True,
-                expected_session=None,
+                expected_session=if_session,
                 left=lambda answer: owned(self._end_when_begun(session, partition_id, answer)),
             )
             try:

@@ -2,7 +2,8 @@
 
 No queue, no fairness, not re-entrant, like the original's (lock node ``store/adminLock``). One addition: the node has a
 token, so that a creation whose answer was lost is recognised as one's own instead of blocking all processes until the
-session ends. The original never reads the data of the node.
+session ends. The original never reads the data of the node. The holder may replace the data by others that contain the
+token.
 """
 
 import asyncio
@@ -29,8 +30,10 @@ _REPEAT_DELAY_S = 0.1
 
 
 @contextlib.asynccontextmanager
-async def mutex(zookeeper: ZooKeeper, path: str, *, timeout_s: float = 60.0) -> AsyncIterator[ZooKeeper]:
-    """Hold the lock at ``path``, whose parent must exist.
+async def mutex(
+    zookeeper: ZooKeeper, path: str, *, timeout_s: float | None = 60.0, token: bytes | None = None
+) -> AsyncIterator[ZooKeeper]:
+    """Hold the lock at ``path``, whose parent must exist; ``token`` is of this holder alone.
 
     Yields a view of the client for use inside: when the session with the lock has ended, its calls fail instead of
     continuing without the lock.
@@ -38,7 +41,7 @@ async def mutex(zookeeper: ZooKeeper, path: str, *, timeout_s: float = 60.0) -> 
     Raises ``DeadlineExceededError`` when the lock is not free within ``timeout_s``, and ``NoNodeError`` when the parent
     is missing.
     """
-    token = uuid.uuid4().bytes
+    token = token or uuid.uuid4().bytes
     try:
         async with asyncio.timeout(timeout_s):
             session = await _acquire(zookeeper, path, token)
@@ -69,7 +72,7 @@ async def _acquire(zookeeper: ZooKeeper, path: str, token: bytes) -> SessionZooK
         except (ConnectionLossError, SessionExpiredError):
             await asyncio.sleep(_REPEAT_DELAY_S)
             continue
-        if data == token and stat.owner == zookeeper.session_id:
+        if token in (data or b"") and stat.owner == zookeeper.session_id:
             return SessionZooKeeper(zookeeper, stat.owner)
         await changed.wait()
 
@@ -89,7 +92,7 @@ async def _release(zookeeper: ZooKeeper, path: str, token: bytes) -> None:
 async def _try_release(zookeeper: ZooKeeper, path: str, token: bytes) -> bool:
     try:
         data, stat = await zookeeper.get(path)
-        if data == token:
+        if token in (data or b""):
             await zookeeper.delete(path, stat.version)
     except ConnectionLossError:
         return False

@@ -109,6 +109,11 @@ class ClusterPaths(NamedTuple):
         """Parent of the ephemeral nodes that say which partitions are taken."""
         return f"{self.root}/ext/consumer/{group}/owner"
 
+    def election(self, partition_id: int) -> str:
+        """The ephemeral node of the leader of the partition, or of the candidate that is about to lead: our own,
+        too."""
+        return f"{self.root}/ext/election/{partition_id}"
+
     @property
     def replica_moves(self) -> str:
         """Parent of the nodes that say which replicas are being moved: our own, too. May be missing."""

@@ -39,11 +39,11 @@ logger = logging.getLogger(__name__)
 
 
 class BegunSession(NamedTuple):
-    """The result of a fence."""
+    """The result of a fence, or of a question for the present session."""
 
     number: int
     transaction_id: int
-    """The last transaction before the session; -1 if there is none."""
+    """After a fence the last transaction before the session, else the last one; -1 if there is none."""
 
 
 class PartitionSession:
@@ -211,13 +211,14 @@ class PartitionSession:
             while self._state.state is SessionState.ASKING:  # mounted meanwhile
                 await self._appends.changed()
 
-    async def last_transaction_id(self) -> int:
-        """The last transaction after everything that the server had been sent before.
+    async def present(self) -> BegunSession:
+        """The present session, and the last transaction after everything that the server had been sent before.
 
         Raises ``SessionNotSupportedError``, ``DeadlineExceededError`` and ``ClientClosedError``.
         """
         async with self._within_time("its last transaction was not told"):
-            return (await self._last_transaction(FenceOption(0), NO_WRITE_SESSION)).transaction_id
+            response = await self._last_transaction(FenceOption(0), NO_WRITE_SESSION)
+        return BegunSession(response.write_session, response.transaction_id)
 
     async def flush(self) -> None:
         """Return when all submissions are decided; at once if the client takes no part.
