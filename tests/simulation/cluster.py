@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from tests.simulation.disk import SimulatedDisk, SimulatedFiles
+from tests.simulation.election_checks import ElectionChecks
 from tests.simulation.loop import Process, SimulatedLoop, running_process
 from tests.simulation.network import Network
 from tests.simulation.options import SimulationOptions
@@ -65,6 +66,7 @@ class World:
         self.storage_checks = StorageChecks(fail)
         self.storage_checks.fences_survive = not options.forgetful_storages
         self.session_checks = SessionChecks(fail, options.replicas // 2 + 1)
+        self.elections = ElectionChecks(fail, self.ensemble.server._tree.get, ROOT)
         self.everybody_coordinates = False
         """Whether every server takes itself for the coordinator of the cluster."""
         self.disk_course = asyncio.Lock()

@@ -1010,6 +1010,13 @@ MUTANTS: dict[str, Mutant] = {
         _patch(PartitionSession, "_decided", sessions.not_waited_for),
         conditions=CONDITIONS["write-sessions"],
     ),
+    "W-elected-without-a-node": Mutant(
+        "a candidate waits for nobody, and deposes whoever leads",
+        20,
+        0,
+        sessions.elected_without_a_node,
+        conditions=CONDITIONS["elections"],
+    ),
     "locks-not-raised": Mutant("no lock is ever raised", 10, 0, _patch(LockTable, "admit", borders.raise_nothing)),
 }
 """Every planted bug."""

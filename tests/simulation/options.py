@@ -118,6 +118,8 @@ class SimulationOptions:
     """Machines with tables in memory; see :mod:`tests.simulation.tables`."""
     session_share: float = 0.0
     """Share of the applications that append within write sessions."""
+    elections: bool = False
+    """Whether those applications write alone when they are elected, instead of whenever they want to."""
     wire_clients: int = 0
     """Clients of write sessions that keep no rules, beside the applications."""
     max_feed_count: int = MAX_FEED_COUNT
@@ -371,6 +373,42 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "flap",
                 "boomerang",
                 "strand-minority",
+            ),
+        },
+        "elections": {
+            "elections": True,
+            "session_share": 1.0,
+            "storages": 3,
+            "replicas": 3,
+            "away_storages": 0,
+            "servers": 2,
+            "partitions": 1,
+            "clients": 4,
+            "transactions": 60,
+            "duration_s": 30.0,
+            "session_timeout_s": 3.0,
+            "checkpoint_interval": 20,
+            "plain_share": 0.0,
+            "database_share": 0.0,
+            "wandering": False,
+            "slow_lines": 0.0,
+            "apply_pause_s": 0.0,
+            "read_share": 0.0,
+            "fault_count": 12,
+            "fault_kinds": (
+                "kill-server",
+                "pause",
+                "pause-server",
+                "cut",
+                "isolate",
+                "break-connections",
+                "expire-session",
+                "disconnect-zookeeper",
+                "lose-answer",
+                "land-late",
+                "lag-follower",
+                "prefer-partitions",
+                "depose",
             ),
         },
         "slow-storage": {

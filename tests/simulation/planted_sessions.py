@@ -1,9 +1,10 @@
 """Bugs to plant in write sessions: how numbers come about, who may append, and what a client makes of it."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from unittest import mock
 
+from waltz.client import election
 from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.partition.partition_session import PartitionSession
 from waltz.client.engine.partition.write_session import ClientWriteSession, SessionState
@@ -16,6 +17,7 @@ from waltz.common.wire.write_sessions import (
     LastTransactionStatus,
     SessionFenced,
 )
+from waltz.common.zk.client import ZooKeeper, ZooKeeperError
 from waltz.server.partition.fencing import Fencing
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.partition.sequencer import Sequencer, Verdict
@@ -252,6 +254,25 @@ def expectations_ignored() -> Iterator[None]:
 
 
 # Clients
+
+
+@contextlib.contextmanager
+def elected_without_a_node() -> Iterator[None]:
+    """A candidate waits for nobody, and deposes whoever leads."""
+
+    @contextlib.asynccontextmanager
+    async def no_mutex(
+        zookeeper: ZooKeeper, path: str, *, timeout_s: float | None, token: bytes
+    ) -> AsyncIterator[ZooKeeper]:
+        with contextlib.suppress(ZooKeeperError):
+            await zookeeper.create(path, token, ephemeral=True)
+        yield zookeeper
+
+    async def checked(node: ZooKeeper, path: str, token: bytes) -> None:
+        pass
+
+    with mock.patch.object(election, "mutex", no_mutex), mock.patch.object(election, "_check_held", checked):
+        yield
 
 
 @contextlib.contextmanager

@@ -74,8 +74,10 @@ class Sessions:
                 await client.renew_session(partition_id)
         elif way < 0.6:
             await client.last_transaction_id(partition_id)
-        elif way < 0.75:
+        elif way < 0.75 and not self._world.options.elections:
             await self._write_alone(client, partition_id)
+        elif way < 0.95 and self._world.options.elections:
+            await self._lead(client, partition_id)
 
     async def _fence(self, client: WaltzClient | Client, partition_id: int, expected: int | None) -> None:
         registered = _registered_last(client, partition_id)
@@ -92,6 +94,21 @@ class Sessions:
         await asyncio.sleep(self._draw.random())
         async with self._asking(client, partition_id):
             await exclusive.__aexit__(None, None, None)
+
+    async def _lead(self, client: WaltzClient | Client, partition_id: int) -> None:
+        campaign = client.election(partition_id, self._host.name).campaign()
+        registered = _registered_last(client, partition_id)
+        try:
+            async with self._asking(client, partition_id), asyncio.timeout(10.0 * self._draw.random()):
+                leadership = await campaign.__aenter__()
+        except TimeoutError:
+            return
+        self._check_decided(client, partition_id, leadership.transaction_id, registered)
+        self._world.elections.elected(self._host.name, leadership)
+        await asyncio.sleep(self._draw.random())
+        self._world.elections.resigns(leadership)
+        async with self._asking(client, partition_id):
+            await campaign.__aexit__(None, None, None)
 
     def _check_decided(
         self, client: WaltzClient | Client, partition_id: int, last: int, registered: bytes | None

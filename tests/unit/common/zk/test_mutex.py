@@ -73,3 +73,15 @@ async def test_cancelled_waiter_leaves_the_lock_to_its_holder() -> None:
             task.cancel()
         assert server.dump().keys() == {"/lock"}
     assert not entered.is_set()
+
+
+async def test_the_holder_may_write_more_beside_its_token() -> None:
+    server = MemoryZooKeeperServer()
+    client = await server.connect()
+    async with mutex(client, "/lock", timeout_s=None, token=b"7") as session:
+        assert server.dump() == {"/lock": b"7"}
+        await session.set("/lock", b"leader 7")
+    assert server.dump() == {}
+    async with mutex(client, "/lock", token=b"7"):
+        await client.set("/lock", b"somebody else's")
+    assert server.dump().keys() == {"/lock"}
