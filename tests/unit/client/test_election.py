@@ -201,7 +201,15 @@ async def test_closing_ends_campaigns_and_observations() -> None:
         await anext(observation)
         observing = asyncio.create_task(anext(observation))
         await asyncio.sleep(0)
-        await two.close()
+        engine = two._engine
+        assert engine is not None
+
+        async def close_again(turns: int) -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await engine.close()
+
+        await asyncio.gather(two.close(), *(close_again(turns) for turns in range(8)))
         for task in (campaign, observing):
             with pytest.raises(waltz.ClientClosedError):
                 await task

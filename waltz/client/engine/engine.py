@@ -133,7 +133,8 @@ class Engine:
         if self.closed and self.runs(caller):
             return  # the call that began it waits for this task
         self.closed = True
-        for limit in self._waits:
+        waits, self._waits = self._waits, set()  # once: another call may come before they have ended
+        for limit in waits:
             limit.reschedule(self._loop.time())
         await self._closing.run(lambda: self._close(caller))
 
