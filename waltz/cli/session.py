@@ -212,6 +212,14 @@ def partition_ranges(text: str) -> list[int]:
     return sorted(found)
 
 
+def label_keys(text: str) -> tuple[str, ...]:
+    """Parse ``datacenter,rack``, for argparse."""
+    keys = tuple(part.strip() for part in text.split(","))
+    if not all(keys) or len(set(keys)) < len(keys):
+        raise argparse.ArgumentTypeError(f"not a list of keys of labels like datacenter,rack: {text!r}")
+    return keys
+
+
 def endpoint(text: str) -> Endpoint:
     """Parse ``host:port`` for argparse."""
     try:

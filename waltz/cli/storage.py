@@ -7,7 +7,7 @@ import ssl
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from waltz.cli import loss
+from waltz.cli import labels, loss
 from waltz.cli.output import confirm, counted, logger_option, show, tell, yes_option
 from waltz.cli.replica_moving import move_replicas
 from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, number, partition_ranges, port
@@ -61,6 +61,7 @@ def register(nouns: Nouns) -> None:
     _register_recovery(verbs)
     _register_move(verbs)
     loss.register(verbs)
+    labels.register(verbs)
     help_text = "restore damaged records of a node from the other replicas of the partition"
     parser = cluster_command(verbs, "repair", help_text, _repair, prints=True)
     _node_and_partition(parser)

@@ -3,11 +3,23 @@
 import argparse
 
 from waltz.cli.output import confirm, logger_option, show, yes_option
-from waltz.cli.session import Nouns, Session, cluster_command, endpoint, noun, number, partition_ranges, port
+from waltz.cli.session import (
+    Nouns,
+    Session,
+    cluster_command,
+    endpoint,
+    label_keys,
+    noun,
+    number,
+    partition_ranges,
+    port,
+)
+from waltz.common.errors import WaltzError
 from waltz.common.ids import LONG_MIN
 from waltz.common.metrics.registry import Json
 from waltz.common.zk import store_admin
 from waltz.common.zk.paths import ClusterPaths
+from waltz.operations.placing import NewReplicas, place_replicas
 
 
 def register(nouns: Nouns) -> None:
@@ -43,6 +55,19 @@ def register(nouns: Nouns) -> None:
     _partition_option(parser)
     parser = cluster_command(verbs, "auto-assign", "deal all partitions out among the nodes of a group", _auto_assign)
     parser.add_argument("-g", "--group", type=number(), required=True)
+    parser.add_argument(
+        "--size", type=number(minimum=1), help="replicas of each partition on different nodes (default: 1)"
+    )
+    parser.add_argument(
+        "--spread",
+        type=label_keys,
+        metavar="KEYS",
+        help="labels whose values make a zone, the widest first, e.g. datacenter,rack: replicas of a partition are in "
+        "different zones; needs --size",
+    )
+    parser.add_argument("--ring", metavar="NAME", help="only nodes of this ring, in which the partitions stay")
+    parser.add_argument("-p", "--partition", type=partition_ranges, help="e.g. 0-6,7,10-16 (default: all)")
+    parser.add_argument("--force", action="store_true", help="allow two replicas of a partition in one zone")
 
 
 def _storage_option(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +114,15 @@ async def _unassign(options: argparse.Namespace, session: Session) -> None:
 
 
 async def _auto_assign(options: argparse.Namespace, session: Session) -> None:
-    await store_admin.auto_assign(session.zookeeper, session.root, options.group)
+    if options.size is None:
+        if options.spread or options.ring or options.partition or options.force:
+            raise WaltzError("--spread, --ring, -p and --force need --size, the number of replicas of each partition")
+        await store_admin.auto_assign(session.zookeeper, session.root, options.group)
+        return
+    wanted = NewReplicas(
+        options.group, options.size, options.spread or (), options.ring, options.partition, options.force
+    )
+    await place_replicas(session.cluster, wanted)
 
 
 async def _list(options: argparse.Namespace, session: Session) -> None:

@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from waltz.cli.session import endpoint, number, partition_ranges, port
+from waltz.cli.session import endpoint, label_keys, number, partition_ranges, port
 from waltz.common.ids import Endpoint
 
 
@@ -35,6 +35,13 @@ def test_numbers_within_bounds() -> None:
         port("0")
     with pytest.raises(argparse.ArgumentTypeError, match="must be at most 65535, not 65536"):
         port("65536")
+
+
+def test_keys_of_labels() -> None:
+    assert label_keys("datacenter, rack") == ("datacenter", "rack")
+    for text in ("", "rack,", "rack,rack"):
+        with pytest.raises(argparse.ArgumentTypeError, match="not a list of keys of labels"):
+            label_keys(text)
 
 
 def test_endpoints() -> None:

@@ -127,3 +127,21 @@ class ClusterPaths(NamedTuple):
     def replica_moves_lock(self) -> str:
         """The mutex of the moves of replicas."""
         return f"{self.root}/ext/moveLock"
+
+    @property
+    def all_storage_labels(self) -> str:
+        """Parent of the labels of storages: our own, too. May be missing."""
+        return f"{self.root}/ext/storage"
+
+    def storage_labels(self, storage: str) -> str:
+        """The labels of one storage, by its connect string."""
+        return f"{self.root}/ext/storage/{storage}"
+
+    @property
+    def all_rings(self) -> str:
+        """Parent of the rings: our own, too. May be missing."""
+        return f"{self.root}/ext/ring"
+
+    def ring(self, name: str) -> str:
+        """One ring."""
+        return f"{self.root}/ext/ring/{name}"

@@ -6,7 +6,7 @@ can be used at the same time. Several nodes are not written atomically: after a 
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Protocol, Self, TypeVar
 from uuid import UUID, uuid4
 
@@ -139,7 +139,7 @@ async def add_storage_node(zookeeper: ZooKeeper, root: str, storage: str, group_
 
 
 async def remove_storage_node(zookeeper: ZooKeeper, root: str, storage: str) -> None:
-    """Remove a storage node without partitions.
+    """Remove a storage node without partitions, and its labels.
 
     Raises ``StoreAdminError`` when it is unknown or still has partitions.
     """
@@ -160,6 +160,8 @@ async def remove_storage_node(zookeeper: ZooKeeper, root: str, storage: str) -> 
         await _compare_and_set(session, paths.assignment, assignments.encode(), assignment_version)
         await _compare_and_set(session, paths.group, groups.encode(), group_version)
         await _compare_and_set(session, paths.connection, connections.encode(), connection_version)
+        with contextlib.suppress(NoNodeError):
+            await session.delete(paths.storage_labels(storage))
 
 
 async def assign_partitions(zookeeper: ZooKeeper, root: str, storage: str, partitions: Iterable[int]) -> None:
@@ -267,24 +269,43 @@ async def give_up_replicas(zookeeper: ZooKeeper, root: str, partition_id: int, s
         await _compare_and_set(session, paths.assignment, assignments.encode(), version)
 
 
-async def auto_assign(zookeeper: ZooKeeper, root: str, group_id: int) -> None:
-    """Spread all partitions over the storage nodes of a group without partitions.
+Decide = Callable[[StoreParams, GroupDescriptor, ReplicaAssignments], Mapping[str, Iterable[int]]]
+"""Chooses further partitions for storage nodes of the cluster."""
 
-    Raises ``StoreAdminError`` when the group has no storage node, or one that has partitions.
-    """
+
+async def assign_by(zookeeper: ZooKeeper, root: str, decide: Decide) -> None:
+    """Assign the partitions that ``decide`` chooses from the present state, in one write. Raises what it raises."""
     paths = ClusterPaths.of(root)
     async with _changing(zookeeper, root) as session:
         params = await read_store_params(session, root)
         groups, _ = await _read(session, paths.group, GroupDescriptor)
         assignments, version = await _read(session, paths.assignment, ReplicaAssignments)
-        storages = sorted(storage for storage, group in groups.groups.items() if group == group_id)
-        if not storages:
-            raise StoreAdminError(f"group {group_id} has no storage node")
+        for storage, partition_ids in decide(params, groups, assignments).items():
+            assignments.partitions[storage] = tuple(sorted({*assignments.partitions.get(storage, ()), *partition_ids}))
+        await _compare_and_set(session, paths.assignment, assignments.encode(), version)
+
+
+async def auto_assign(zookeeper: ZooKeeper, root: str, group_id: int) -> None:
+    """Spread all partitions over the storage nodes of a group without partitions.
+
+    Raises ``StoreAdminError`` when the group has no storage node, or one that has partitions.
+    """
+
+    def deal(params: StoreParams, groups: GroupDescriptor, assignments: ReplicaAssignments) -> dict[str, Iterable[int]]:
+        storages = group_members(groups, group_id)
         if taken := [storage for storage in storages if assignments.partitions.get(storage)]:
             raise StoreAdminError(f"storage nodes of group {group_id} already have partitions: {', '.join(taken)}")
-        for index, storage in enumerate(storages):
-            assignments.partitions[storage] = tuple(range(index, params.partition_count, len(storages)))
-        await _compare_and_set(session, paths.assignment, assignments.encode(), version)
+        return {storage: range(index, params.partition_count, len(storages)) for index, storage in enumerate(storages)}
+
+    await assign_by(zookeeper, root, deal)
+
+
+def group_members(groups: GroupDescriptor, group_id: int) -> list[str]:
+    """The storage nodes of a group, by name. Raises ``StoreAdminError`` if it has none."""
+    storages = sorted(storage for storage, group in groups.groups.items() if group == group_id)
+    if not storages:
+        raise StoreAdminError(f"group {group_id} has no storage node")
+    return storages
 
 
 async def read_cluster_params(zookeeper: ZooKeeper, root: str) -> ClusterParams:

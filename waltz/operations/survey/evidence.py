@@ -71,11 +71,11 @@ async def read_evidence(
         first, _ = await _ask_marks(cluster, partition_ids, timeout_s)
     else:
         first = dict(floor)
-    facts = await _ask_storages(cluster, asked, timeout_s)
+    facts = await ask_storages(cluster, asked, timeout_s)
     doubtful = await _doubtful(survey, partition_ids, Told(facts, first, first), settled=floor is not None)
     if doubtful:
         await asyncio.sleep(LATE_S)
-        facts |= await _ask_storages(cluster, doubtful, timeout_s)
+        facts |= await ask_storages(cluster, doubtful, timeout_s)
     # After the storages: a transaction that a storage has is committed by then.
     marks, unknown_marks = await _ask_marks(cluster, partition_ids, timeout_s)
     return Evidence(survey, Told(facts, marks, first), unknown_marks, asyncio.get_running_loop().time())
@@ -100,7 +100,7 @@ async def _doubtful(survey: Survey, partition_ids: Iterable[int], told: Told, *,
     return sorted(found)
 
 
-async def _ask_storages(
+async def ask_storages(
     cluster: ClusterHandle, storages: Collection[str], timeout_s: float
 ) -> dict[str, StorageFacts | str]:
     """Values from the metrics of storages, or the reasons for their absence."""
