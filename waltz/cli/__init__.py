@@ -5,7 +5,8 @@
    ``completion``: completion by shells.
 2. The cluster: ``cluster``, ``zookeeper``, ``status``, ``config``, ``local``, ``demo``.
 3. Nodes: ``server`` (with ``server_metrics``), ``storage``, ``disk``; moves of partitions (``moving``) and replicas
-   (``replica_moving``); what a lost majority costs (``loss``); where storages are (``labels``).
+   (``replica_moving``, ``replica_rebalancing``); what a lost majority costs (``loss``); where storages are
+   (``labels``).
 4. Data: ``partition``, ``transactions``, ``table`` (with ``table_files`` and ``table_text``), ``write_sessions``.
 5. Checks and loads: ``client`` (with ``validation``), ``performance`` (with ``load`` and ``load_report``), ``bot``.
 """

@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Collection
 
+from waltz.cli import replica_rebalancing
 from waltz.cli.moving import carry_out, moving_options
 from waltz.cli.output import counted, logger_option, show
 from waltz.cli.server_metrics import add_http_option, read_metrics
@@ -104,12 +105,16 @@ def register(nouns: Nouns) -> None:
     )
     add_http_option(parser, "metrics there show more partitions whose clients use write sessions")
 
-    help_text = "even out how many partitions the servers have, by taking back as few preferences as that needs"
+    help_text = (
+        "even out how many partitions the servers have, by taking back as few preferences as that needs; or how many "
+        "replicas the storage nodes have, by moving as few as that needs"
+    )
     parser = cluster_command(verbs, "rebalance", help_text, _rebalance, prints=True)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--plan", action="store_true", help="only print what would be done")
     what.add_argument("--apply", action="store_true", help="do it, one partition after the other")
     moving_options(parser)
+    replica_rebalancing.replica_options(parser)
 
 
 def _address(text: str) -> StorageAddress:
@@ -248,6 +253,10 @@ async def _session_warnings(options: argparse.Namespace, survey: Survey, partiti
 
 
 async def _rebalance(options: argparse.Namespace, session: Session) -> None:
+    if options.replicas:
+        await replica_rebalancing.rebalance(options, session)
+        return
+    replica_rebalancing.check_options(options)
     await carry_out(
         options,
         session,

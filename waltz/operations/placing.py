@@ -117,20 +117,19 @@ async def read_sites(
     Args:
         cluster: The cluster.
         groups: The storages, with their groups.
-        spread: Keys of the labels whose values make a zone, the widest first. None: datacenter and rack, if all
-            storages that stay have such a label.
+        spread: Keys of the labels whose values make a zone, the widest first. None: datacenter and rack, if any
+            storage has such a label.
         rings: All rings.
         leaving: Storages that are to be emptied; they need no labels.
 
     Raises:
-        WaltzError: A label is missing.
+        WaltzError: A label is missing, or cannot be read.
     """
     stored = await read_labels(cluster.zookeeper, cluster.root)
-    if spread is None:
-        staying = [stored.labels.get(storage, {}) for storage in groups if storage not in leaving]
-        spread = default_spread(staying)
-    elif spread and stored.unreadable:
+    if stored.unreadable and spread != ():
         raise LabelsError("; ".join(stored.unreadable))
+    if spread is None:
+        spread = default_spread(stored.labels.values())
     facts = await ask_storages(cluster, sorted(groups), FREE_SPACE_TIMEOUT_S)
     free_bytes = {storage: told.free_bytes or 0 for storage, told in facts.items() if not isinstance(told, str)}
     sites = {}
@@ -142,6 +141,6 @@ async def read_sites(
 
 
 def default_spread(labels: Iterable[Labels]) -> list[str]:
-    """Datacenter and rack, each if all storages have such a label."""
-    labels = list(labels)
-    return [key for key in (DATACENTER, RACK) if labels and all(key in each for each in labels)]
+    """Datacenter and rack, each if any storage has such a label."""
+    used = {key for each in labels for key in each}
+    return [key for key in (DATACENTER, RACK) if key in used]

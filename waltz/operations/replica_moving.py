@@ -287,7 +287,7 @@ class ReplicaMover:
         """The state and the remaining steps; waits for a store session that is just beginning."""
 
         async def look() -> tuple[PartitionView, list[ReplicaStep] | StepRefused]:
-            view = await self._look(partition_id)
+            view = await self.look(partition_id)
             try:
                 return view, self._direction.plan(view)
             except StepRefused as error:
@@ -303,7 +303,8 @@ class ReplicaMover:
             raise WaltzError(f"partition {partition_id} cannot be moved: {steps}; nothing was done")
         return view, steps
 
-    async def _look(self, partition_id: int) -> PartitionView:
+    async def look(self, partition_id: int) -> PartitionView:
+        """The state of a partition. Raises ``WaltzError`` of ZooKeeper."""
         zookeeper, root, tls = self._cluster
         replicas = await read_replicas(zookeeper, root, [partition_id])
         params = await store_admin.read_store_params(zookeeper, root)
@@ -378,7 +379,7 @@ class ReplicaMover:
             self._report(f"partition {partition_id}: done: {direction.describe(step)}")
 
     async def _next_step(self, partition_id: int) -> tuple[PartitionView, ReplicaStep | None]:
-        view = await self._look(partition_id)
+        view = await self.look(partition_id)
         try:
             return view, self._direction.next_step(view)
         except StepRefused as error:
@@ -388,7 +389,7 @@ class ReplicaMover:
         """Look again until there is no objection."""
 
         async def look() -> str | None:
-            return objection(await self._look(partition_id))
+            return objection(await self.look(partition_id))
 
         await self._until_no_reason(partition_id, look)
 

@@ -140,7 +140,7 @@ def _check_choices(sites: Sites, choices: Sequence[str], size: int, force: bool)
         )
 
 
-def plan_moves(sites: Sites, now: Placement) -> list[Move]:
+def plan_moves(sites: Sites, now: Placement, loads: Mapping[str, int]) -> list[Move]:
     """The moves that spread the replicas over zones and even out the storages.
 
     They are those that zones and loads need, and now and then one more: a destination is chosen for one replica at a
@@ -148,12 +148,13 @@ def plan_moves(sites: Sites, now: Placement) -> list[Move]:
 
     Args:
         sites: The storages.
-        now: The storages of each partition.
+        now: The storages of each partition whose replicas may move.
+        loads: Number of further partitions that storages have.
 
     Raises:
         PlacementError: A replica of a storage that is to be emptied, or outside its ring, can go nowhere.
     """
-    after = _Balancing(sites, now, {}).run()
+    after = _Balancing(sites, now, loads).run()
     return [move for partition_id in sorted(now) for move in _ordered(sites, partition_id, now, after)]
 
 

@@ -119,7 +119,7 @@ def test_a_placed_cluster_needs_no_move() -> None:
     for _ in range(100):
         storages = random_storages(chance, zones=chance.randint(3, 8))
         sites = cluster(storages)
-        assert plan_moves(sites, place(sites, range(30), 3, 0, {})) == []
+        assert plan_moves(sites, place(sites, range(30), 3, 0, {}), {}) == []
 
 
 def test_after_a_storage_came_only_its_share_moves() -> None:
@@ -130,7 +130,7 @@ def test_after_a_storage_came_only_its_share_moves() -> None:
         placed = place(cluster(storages), range(60), 3, 0, {})
         new_zone = chance.choice(("z0", "z1", f"z{zones}"))
         more = storages | {"new:1": (new_zone,)}
-        moves = plan_moves(cluster(more), placed)
+        moves = plan_moves(cluster(more), placed, {})
         later = after(placed, moves, more)
         assert all(max(used.values()) == 1 for used in zones_used(later, more, 1).values())
         loads = loads_of(later, more)
@@ -147,7 +147,7 @@ def test_a_storage_that_is_to_be_emptied_gives_everything_away_and_nothing_else_
         placed = place(cluster(storages), range(60), 3, 0, {})
         leaving = chance.choice(sorted(storages))
         sites = Sites({storage: Site(zone, 0) for storage, zone in storages.items()}, (), [leaving])
-        moves = plan_moves(sites, placed)
+        moves = plan_moves(sites, placed, {})
         later = after(placed, moves, storages)
         loads = loads_of(later, storages)
         assert loads[leaving] == 0
@@ -163,7 +163,7 @@ def test_a_storage_that_is_to_be_emptied_gives_everything_away_and_nothing_else_
 def test_replicas_that_share_a_zone_are_parted() -> None:
     storages = {f"s{number}:1": (f"z{number // 2}",) for number in range(6)}
     now = {partition_id: frozenset({"s0:1", "s1:1", "s2:1"}) for partition_id in range(6)}
-    moves = plan_moves(cluster(storages), now)
+    moves = plan_moves(cluster(storages), now, {})
     later = after(now, moves, storages)
     assert all(max(used.values()) == 1 for used in zones_used(later, storages, 1).values())
     assert set(loads_of(later, storages).values()) == {3}
@@ -177,17 +177,17 @@ def test_random_placements_are_mended() -> None:
         if len(storages) < 3:
             continue
         now = {each: frozenset(chance.sample(sorted(storages), 3)) for each in range(30)}
-        later = after(now, plan_moves(cluster(storages), now), storages)
+        later = after(now, plan_moves(cluster(storages), now, {}), storages)
         possible = min(3, len({zone[0] for zone in storages.values()}))
         for used in zones_used(later, storages, 1).values():
             assert len(used) == possible
-        assert plan_moves(cluster(storages), later) == []
+        assert plan_moves(cluster(storages), later, {}) == []
 
 
 def test_replicas_stay_in_their_group() -> None:
     sites = Sites({f"s{group}{number}:1": Site((f"z{number}",), group) for group in range(3) for number in range(2)})
     now = {each: frozenset({"s00:1", "s10:1", "s20:1"}) for each in range(4)}
-    moves = plan_moves(sites, now)
+    moves = plan_moves(sites, now, {})
     assert moves
     for _, source, destination in moves:
         assert sites.sites[source].group == sites.sites[destination].group
@@ -201,7 +201,7 @@ def test_rings_keep_their_partitions() -> None:
     assert placed[0] == placed[1] == frozenset(ring)
     assert max(loads_of(placed, storages).values()) <= 3
     outside = {**placed, 0: frozenset({"s3:1", "s4:1", "s5:1"})}
-    later = after(outside, plan_moves(sites, outside), storages)
+    later = after(outside, plan_moves(sites, outside, {}), storages)
     assert later[0] == frozenset(ring)
 
 
@@ -227,7 +227,7 @@ def test_too_few_zones_are_refused_unless_forced() -> None:
 def test_a_replica_that_can_go_nowhere() -> None:
     sites = Sites({each: Site(("x",), 0) for each in ("a:1", "b:1")}, (), ["a:1"])
     with pytest.raises(PlacementError, match="no storage node can take partition 3 from a:1"):
-        plan_moves(sites, {3: frozenset({"a:1", "b:1"})})
+        plan_moves(sites, {3: frozenset({"a:1", "b:1"})}, {})
 
 
 def test_zones_are_made_of_labels() -> None:
