@@ -29,7 +29,7 @@ from waltz.operations.survey.checks import (
 )
 from waltz.operations.survey.cluster_state import NO_RECORD, NO_REPLICA, ClusterState, arrange
 from waltz.operations.survey.evidence import read_evidence
-from waltz.operations.survey.problems import find_problems
+from waltz.operations.survey.problems import find_problems, find_risks
 from waltz.operations.survey.survey import Survey, ask_server
 from waltz.table.errors import PropertiesError
 from waltz.table.properties import read_properties
@@ -197,6 +197,7 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
         for partition_id, reason in evidence.unknown_marks.items()
         if partition_id not in failing
     ]
+    warnings += [f"{risk.text}: {Remedy(risk.do, risk.section)}" for risk in find_risks(state)]
     lines += [f"Warning: {warning}" for warning in warnings]
     checks, failed = len(Check) * len(partition_ids) + len(state.servers) + len(state.storages), len(failures)
     lines.append(f"Failed: {failed} of {checks} checks" if failed else f"Passed: all {checks} checks")

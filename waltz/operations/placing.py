@@ -7,12 +7,10 @@ from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.placement import PlacementError, Site, Sites, place, zone_of
 from waltz.common.partition_ids import check_partition, named_partitions
 from waltz.common.zk.storage_labels import (
-    DATACENTER,
-    RACK,
-    Labels,
     LabelsError,
     Ring,
     add_to_ring,
+    default_spread,
     read_labels,
     read_rings,
 )
@@ -138,9 +136,3 @@ async def read_sites(
         zone = tuple(labels.get(key, "") for key in spread) if storage in leaving else zone_of(storage, labels, spread)
         sites[storage] = Site(zone, group, free_bytes.get(storage, 0))
     return Sites(sites, [(ring.storages, ring.partition_ids) for ring in rings], leaving)
-
-
-def default_spread(labels: Iterable[Labels]) -> list[str]:
-    """Datacenter and rack, each if any storage has such a label."""
-    used = {key for each in labels for key in each}
-    return [key for key in (DATACENTER, RACK) if key in used]

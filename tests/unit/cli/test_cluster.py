@@ -17,6 +17,7 @@ from waltz.common.net.http import HttpServer
 from waltz.common.storage_health import StorageHealth
 from waltz.common.wire.client_server import HighWaterMarkRequest
 from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.storage_labels import change_labels
 from waltz.common.zk.store_admin import read_connections
 from waltz.operations.survey import evidence
 from waltz.operations.survey.checks import Check
@@ -233,3 +234,17 @@ async def test_session_clients_are_seen_in_metrics(capsys: pytest.CaptureFixture
         await http.close()
         await verify(nodes, *where)
         assert f"Warning: the metrics at 127.0.0.1:{http.port} cannot be read: " in capsys.readouterr().out
+
+
+async def test_partitions_that_one_zone_would_stop_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(ORIGINAL, OURS) as nodes:
+        for storage, rack in zip(STORAGES, "aab", strict=True):
+            await change_labels(nodes.zookeeper, ROOT, storage, {"rack": rack})
+        await verify(nodes, "--exit-code")
+        assert capsys.readouterr().out.splitlines()[0] == (
+            "Warning: the death of rack=a would stop partitions 0-1: add storages in another rack, then waltz cluster "
+            "rebalance --replicas --apply (docs/runbook.md#zones)"
+        )
+        await nodes.zookeeper.set(ClusterPaths.of(ROOT).storage_labels(STORAGES[0]), b"[]")
+        await verify(nodes, "--exit-code")
+        assert f"{STORAGES[0]} does not hold a JSON object of labels" in capsys.readouterr().out

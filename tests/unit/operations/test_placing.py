@@ -14,7 +14,7 @@ from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.storage_labels import Ring, change_labels, read_rings, write_ring
 from waltz.common.zk.store_admin import add_storage_node, create_cluster, read_replica_assignments
 from waltz.operations import placing
-from waltz.operations.placing import NewReplicas, default_spread, place_replicas
+from waltz.operations.placing import NewReplicas, place_replicas
 from waltz.operations.survey.replica_judgement import StorageFacts
 
 ROOT = "/waltz"
@@ -125,9 +125,3 @@ async def test_the_command(cluster: ClusterHandle) -> None:
     assert {len(storages) for storages in (await assigned(cluster)).values()} == {3}
     await run("-g", "1")
     assert (await read_replica_assignments(cluster.zookeeper, ROOT)).partitions["other:1"] == tuple(range(6))
-
-
-def test_the_usual_labels_count_where_any_storage_has_them() -> None:
-    assert default_spread([]) == default_spread([{"disk": "1"}]) == []
-    assert default_spread([{"rack": "1"}, {}]) == ["rack"]
-    assert default_spread([{"rack": "1"}, {"datacenter": "a"}]) == ["datacenter", "rack"]

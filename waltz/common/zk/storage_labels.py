@@ -111,6 +111,12 @@ def labels_text(labels: Labels) -> str:
     return ",".join(f"{key}={labels[key]}" for key in sorted(labels, key=lambda key: (order.get(key, 2), key)))
 
 
+def default_spread(labels: Iterable[Labels]) -> list[str]:
+    """Datacenter and rack, each if any storage has such a label."""
+    used = {key for each in labels for key in each}
+    return [key for key in (DATACENTER, RACK) if key in used]
+
+
 async def read_labels(zookeeper: ZooKeeper, root: str) -> StoredLabels:
     """The labels of all storages. Raises ``ZooKeeperError``."""
     paths = ClusterPaths.of(root)

@@ -11,6 +11,7 @@ from waltz.common.cluster.owners import Owner, read_owners
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
 from waltz.common.storage_health import Ailment
+from waltz.common.zk.storage_labels import read_labels
 from waltz.common.zk.store_admin import read_cluster_params
 from waltz.operations.survey.checks import Check, find_failures, find_storage_ailments
 from waltz.operations.survey.evidence import PARTITIONS_AT_ONCE, Evidence, read_evidence
@@ -22,6 +23,7 @@ from waltz.operations.survey.replica_judgement import (
     lacks_record,
 )
 from waltz.operations.survey.survey import ServerReport, StorageReport, Survey
+from waltz.operations.survey.zone_risks import ZoneRisk, find_zone_risks
 
 LARGE_INTERVAL_S = 30.0
 """Interval at which a spared storage is asked for its metrics: about Prometheus' own."""
@@ -95,6 +97,10 @@ class ClusterState(NamedTuple):
     servers: tuple[SurveyedServer, ...]
     storages: tuple[SurveyedStorage, ...]
     partitions: tuple[SurveyedPartition, ...]
+    zone_risks: tuple[ZoneRisk, ...] = ()
+    """The zones whose death would stop partitions. They do not count as faults."""
+    unreadable_labels: tuple[str, ...] = ()
+    """A line for each storage whose labels cannot be read, so that its zone is not known."""
 
     @property
     def unwell(self) -> int:
@@ -136,6 +142,10 @@ class ClusterState(NamedTuple):
                     "problems": list(each.problems),
                 }
                 for each in self.partitions
+            ],
+            "zone_risks": [
+                {"zone": dict(each.zone), "partitions": list(each.partition_ids), "do": str(each.remedy)}
+                for each in self.zone_risks
             ],
         }
 
@@ -236,7 +246,9 @@ async def arrange(
         _storage(storage, report, told.facts.get(storage), ailments.get(storage, ()), told_before.get(storage), at_s)
         for storage, report in sorted(survey.storage_reports.items())
     )
-    return ClusterState(name, cluster.root, at_s, servers, storages, tuple(partitions))
+    labels, unreadable = await read_labels(cluster.zookeeper, cluster.root)
+    risks = find_zone_risks(survey.storages, labels, partition_ids)
+    return ClusterState(name, cluster.root, at_s, servers, storages, tuple(partitions), tuple(risks), tuple(unreadable))
 
 
 def choose_storages(

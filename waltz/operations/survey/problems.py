@@ -146,9 +146,10 @@ def failed_checks(partition: SurveyedPartition, silent: Set[str]) -> list[str]:
 def find_problems(state: ClusterState, *, every_check: bool = False) -> list[Problem]:
     """All problems; at most one line for each node and each check.
 
-    ``every_check`` adds checks that fail only because of silent storages, which are listed themselves.
+    ``every_check`` adds checks that fail only because of silent storages, which are listed themselves, and leaves out
+    risks, which fail no check.
     """
-    found = []
+    found = [] if every_check else find_risks(state)
     silent = set() if every_check else silent_storages(state)
     by_check: dict[str, list[SurveyedPartition]] = {name: [] for name in WORDS}
     for partition in state.partitions:
@@ -182,6 +183,16 @@ def find_problems(state: ClusterState, *, every_check: bool = False) -> list[Pro
             found.append(Problem(WARNING, text, id_ranges(ailment.partition_ids, ","), "", *ailment.remedy))
     # Nodes come first within a severity: they cause the troubles of partitions.
     return sorted(found, key=lambda problem: (problem.severity != CRITICAL, not problem.text.startswith(_NODES)))
+
+
+def find_risks(state: ClusterState) -> list[Problem]:
+    """What would stop partitions if something happened that has not."""
+    risks = [
+        Problem(WARNING, shortened(risk.text), shortened(id_ranges(risk.partition_ids, ",")), "", *risk.remedy)
+        for risk in state.zone_risks
+    ]
+    unreadable = Remedy("set the labels again (waltz storage label)", "zones")
+    return risks + [Problem(WARNING, shortened(text), "", "", *unreadable) for text in state.unreadable_labels]
 
 
 def _remedy(name: str, partition: SurveyedPartition) -> Remedy:

@@ -17,6 +17,7 @@ from waltz.common.zk.storage_labels import (
     change_labels,
     check_labels,
     decode_labels,
+    default_spread,
     delete_ring,
     labels_text,
     parse_labels,
@@ -110,6 +111,12 @@ def test_text_and_node_are_read_back(labels: dict[str, str]) -> None:
 
 def test_datacenter_and_rack_come_first() -> None:
     assert labels_text({"a": "1", "rack": "2", "datacenter": "3"}) == "datacenter=3,rack=2,a=1"
+
+
+def test_the_usual_labels_count_where_any_storage_has_them() -> None:
+    assert default_spread([]) == default_spread([{"disk": "1"}]) == []
+    assert default_spread([{"rack": "1"}, {}]) == ["rack"]
+    assert default_spread([{"rack": "1"}, {"datacenter": "a"}]) == ["datacenter", "rack"]
 
 
 @pytest.mark.parametrize("text", ["", "rack", "rack=1,rack=2", "rack=", "=1", "rack=1,"])
