@@ -11,6 +11,7 @@ from waltz.common.cluster.replicas import read_replicas
 from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.wire.structures import SessionInfo
+from waltz.common.zk.storage_labels import nearness, read_labels
 from waltz.operations.copying import Pace, SourceError, copy_records
 from waltz.operations.storages import TIMEOUT_S, admin_endpoint, connection
 from waltz.storage.remote.admin_client import StorageAdminClient
@@ -39,7 +40,7 @@ class FillOptions(NamedTuple):
     mark_timeout_s: float
     """How long the owner of the partition may take to answer with the committed mark."""
     preferred_source: str
-    """The replica that is read as long as it answers."""
+    """The replica that is read as long as it answers, unless another one is nearer."""
 
 
 class ReplicaFilling:
@@ -127,7 +128,12 @@ class ReplicaFilling:
         replicas = await read_replicas(self._cluster.zookeeper, self._cluster.root, [self._partition_id])
         sources = replicas.choose(self._partition_id).sources
         reasons = []
-        for storage, endpoint in sorted(sources, key=lambda each: each.storage != self._options.preferred_source):
+        labels = (await read_labels(self._cluster.zookeeper, self._cluster.root)).labels
+        here, preferred = labels.get(self._storage, {}), self._options.preferred_source
+        ordered = sorted(
+            sources, key=lambda each: (-nearness(here, labels.get(each.storage, {})), each.storage != preferred)
+        )
+        for storage, endpoint in ordered:
             try:
                 async with connection(StorageAdminClient, self._cluster, endpoint) as source:
                     await self._compare(admin, source)

@@ -12,6 +12,7 @@ from typing import Any
 from waltz.common.config.schemas import TlsConfig, from_mapping
 from waltz.common.errors import ConfigError
 from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.storage_labels import DATACENTER, RACK, Labels, LabelsError, parse_labels
 from waltz.spark.columns import LOG, PAYLOAD_FORMATS, RAW, UTF8, PayloadFormat
 from waltz.spark.offsets import (
     EARLIEST,
@@ -31,6 +32,7 @@ FAIL_ON_DATA_LOSS = "failOnDataLoss"
 MIN_PARTITIONS = "minPartitions"
 MAX_ROWS_PER_SPLIT = "maxRowsPerSplit"
 FETCH_SIZE = "fetchSize"
+ZONE = "zone"
 COLUMNS = "columns"
 INCLUDE_HEADERS = "includeHeaders"
 PAYLOAD_FORMAT = "payloadFormat"
@@ -58,6 +60,7 @@ COMMON_NAMES = (
     MIN_PARTITIONS,
     MAX_ROWS_PER_SPLIT,
     FETCH_SIZE,
+    ZONE,
     COLUMNS,
     MAX_OFFSETS_PER_TRIGGER,
     FAILOVER_TIMEOUT_MS,
@@ -112,6 +115,8 @@ class RangeOptions(ClusterOptions):
     max_rows_per_split: int
     fetch_size: int
     """Most records of one request to a storage node."""
+    zone: Labels
+    """Datacenter and rack of the executors, as far as they are given: near replicas are read first."""
     max_offsets_per_trigger: int | None
     failover_timeout_s: float
     """A stream fails when no server has told a partition's mark for this time."""
@@ -168,6 +173,7 @@ def range_options(given: Mapping[str, str]) -> RangeOptions:
         min_partitions=positive(given, MIN_PARTITIONS, 1),
         max_rows_per_split=positive(given, MAX_ROWS_PER_SPLIT, DEFAULT_MAX_ROWS_PER_SPLIT),
         fetch_size=positive(given, FETCH_SIZE, DEFAULT_FETCH_SIZE),
+        zone=_zone(given),
         max_offsets_per_trigger=(
             positive(given, MAX_OFFSETS_PER_TRIGGER, 1) if MAX_OFFSETS_PER_TRIGGER in given else None
         ),
@@ -272,6 +278,20 @@ def _cluster_root(given: Mapping[str, str]) -> str:
         raise ConfigError(
             f"option {CLUSTER_ROOT}: expected an absolute ZooKeeper path such as /waltz, found {root!r}"
         ) from None
+
+
+def _zone(given: Mapping[str, str]) -> Labels:
+    if ZONE not in given:
+        return {}
+    try:
+        zone = parse_labels(given[ZONE])
+    except LabelsError as error:
+        raise ConfigError(f"option {ZONE}: expected labels such as datacenter=a,rack=1: {error}") from None
+    if strange := zone.keys() - {DATACENTER, RACK}:
+        raise ConfigError(
+            f"option {ZONE}: only {DATACENTER} and {RACK} make a zone, found {', '.join(sorted(strange))}"
+        )
+    return zone
 
 
 def positive(given: Mapping[str, str], name: str, default: int) -> int:

@@ -8,7 +8,7 @@ import asyncio
 import operator
 import random
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from waltz.common.net.tls import client_context
 from waltz.common.polling import poll_until
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.kazoo_client import connect
+from waltz.common.zk.storage_labels import Labels, nearness, read_labels
 from waltz.common.zk.store_admin import StoreAdminError, read_store_params
 from waltz.common.zk.znodes import StoreParams
 from waltz.spark.errors import PlanningError
@@ -113,16 +114,27 @@ async def plan_ranges(
 
 
 async def plan_pieces(
-    zookeeper: ZooKeeper, options: ClusterOptions, store: StoreParams, pieces: Sequence[OffsetRange], deadline_s: float
+    zookeeper: ZooKeeper, options: RangeOptions, store: StoreParams, pieces: Sequence[OffsetRange], deadline_s: float
 ) -> list[Split]:
     """A split of each of the ranges; as :func:`plan_ranges`."""
     wanted = {piece.partition_id for piece in pieces}
     sources = await read_sources(zookeeper, options.cluster_root, wanted, deadline_s)
+    labels = (await read_labels(zookeeper, options.cluster_root)).labels if options.zone else {}
     # The position in the whole list also spreads partitions that have a single split.
     return [
-        Split(piece, rotate(sources[piece.partition_id], index), store.key, store.partition_count)
+        Split(
+            piece,
+            nearest_first(rotate(sources[piece.partition_id], index), options.zone, labels),
+            store.key,
+            store.partition_count,
+        )
         for index, piece in enumerate(pieces)
     ]
+
+
+def nearest_first(sources: Iterable[Source], zone: Labels, labels: Mapping[str, Labels]) -> tuple[Source, ...]:
+    """Sources in the reader's rack, then those in its datacenter, then the others; in this order among themselves."""
+    return tuple(sorted(sources, key=lambda source: -nearness(zone, labels.get(source.storage, {}))))
 
 
 async def read_store(zookeeper: ZooKeeper, options: ClusterOptions) -> StoreParams:

@@ -1,6 +1,7 @@
 """A new replica is filled with what is committed, from real nodes, while the partition grows."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.unit.storage.node_support import ROOT, TIMEOUT_S, records
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import WaltzError
 from waltz.common.records import RECORD_OVERHEAD_BYTES, Record
+from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import ReplicaAssignments
 from waltz.operations import filling
 from waltz.operations.filling import FillOptions, ReplicaFilling
@@ -138,6 +140,19 @@ async def test_a_source_that_fails_is_left_for_another(tmp_path: Path, monkeypat
         made.marks = iter([40])
         with pytest.raises(WaltzError, match="no replica of partition 0 gives transaction 40: .*; .*"):
             await made.fill()
+
+
+async def test_a_near_source_comes_before_the_preferred_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with filled(tmp_path, monkeypatch) as made:
+        zookeeper = await made.made.server.connect()
+        for node, datacenter in ((0, "a"), (1, "b"), (2, "a")):
+            path = ClusterPaths.of(ROOT).storage_labels(storage_name(made.made.nodes[node]))
+            await zookeeper.create(path, json.dumps({"datacenter": datacenter}).encode(), make_path=True)
+        await zookeeper.close()
+        await made.fill(preferred=1)
+        assert await made.held() == LOG
+        names = [line.rpartition(" ")[2] for line in made.made.lines]
+        assert names == [storage_name(made.made.nodes[2])]
 
 
 async def test_above_the_low_water_mark_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

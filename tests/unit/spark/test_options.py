@@ -84,6 +84,8 @@ def test_a_strange_option_names_all() -> None:
         ({"minpartitions": "-1"}, "option minPartitions"),
         ({"maxrowspersplit": "1e5"}, "option maxRowsPerSplit"),
         ({"maxrowspersplit": "9" * 5000}, "option maxRowsPerSplit"),
+        ({"zone": "a"}, "option zone: expected labels such as datacenter=a,rack=1: not of the form"),
+        ({"zone": "rack=1,disk=ssd"}, "option zone: only datacenter and rack make a zone, found disk"),
         ({"planningtimeoutms": "\u0663"}, "option planningTimeoutMs"),
         ({"partitions": "x"}, "option partitions"),
         ({"startingoffsets": "x"}, "option startingOffsets"),

@@ -1,4 +1,5 @@
 import asyncio
+import json
 from collections.abc import Iterable
 
 import pytest
@@ -10,6 +11,8 @@ from tests.unit.common.zk.lagging import LaggingZooKeeper
 from waltz.common.cluster.replicas import Replicas, Source, read_replicas
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ZooKeeper, ZooKeeperUnreachableError
+from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.storage_labels import parse_labels
 from waltz.common.zk.znodes import UNRESOLVED
 from waltz.spark import planning
 from waltz.spark.errors import PlanningError
@@ -48,6 +51,21 @@ async def test_splits_begin_at_different_replicas(cluster: FakeCluster) -> None:
         OffsetRange(2, 0, 1),
     ]
     assert [storages(split) for split in splits] == [[A, B, C], [B, C, A], [C, A, B], [A, B, C], [B, C, A]]
+
+
+async def test_near_replicas_are_read_first(cluster: FakeCluster) -> None:
+    for storage, place in ((A, "datacenter=y,rack=1"), (B, "datacenter=x,rack=2"), (C, "datacenter=x,rack=1")):
+        path = ClusterPaths.of(ROOT).storage_labels(storage)
+        await cluster.zookeeper.create(path, json.dumps(parse_labels(place)).encode(), make_path=True)
+    for zone, expected in (
+        ("datacenter=x,rack=1", [[C, B, A]] * 2),
+        ("datacenter=x", [[B, C, A], [B, C, A]]),
+        ("datacenter=z", [[A, B, C], [B, C, A]]),
+    ):
+        splits = await make_plan(cluster, zone=zone)
+        assert [storages(split) for split in splits] == expected
+    await cluster.set_states(0, {A: CURRENT, B: CURRENT, C: (SESSION - 1, 4)})
+    assert storages((await make_plan(cluster, zone="datacenter=x,rack=1"))[0]) == [B, A]
 
 
 async def test_options_narrow_the_plan(cluster: FakeCluster) -> None:

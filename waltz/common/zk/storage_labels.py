@@ -117,6 +117,17 @@ def default_spread(labels: Iterable[Labels]) -> list[str]:
     return [key for key in (DATACENTER, RACK) if key in used]
 
 
+def nearness(here: Labels, there: Labels) -> int:
+    """How many of datacenter and rack, the widest first, two places share, by the labels that ``here`` has."""
+    shared = 0
+    for key in (DATACENTER, RACK):
+        if key in here:
+            if here[key] != there.get(key):
+                break
+            shared += 1
+    return shared
+
+
 async def read_labels(zookeeper: ZooKeeper, root: str) -> StoredLabels:
     """The labels of all storages. Raises ``ZooKeeperError``."""
     paths = ClusterPaths.of(root)

@@ -20,6 +20,7 @@ from waltz.common.zk.storage_labels import (
     default_spread,
     delete_ring,
     labels_text,
+    nearness,
     parse_labels,
     read_labels,
     read_rings,
@@ -117,6 +118,21 @@ def test_the_usual_labels_count_where_any_storage_has_them() -> None:
     assert default_spread([]) == default_spread([{"disk": "1"}]) == []
     assert default_spread([{"rack": "1"}, {}]) == ["rack"]
     assert default_spread([{"rack": "1"}, {"datacenter": "a"}]) == ["datacenter", "rack"]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "expected"),
+    [
+        ({}, {"rack": "1"}, 0),
+        ({"datacenter": "a", "rack": "1"}, {"datacenter": "a", "rack": "1"}, 2),
+        ({"datacenter": "a", "rack": "1"}, {"datacenter": "a", "rack": "2"}, 1),
+        ({"datacenter": "a", "rack": "1"}, {"datacenter": "b", "rack": "1"}, 0),
+        ({"datacenter": "a", "rack": "1"}, {"rack": "1"}, 0),
+        ({"rack": "1"}, {"datacenter": "b", "rack": "1"}, 1),
+    ],
+)
+def test_how_near_two_places_are(here: dict[str, str], there: dict[str, str], expected: int) -> None:
+    assert nearness(here, there) == expected
 
 
 @pytest.mark.parametrize("text", ["", "rack", "rack=1,rack=2", "rack=", "=1", "rack=1,"])
