@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.unit.common.wire import (
     test_confirmed_marks,
     test_mark_feed,
+    test_refused,
     test_storage_version1,
     test_version5,
     test_write_sessions,
@@ -31,7 +32,7 @@ def payloads(codec_start: str) -> list[tuple[int, bytes]]:
 
 def own_payloads() -> list[tuple[int, bytes]]:
     """Version and payload of the golden frames of the messages between clients and servers that only we have."""
-    modules = (test_version5, test_write_sessions, test_confirmed_marks, test_mark_feed)
+    modules = (test_version5, test_write_sessions, test_confirmed_marks, test_mark_feed, test_refused)
     golden: list[tuple[Message, str]] = [pair for module in modules for pair in module.GOLDEN]
     frames = [bytes.fromhex(hex_frame) for _, hex_frame in golden]
     return [(FRAME_HEADER.unpack_from(frame)[1], frame[FRAME_HEADER.size :]) for frame in frames]

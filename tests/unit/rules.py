@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from waltz.common.access import Access, Right, Rights
+from waltz.common.access import Access, Right, Rights, not_permitted
 
 
 class Only(Access, Rights):
@@ -18,6 +18,8 @@ class Only(Access, Rights):
         self.principals.append(principal)
         return self
 
-    def allows(self, right: Right, partition_id: int | None) -> bool:
+    def refusal(self, right: Right, partition_id: int | None) -> str | None:
         self.asked.append((right, partition_id))
-        return right in self._rights and (self._partition_ids is None or partition_id in self._partition_ids)
+        if right in self._rights and (self._partition_ids is None or partition_id in self._partition_ids):
+            return None
+        return not_permitted(self.principals[-1], right, partition_id)

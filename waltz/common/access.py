@@ -31,8 +31,11 @@ class Right(StrEnum):
 class Rights(Protocol):
     """The rights of one principal."""
 
-    def allows(self, right: Right, partition_id: int | None) -> bool:
-        """Whether a request is permitted; a request that concerns no partition has ``None``."""
+    def refusal(self, right: Right, partition_id: int | None) -> str | None:
+        """The reason against a request, a sentence for the peer and for the log; ``None`` if the request is permitted.
+
+        A request that concerns no partition has ``None``.
+        """
 
 
 class Access(Protocol):
@@ -43,8 +46,8 @@ class Access(Protocol):
 
 
 class _Everything:
-    def allows(self, right: Right, partition_id: int | None) -> bool:
-        return True
+    def refusal(self, right: Right, partition_id: int | None) -> None:
+        return None
 
 
 EVERYTHING: Final[Rights] = _Everything()
@@ -60,10 +63,10 @@ ALLOW_ALL: Final[Access] = _AllowAll()
 """Every principal has every right, as at nodes of the original."""
 
 
-def not_permitted(principal: str, right: Right, partition_id: int | None) -> str:
-    """The refusal, as a sentence for the peer and for the log."""
+def not_permitted(principal: str, right: Right, partition_id: int | None, proof: str = "") -> str:
+    """A refusal without its reason; ``proof`` says how the principal is known."""
     place = "this node" if partition_id is None else f"partition {partition_id}"
-    return f"principal {principal!r} may not {right} {place}"
+    return f"principal {principal!r}{proof} may not {right} {place}"
 
 
 _SHORT_NAMES = {

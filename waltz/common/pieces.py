@@ -1,11 +1,14 @@
-"""Long texts that are made in pieces, with turns of other work in between (rule L4)."""
+"""Long work that is done in pieces, with turns of other work in between (rule L4)."""
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MAX_TURN_S = 0.002
-"""Longest turn of the loop for a text that is made in pieces."""
+"""Longest turn of the loop for work that is done in pieces."""
 
 
 class Pieces:
@@ -25,3 +28,27 @@ class Pieces:
                     await asyncio.sleep(0)
                     turn_over_s = time.monotonic() + MAX_TURN_S
         return "".join(found)
+
+
+def at_once(work: Generator[None, None, T]) -> T:
+    """The result of work in pieces, without other turns in between."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+async def in_turns(work: Generator[None, None, T]) -> T:
+    """The result of work in pieces; the loop has other turns in between."""
+    turn_over_s = time.monotonic() + MAX_TURN_S
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if time.monotonic() >= turn_over_s:
+            await asyncio.sleep(0)
+            turn_over_s = time.monotonic() + MAX_TURN_S

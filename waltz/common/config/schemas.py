@@ -149,6 +149,18 @@ class StorageConnectionsConfig(ConnectionsConfig):
     """Connections to the admin port."""
 
 
+class AclConfig(_Model):
+    """The keys below ``server.acl`` or ``storage.acl``: access rules by the certificates of peers; our own."""
+
+    enabled: bool = Field(default=False, validation_alias="enabled")
+    """Ask the cluster's [access rules](security.md#access-rules) about each request."""
+    super_principals: str = Field(default="", validation_alias="superPrincipals")
+    """Principals with all rights at this node, whatever the rules say, separated by semicolons."""
+    principal_mapping: _Text = Field(default="DEFAULT", validation_alias="principalMapping")
+    """Rules in Kafka's syntax that make a principal of a certificate's subject: ``RULE:pattern/replacement/[LU]``,
+    ``DEFAULT``. The default takes the subject as it is."""
+
+
 class ClusterConfig(_Model):
     """Where the cluster is: what the configurations of all processes begin with."""
 
@@ -216,6 +228,7 @@ class ServerConfig(ClusterConfig):
     """Transactions until a store session is renewed."""
     connections: ConnectionsConfig = Field(default_factory=ConnectionsConfig, validation_alias="server.connections")
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="server.ssl")
+    acl: AclConfig = Field(default_factory=AclConfig, validation_alias="server.acl")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -263,6 +276,7 @@ class StorageConfig(ClusterConfig):
         default_factory=StorageConnectionsConfig, validation_alias="storage.connections"
     )
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="storage.ssl")
+    acl: AclConfig = Field(default_factory=AclConfig, validation_alias="storage.acl")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

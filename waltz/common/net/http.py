@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
-from waltz.common.access import ALLOW_ALL, ANONYMOUS, Access, Right, not_permitted
+from waltz.common.access import ALLOW_ALL, ANONYMOUS, Access, Right
 from waltz.common.metrics.exposition import http_pieces, prometheus_pieces, to_json
 from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.listener import bound_port, start_server
@@ -298,8 +298,10 @@ class HttpServer:
     def answer(self, request: Request) -> Response:
         """The response to a request."""
         right = Right.DESCRIBE if request.method == "GET" else Right.ADMIN
-        if request.path.rstrip("/") != "/ping" and not self._access.rights_of(ANONYMOUS).allows(right, None):
-            raise HttpError(403, not_permitted(ANONYMOUS, right, None))
+        if request.path.rstrip("/") != "/ping":
+            refusal = self._access.rights_of(ANONYMOUS).refusal(right, None)
+            if refusal is not None:
+                raise HttpError(403, refusal)
         return self._pages.answer(request)
 
 

@@ -3,7 +3,8 @@
 ``req_id`` holds the 16 bytes of a :class:`~waltz.common.ids.ReqId`; wrap it in one to read its parts. A response
 carries the request id of its request, :class:`FeedData` that of the append that made the transaction. The
 additions of version 5 are in :mod:`waltz.common.wire.version5` and :mod:`waltz.common.wire.write_sessions`, those of
-version 6 in :mod:`waltz.common.wire.confirmed_marks` and :mod:`waltz.common.wire.mark_feed`.
+version 6 in :mod:`waltz.common.wire.confirmed_marks`, :mod:`waltz.common.wire.mark_feed` and
+:mod:`waltz.common.wire.refused`.
 """
 
 import struct
@@ -30,6 +31,7 @@ from waltz.common.wire.fields import (
 )
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, FRAME_HEADER_SIZE_BYTES, Bounds, Run
 from waltz.common.wire.mark_feed import MarkFeedMessage, mark_feed_layouts
+from waltz.common.wire.refused import NotAuthorized, refused_layouts
 from waltz.common.wire.structures import verify_checksum
 from waltz.common.wire.version5 import (
     AppendFailed,
@@ -45,6 +47,7 @@ from waltz.common.wire.versions import (
     FIRST_WITH_DATA_LISTS,
     FIRST_WITH_HEALTH,
     FIRST_WITH_MARK_FEED,
+    FIRST_WITH_NOT_AUTHORIZED,
     FIRST_WITH_PARTITION_STATE,
     FIRST_WITH_PREFERENCES,
 )
@@ -243,6 +246,7 @@ Message = (
     | WriteSessionMessage
     | ConfirmedMarkMessage
     | MarkFeedMessage
+    | NotAuthorized
 )
 
 _FEED_DATA = 4
@@ -327,6 +331,8 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         layouts.update(confirmed_mark_layouts())
     if version >= FIRST_WITH_MARK_FEED:
         layouts.update(mark_feed_layouts())
+    if version >= FIRST_WITH_NOT_AUTHORIZED:
+        layouts.update(refused_layouts())
     return layouts
 
 

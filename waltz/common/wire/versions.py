@@ -46,3 +46,6 @@ FIRST_WITH_CONFIRMED_MARK = 6
 
 FIRST_WITH_MARK_FEED = 6
 """A server tells marks, instead of the headers of transactions, to a connection that asks for them."""
+
+FIRST_WITH_NOT_AUTHORIZED = 6
+"""A server tells which right a client lacks."""

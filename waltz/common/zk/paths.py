@@ -115,6 +115,25 @@ class ClusterPaths(NamedTuple):
         return f"{self.root}/ext/election/{partition_id}"
 
     @property
+    def access_rules(self) -> str:
+        """The access rules: our own, too. May be missing."""
+        return f"{self.root}/ext/acl"
+
+    @property
+    def applied_rules(self) -> str:
+        """Parent of the ephemeral nodes that say which access rules the nodes of the cluster apply. May be missing."""
+        return f"{self.root}/ext/acl/applied"
+
+    def applied_rules_of(self, name: str) -> str:
+        """The access rules that a node applies; ``name`` is ``server-HOST:PORT`` or ``storage-HOST:PORT``."""
+        return f"{self.root}/ext/acl/applied/{name}"
+
+    @property
+    def partition_names(self) -> str:
+        """Names of partitions in access rules. May be missing."""
+        return f"{self.root}/ext/names"
+
+    @property
     def replica_moves(self) -> str:
         """Parent of the nodes that say which replicas are being moved: our own, too. May be missing."""
         return f"{self.root}/ext/move"

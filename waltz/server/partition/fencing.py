@@ -102,6 +102,16 @@ class Fencing:
         early, self._early = self._early, []
         return [pending for pending in early if not pending.abandoned]
 
+    def release(self) -> None:
+        """End an exclusive session whose holder may not append any more: others may write in it."""
+        self._log_fences.warning(
+            "partition %d: client %s has lost its right to append, and exclusive write session %d with it",
+            self._partition_id,
+            self.session.holder,
+            self.session.number,
+        )
+        self.session.holder = None
+
     def refuse(self, link: ClientLink, appends: Sequence[AppendCall], high_water_mark: int) -> None:
         """Refuse appends that the session does not admit. Older clients, which have no such answer, find out by a
         flush: a lock failure would make them repeat as fast as they can."""

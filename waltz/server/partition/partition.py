@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple, cast
 
-from waltz.common.errors import ProtocolError
+from waltz.common.access import Right
+from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
@@ -51,6 +52,7 @@ from waltz.server.requests.deadlines import Deadlines
 from waltz.server.requests.failures import tell_failed
 from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import AnyFeedRequest, Awaits, Pending
+from waltz.server.requests.permission import right_of
 from waltz.server.store.interface import Append
 from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryBudget
 from waltz.server.store.replica.replica_view import ReplicaView
@@ -314,6 +316,32 @@ class ServerPartition:
         self._registrations.forget(link)
         self._sequencer.forget(link)
         self._feed.forget(link)
+
+    def rights_lost(self, link: ClientLink) -> None:
+        """The client of a mounted connection has fewer rights than before: end its feed and its exclusive session, if
+        it may not have them any more. A client that cannot be told is disconnected.
+
+        What waits is judged when its turn comes; appends that are in order go on.
+        """
+        session_id = self._registrations.session_of(link)
+        if session_id is None:
+            return
+        session = self._fencing.session
+        if session.holder == link.client_id and link.rights.refusal(Right.APPEND, self.partition_id) is not None:
+            self._fencing.release()
+        refusal = link.rights.refusal(Right.METADATA, self.partition_id)
+        if refusal is None:
+            return
+        self.forget(link)
+        link.mounts.pop(self, None)
+        if not link.refuse(session_id, refusal):
+            link.fail(WaltzError(refusal))
+
+    def _refusal(self, pending: Pending) -> str | None:
+        """The reason against a request that has waited, if its client has lost a right meanwhile."""
+        if not pending.link.lost_rights:
+            return None
+        return pending.link.rights.refusal(right_of(pending.request), self.partition_id)
 
     # Requests
 
@@ -587,7 +615,10 @@ class ServerPartition:
 
     def _answer(self, pending: Pending, verdict: Verdict | None) -> None:
         """Carry out the sequencer's decision: answer a request, or wait."""
-        if isinstance(pending.request, AnyFeedRequest) and verdict is Verdict.READY:
+        if verdict is Verdict.READY and (refusal := self._refusal(pending)) is not None:
+            self._sequencer.expire(pending)
+            pending.link.refuse(pending.request.req_id, refusal)
+        elif isinstance(pending.request, AnyFeedRequest) and verdict is Verdict.READY:
             self._feed_again(pending.link, pending.request)
         elif verdict is not None and isinstance(pending.request, HeartbeatRequest | LastTransactionIdRequest):
             self._answer_session(pending, verdict)
@@ -651,7 +682,10 @@ class ServerPartition:
         try:
             while self._sequencer.has_turn and work < _MAX_WORK_PER_TURN and self._log_takes_more():
                 pending, appends, cost = self._sequencer.take()
-                if appends:
+                if appends and (refusal := self._refusal(pending)) is not None:
+                    for append in appends:
+                        pending.link.refuse(append.req_id, refusal)
+                elif appends:
                     self._admit(pending.link, appends, pending.write_session)
                 elif isinstance(pending.request, AnyFeedRequest):
                     self._feed_again(pending.link, pending.request)

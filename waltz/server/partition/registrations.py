@@ -50,6 +50,11 @@ class Registrations:
         entry = self._entries.get(link.client_id)
         return entry is not None and entry.link is link
 
+    def session_of(self, link: ClientLink) -> bytes | None:
+        """The request id of the last mount of ``link``, if it may send requests that need a mount."""
+        entry = self._entries.get(link.client_id)
+        return entry.session_id if entry is not None and entry.link is link else None
+
     def sessions(self) -> list[tuple[ClientLink, bytes]]:
         """Every registered connection with the request id of its last mount."""
         return [(entry.link, entry.session_id) for entry in self._entries.values()]

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from waltz.common.cluster.following import Follower
 from waltz.common.zk.client import NoNodeError, ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
-from waltz.server.process.following import Follower
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from waltz.common.access import ALLOW_ALL, Access
 from waltz.common.cluster.manager import ClusterManager
@@ -45,6 +45,9 @@ from waltz.server.store.log.log import ReplicatedLog
 from waltz.server.store.memory import MemoryBudget
 from waltz.server.store.replica.replica_view import ReplicaView
 from waltz.server.store.timings import StoreTimings
+
+if TYPE_CHECKING:
+    from waltz.common.acl.node import NodeRules
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +96,8 @@ class WaltzServer:
     """One server. The cluster manager tells it which partitions it owns.
 
     ``make_connector`` makes the function that connects to storages; tests and simulations replace it. ``access``
-    decides on the requests to all its ports. ``make_console`` makes the console, if there is one.
+    decides on the requests to all its ports, in place of the configured rules. ``make_console`` makes the console, if
+    there is one.
     """
 
     def __init__(
@@ -135,6 +139,7 @@ class WaltzServer:
             random_source=self._random,
             timings=StoreTimings(self.registry),
         )
+        self._rules: NodeRules | None = None
         self._manager: ClusterManager | None = None
         self._connections: StorageConnections | None = None
         self._watch: ReplicaWatch | None = None
@@ -177,6 +182,8 @@ class WaltzServer:
                 f"the cluster at {config.cluster_root} is damaged: it has {manager.partition_count} partitions "
                 f"and its store has {params.partition_count}"
             )
+        if config.acl.enabled:
+            await self._start_rules(params.partition_count)
         self._watch = ReplicaWatch(self._zookeeper, config.cluster_root, self._replicas_changed, self._random)
         await self._watch.start()
         self._replicas = self._watch.assignments.storages_by_partition()
@@ -190,12 +197,29 @@ class WaltzServer:
             set_preferred=self._set_preferred,
             access=self._access,
         )
+        if self._rules is not None:
+            self._rules.watch.on_lost = self._service.rights_lost
         self._service.set_disabled(self._disabled)
         await self._listen(self._service)
         self._add_gauges()
         await manager.manage_server(self)
         self._managed = True
         self._rounds.start()
+
+    async def _start_rules(self, partition_count: int) -> None:
+        from waltz.common.acl.node import start_rules  # only nodes with rules need them
+
+        config = self._config
+        self._rules = await start_rules(
+            config.acl,
+            self._zookeeper,
+            config.cluster_root,
+            f"server-{config.server_host}:{config.server_port}",
+            partition_count,
+            self.registry,
+            self._random,
+        )
+        self._access = self._rules.access
 
     async def _listen(self, service: ServerService) -> None:
         config = self._config
@@ -248,6 +272,8 @@ class WaltzServer:
         self._guard.close()
         if self._watch is not None:
             await close_step("ending the watch of the replica assignments", self._watch.close())
+        if self._rules is not None:
+            await close_step("ending the watch of the access rules", self._rules.watch.close())
         if self._connections is not None:
             await close_step("closing the connections to the storages", self._connections.close())
         if self._console is not None:

@@ -4,11 +4,11 @@ import logging
 import random
 from collections.abc import Callable
 
+from waltz.common.cluster.following import Follower
 from waltz.common.errors import ProtocolError
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import read_replica_assignments
 from waltz.common.zk.znodes import ReplicaAssignments
-from waltz.server.process.following import Follower
 
 logger = logging.getLogger(__name__)
 

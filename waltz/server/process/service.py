@@ -3,10 +3,10 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from waltz.common.access import EVERYTHING, Access, Right, not_permitted
+from waltz.common.access import EVERYTHING, Access, Right, Rights
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, PARTITION_PART, ReqId
 from waltz.common.net.channel import Channel
@@ -48,6 +48,7 @@ from waltz.server.requests.deadlines import Deadlines
 from waltz.server.requests.failures import tell_failed
 from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import AnyFeedRequest, Pending
+from waltz.server.requests.permission import right_of
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,9 @@ MAX_ADMIN_REQUESTS = 16
 
 MAX_PARKED_QUESTIONS = 1000
 """Questions for marks of partitions that are not here; more are answered "unknown" at once."""
+
+MAX_ENDED_PER_TURN = 50
+"""Feeds without a right that are ended in one turn of the loop."""
 
 PartitionFactory = Callable[[int, int], ServerPartition]
 """Makes the partition of an id and generation, not yet started."""
@@ -70,15 +74,13 @@ SetPreferred = Callable[[Sequence[int]], Awaitable[None]]
 class _PartitionRequest(NamedTuple):
     """A kind of request to a partition."""
 
-    right: Right
-    """A request for the last transaction that also fences needs :attr:`~Right.FENCE` instead."""
     here: Callable[[ServerPartition, ClientLink, Any], None]
     """Handles the request at its partition."""
     elsewhere: Callable[[ClientLink, Any], None]
     """Answers the request when the partition is not at this server."""
     refused: Callable[[ClientLink, Any], None]
-    """Answers the request when the client lacks the right: clients of the original get the answer for a partition
-    elsewhere."""
+    """Answers the request when the client lacks the right and its version has no message for that: it gets the answer
+    for a partition elsewhere."""
 
 
 class ServerService:
@@ -117,27 +119,22 @@ class ServerService:
         self._parked = Deadlines(question_timeout_s, self._question_expired)
         kind = _PartitionRequest
         self._at_partition: dict[type[Message], _PartitionRequest] = {
-            MountRequest: kind(Right.METADATA, ServerPartition.mount, self._refuse_mount, self._refuse_mount),
-            FeedRequest: kind(Right.METADATA, ServerPartition.feed, self._drop, self._drop),
-            MarkFeedRequest: kind(Right.METADATA, ServerPartition.feed, self._drop, self._drop),
-            FlushRequest: kind(Right.METADATA, ServerPartition.flush, self._drop, self._drop),
-            TransactionDataRequest: kind(
-                Right.READ, ServerPartition.transaction_data, self._refuse_data, self._refuse_data
-            ),
-            TransactionDataListRequest: kind(Right.READ, ServerPartition.transaction_list, refuse_list, refuse_list),
-            HighWaterMarkRequest: kind(
-                Right.DESCRIBE, ServerPartition.ask_high_water_mark, self._park_question, self._tell_unknown
-            ),
+            MountRequest: kind(ServerPartition.mount, self._refuse_mount, self._refuse_mount),
+            FeedRequest: kind(ServerPartition.feed, self._drop, self._drop),
+            MarkFeedRequest: kind(ServerPartition.feed, self._drop, self._drop),
+            FlushRequest: kind(ServerPartition.flush, self._drop, self._drop),
+            TransactionDataRequest: kind(ServerPartition.transaction_data, self._refuse_data, self._refuse_data),
+            TransactionDataListRequest: kind(ServerPartition.transaction_list, refuse_list, refuse_list),
+            HighWaterMarkRequest: kind(ServerPartition.ask_high_water_mark, self._park_question, self._tell_unknown),
             ConfirmedMarkRequest: kind(
-                Right.DESCRIBE, ServerPartition.ask_confirmed_mark, refuse_confirmed_mark, refuse_confirmed_mark
+                ServerPartition.ask_confirmed_mark, refuse_confirmed_mark, refuse_confirmed_mark
             ),
-            HeartbeatRequest: kind(Right.APPEND, ServerPartition.heartbeat, refuse_heartbeat, refuse_heartbeat),
-            LastTransactionIdRequest: kind(
-                Right.DESCRIBE, ServerPartition.last_transaction_id, refuse_last, refuse_last
-            ),
+            HeartbeatRequest: kind(ServerPartition.heartbeat, refuse_heartbeat, refuse_heartbeat),
+            LastTransactionIdRequest: kind(ServerPartition.last_transaction_id, refuse_last, refuse_last),
         }
-        self._at_server: dict[type[Message], tuple[Right, Callable[[ClientLink, Any], None]]] = {
-            ServerPartitionsAssignmentRequest: (Right.DESCRIBE, self._tell_assignment),
+        self._at_server: dict[type[Message], tuple[Right | None, Callable[[ClientLink, Any], None]]] = {
+            # No secret: clients know the owners from ZooKeeper, and ask this as a sign of life.
+            ServerPartitionsAssignmentRequest: (None, self._tell_assignment),
             ServerPartitionsHealthStatRequest: (Right.DESCRIBE, self._tell_health),
             CheckStorageConnectivityRequest: (Right.DESCRIBE, self._check_connectivity),
             AddPreferredPartitionRequest: (Right.ADMIN, self._add_preferred),
@@ -241,8 +238,7 @@ class ServerService:
 
     def link_opened(self, channel: Channel) -> ClientLink:
         """A client has connected."""
-        principal = channel.principal
-        link = ClientLink(channel, next(self._link_numbers), principal, self._access.rights_of(principal))
+        link = ClientLink(channel, next(self._link_numbers), self._access.rights_of(channel.principal))
         self.links[link] = 0
         return link
 
@@ -256,9 +252,7 @@ class ServerService:
     def append(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int = NO_WRITE_SESSION) -> None:
         """Take appends to one partition; if it is not here, disabled, or the client lacks the right, they are refused,
         silently before version 5."""
-        if link.rights is not EVERYTHING and self._refused(link, Right.APPEND, requests[0].req_id):
-            text = not_permitted(link.principal, Right.APPEND, _partition_of(requests[0].req_id))
-            tell_failed(link, [request.req_id for request in requests], AppendFailure.MOVED, None, text)
+        if link.rights is not EVERYTHING and self._append_refused(link, [request.req_id for request in requests]):
             return
         partition = self._taking_appends.get(requests[0].req_id[PARTITION_PART])
         if partition is not None:
@@ -274,6 +268,8 @@ class ServerService:
     def append_unacceptable(self, link: ClientLink, append: Unacceptable) -> None:
         """Refuse an append. For a client that cannot be told, a closed connection would interrupt all its partitions,
         and it would still send the append again."""
+        if link.rights is not EVERYTHING and self._append_refused(link, [append.req_id]):
+            return
         self._log_quietly.warning("refused an append of %s: %s", link.channel.peer, append.text)
         if append.failure is not None:
             partition = self._by_key.get(append.req_id[PARTITION_PART])
@@ -289,33 +285,44 @@ class ServerService:
         """Take any other message. Raises ``ProtocolError`` if it closes the connection."""
         kind = type(message)
         if kind in self._at_partition:
-            right, here, elsewhere, refused = self._at_partition[kind]
-            if isinstance(message, LastTransactionIdRequest) and message.fence:
-                right = Right.FENCE
+            here, elsewhere, refused = self._at_partition[kind]
             partition = self._by_key.get(message.req_id[PARTITION_PART])
-            if link.rights is not EVERYTHING and self._refused(link, right, message.req_id):
-                refused(link, message)
+            refusal = None if link.rights is EVERYTHING else _refusal(link, right_of(message), message.req_id)
+            if refusal is not None:
+                if not link.refuse(message.req_id, refusal):
+                    refused(link, message)
             elif partition is None:
                 elsewhere(link, message)
             else:
                 here(partition, link, message)
         elif kind in self._at_server:
             right, answer = self._at_server[kind]
-            if not link.rights.allows(right, None):
-                raise ProtocolError(not_permitted(link.principal, right, None))
-            answer(link, message)
+            refusal = None if right is None else link.rights.refusal(right, None)
+            if refusal is None:
+                answer(link, message)
+            elif not link.refuse(message.req_id, refusal):
+                raise ProtocolError(refusal)
         else:
             self._ignore(link, message)
 
-    def _refused(self, link: ClientLink, right: Right, req_id: bytes) -> bool:
-        """Whether the client lacks a right at a partition, which is logged."""
-        partition_id = _partition_of(req_id)
-        if link.rights.allows(right, partition_id):
+    def _append_refused(self, link: ClientLink, req_ids: Sequence[bytes]) -> bool:
+        """Refuse appends to one partition, silently before version 5, if the client lacks the right."""
+        refusal = _refusal(link, Right.APPEND, req_ids[0])
+        if refusal is None:
             return False
-        self._log_quietly.warning(
-            "refused a request of %s: %s", link.channel.peer, not_permitted(link.principal, right, partition_id)
-        )
+        for req_id in req_ids:
+            if not link.refuse(req_id, refusal):
+                tell_failed(link, [req_id], AppendFailure.MOVED, None, refusal)
         return True
+
+    def rights_lost(self, lost: Collection[Rights]) -> None:
+        """Clients with these rights have fewer of them than before. What they lack is refused from now on; their feeds
+        end within the next turns of the loop."""
+        links = [link for link in self.links if link.rights in lost]
+        for link in links:
+            link.lost_rights = True
+        if links:
+            self._own(_end_without_right(links), "the end of feeds of clients without a right")
 
     def _ignore(self, link: ClientLink, message: Message) -> None:
         """Ignore a message that only servers send, as the original does, unless it is for a partition that is here."""
@@ -429,8 +436,19 @@ class ServerService:
         task.add_done_callback(self._tasks.discard)
 
 
-def _partition_of(req_id: bytes) -> int:
-    return ReqId(req_id).partition_id
+def _refusal(link: ClientLink, right: Right, req_id: bytes) -> str | None:
+    """The reason against a request to the partition of an id."""
+    return link.rights.refusal(right, ReqId(req_id).partition_id)
+
+
+async def _end_without_right(links: Sequence[ClientLink]) -> None:
+    """End the feeds that the clients of links may not have any more, a few in each turn of the loop."""
+    for link in links:
+        for count, partition in enumerate(list(link.mounts), 1):
+            partition.rights_lost(link)
+            if not count % MAX_ENDED_PER_TURN:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
 
 def _key(partition_id: int) -> bytes:

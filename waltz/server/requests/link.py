@@ -4,10 +4,12 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Protocol
 
-from waltz.common.access import ANONYMOUS, EVERYTHING, Rights
+from waltz.common.access import EVERYTHING, Rights
 from waltz.common.errors import WaltzError
 from waltz.common.wire.client_server import Message, TransactionDataRequest, encode
+from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import TransactionDataListRequest
+from waltz.common.wire.versions import FIRST_WITH_NOT_AUTHORIZED
 
 DataRequest = TransactionDataRequest | TransactionDataListRequest
 """Requests with large answers."""
@@ -64,6 +66,9 @@ class MountedPartition(Protocol):
     def forget(self, link: "ClientLink") -> None:
         """The link has closed."""
 
+    def rights_lost(self, link: "ClientLink") -> None:
+        """The client of the link has fewer rights than before."""
+
 
 class ClientLink:
     """Identity and state of one client connection, shared by the connection's handler and all partitions.
@@ -76,26 +81,24 @@ class ClientLink:
         "channel",
         "client_id",
         "list_bytes",
+        "lost_rights",
         "mounts",
         "number",
         "parked_lists",
         "paused",
         "postponed",
-        "principal",
         "rights",
         "seq_num",
     )
 
-    def __init__(
-        self, channel: LinkChannel, number: int, principal: str = ANONYMOUS, rights: Rights = EVERYTHING
-    ) -> None:
+    def __init__(self, channel: LinkChannel, number: int, rights: Rights = EVERYTHING) -> None:
         self.channel = channel
         self.number = number
         """Grows with every connection that the server accepts."""
-        self.principal = principal
-        """The verified identity of the client."""
         self.rights = rights
-        """The rights of the principal."""
+        """The rights of the client."""
+        self.lost_rights = False
+        """Whether the client has ever lost a right while it was connected: what waits has to be permitted again."""
         self.client_id: int | None = None
         """From the first message of the connection, as the original has it: later ones may bear other ids."""
         self.seq_num: int | None = None
@@ -116,6 +119,13 @@ class ClientLink:
         """Encode and send one message in the version of the channel."""
         if not self.channel.closed:
             self.channel.send(encode(message, self.channel.version))
+
+    def refuse(self, req_id: bytes, text: str) -> bool:
+        """Tell the client that it lacks the right to a request; false if its version has no message for that."""
+        told = self.channel.version >= FIRST_WITH_NOT_AUTHORIZED
+        if told:
+            self.send(NotAuthorized(req_id, text))
+        return told
 
     def hold(self, reason: Hashable) -> None:
         """Stop reading from the client until every reason given here has been released."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from waltz.common.access import ANONYMOUS, EVERYTHING, Access, Right, Rights, not_permitted
+from waltz.common.access import EVERYTHING, Access, Right, Rights
 from waltz.common.errors import DeadlineExceededError, ProtocolError
 from waltz.common.metrics.exposition import admin_pieces
 from waltz.common.metrics.registry import Registry
@@ -110,12 +110,10 @@ class AdminService:
         """Whether :meth:`execute` takes the message."""
         return type(message) in self._answering or type(message) in self._reading
 
-    async def execute(
-        self, request: admin_wire.Message, version: int, principal: str = ANONYMOUS, rights: Rights = EVERYTHING
-    ) -> Sequence[bytes]:
-        """The frame, in a version of the protocol and in pieces, that answers a request of a principal."""
+    async def execute(self, request: admin_wire.Message, version: int, rights: Rights = EVERYTHING) -> Sequence[bytes]:
+        """The frame, in a version of the protocol and in pieces, that answers a request with these rights."""
         try:
-            _check_permission(request, principal, rights)
+            _check_permission(request, rights)
             if type(request) in self._reading:
                 return await self._reading[type(request)](request, version)
             return [admin_wire.encode(await self._answering[type(request)](request), version)]
@@ -188,14 +186,15 @@ class AdminService:
         return wire.AdminSuccessResponse(request.seq_num)
 
 
-def _check_permission(request: admin_wire.Message, principal: str, rights: Rights) -> None:
+def _check_permission(request: admin_wire.Message, rights: Rights) -> None:
     right = RIGHTS[type(request)]
     if right is None:
         return
     listed: Sequence[int | None] | None = getattr(request, "partition_ids", None)
-    for partition_id in [getattr(request, "partition_id", None)] if listed is None else listed:
-        if not rights.allows(right, partition_id):
-            raise StorageError(not_permitted(principal, right, partition_id))
+    for partition_id in listed or [getattr(request, "partition_id", None)]:
+        refusal = rights.refusal(right, partition_id)
+        if refusal is not None:
+            raise StorageError(refusal)
 
 
 def _listed(partition_ids: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -211,7 +210,6 @@ class AdminConnection:
     def __init__(self, service: AdminService) -> None:
         self._service = service
         self._channel: Channel | None = None
-        self._principal = ANONYMOUS
         self._rights = EVERYTHING
         self._requests: deque[admin_wire.Message] = deque()
         self._changed = asyncio.Event()
@@ -241,7 +239,7 @@ class AdminConnection:
         if channel.version >= admin_wire.OUR_VERSION:  # peers of the original never get any
             self._sign_later(channel)
         try:
-            for piece in await self._service.execute(request, channel.version, self._principal, self._rights):
+            for piece in await self._service.execute(request, channel.version, self._rights):
                 channel.send(piece)
         finally:
             if self._sign_timer is not None:
@@ -268,8 +266,7 @@ class AdminConnection:
 
     def channel_ready(self, channel: Channel) -> None:
         self._channel = channel
-        self._principal = channel.principal
-        self._rights = self._service.rights_of(self._principal)
+        self._rights = self._service.rights_of(channel.principal)
         self._service.start_worker(self)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:

@@ -7,7 +7,7 @@ requests are served whether or not one was sent.
 
 from collections import deque
 
-from waltz.common.access import Access, Right, not_permitted
+from waltz.common.access import EVERYTHING, Access, Right
 from waltz.common.errors import DeadlineExceededError
 from waltz.common.net.channel import Channel
 from waltz.common.progress_timer import ProgressTimer
@@ -33,11 +33,22 @@ _new_tuple = tuple.__new__  # what a named tuple's own constructors call, at hal
 class DataConnection:
     """One connection to the data port; the ``ChannelHandler`` of its channel and the ``Requester`` of its requests."""
 
-    __slots__ = ("_access", "_channel", "_deadline", "_held_back", "_manager", "_refusal", "_unsent_bytes", "_version")
+    __slots__ = (
+        "_access",
+        "_channel",
+        "_deadline",
+        "_held_back",
+        "_manager",
+        "_refusal",
+        "_rights",
+        "_unsent_bytes",
+        "_version",
+    )
 
     def __init__(self, manager: StorageManager, access: Access) -> None:
         self._manager = manager
         self._access = access
+        self._rights = EVERYTHING
         self._refusal: StorageError | None = None
         self._channel: Channel | None = None
         self._version = wire.VERSION
@@ -50,12 +61,12 @@ class DataConnection:
     def channel_ready(self, channel: Channel) -> None:
         self._channel = channel
         self._version = channel.version
-        principal = channel.principal
-        if not self._access.rights_of(principal).allows(Right.CLUSTER, None):
-            self._refusal = StorageError(not_permitted(principal, Right.CLUSTER, None))
+        self._rights = self._access.rights_of(channel.principal)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         """Every frame is one request, or the appends of many partitions."""
+        if self._rights is not EVERYTHING:
+            self._ask_permission()
         if self._version >= our_wire.OUR_VERSION:
             for start, _ in bounds:
                 if buffer[start] == our_wire.APPEND_MANY_REQUEST:
@@ -89,6 +100,8 @@ class DataConnection:
     def channel_writable(self, channel: Channel) -> None:
         """Continue where the peer stopped reading."""
         self._deadline.stop()
+        if self._rights is not EVERYTHING:
+            self._ask_permission()
         while self._held_back and channel.writable:
             self._dispatch(self._held_back.popleft())
         self._regulate()
@@ -125,6 +138,11 @@ class DataConnection:
             self._held_back.append(request)
 
     # Internals
+
+    def _ask_permission(self) -> None:
+        """The rights of a peer may change while it is connected."""
+        refusal = self._rights.refusal(Right.CLUSTER, None)
+        self._refusal = None if refusal is None else StorageError(refusal)
 
     def _open(self, message: wire.OpenRequest) -> bytes:
         error = self._refusal or self._manager.check_cluster(message.key, message.partition_count)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common import tasks
+from waltz.common.cluster import following
 from waltz.common.zk.client import ConnectionLossError, Stat, Watch
 from waltz.common.zk.paths import ClusterPaths
-from waltz.server.process import following
 from waltz.server.process.disabled_watch import DisabledWatch
 from waltz.table.properties import change_properties
 

@@ -47,6 +47,7 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.mark_feed import MarkFeedRequest
+from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import (
     AppendFailed,
     AppendFailure,
@@ -55,6 +56,7 @@ from waltz.common.wire.version5 import (
     TransactionDataListRequest,
     TransactionDataListResponse,
 )
+from waltz.common.wire.versions import FIRST_WITH_MARK_FEED, FIRST_WITH_NOT_AUTHORIZED
 from waltz.common.wire.write_sessions import (
     FenceOption,
     HeartbeatOption,
@@ -69,8 +71,9 @@ from waltz.common.wire.write_sessions import (
 from waltz.server.feeding.transaction_data import NOT_READY_TEXT
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.process.service import MAX_ADMIN_REQUESTS, ServerService
-from waltz.server.requests.appends import AppendLimits, Unacceptable
+from waltz.server.requests.appends import AppendCall, AppendLimits, Unacceptable
 from waltz.server.requests.link import ClientLink
+from waltz.server.requests.permission import RIGHTS
 
 
 class Setup:
@@ -479,21 +482,38 @@ PARTITION_REQUESTS: Sequence[tuple[Right, Message, Message | None]] = [
         LastTransactionIdRequest(req_id(9), FenceOption.FENCE, -1),
         LastTransactionIdResponse(req_id(9), LastTransactionStatus.NOT_READY, -1, -1),
     ),
+    (
+        Right.FENCE,
+        HeartbeatRequest(req_id(11), HeartbeatOption.EXCLUSIVE),
+        HeartbeatResponse(req_id(11), HeartbeatState.NOT_READY, -1, -1, SessionFlag(0)),
+    ),
 ]
 
 
-@pytest.mark.parametrize(("right", "request_", "refusal"), PARTITION_REQUESTS)
+PARTITION_CASES = [
+    (*case, version)
+    for case in PARTITION_REQUESTS
+    for version in (5, 6)
+    if version >= FIRST_WITH_MARK_FEED or not isinstance(case[1], MarkFeedRequest | ConfirmedMarkRequest)
+]
+
+
+@pytest.mark.parametrize(("right", "request_", "refusal", "version"), PARTITION_CASES)
 async def test_a_request_to_a_partition_needs_its_right(
-    right: Right, request_: Message, refusal: Message | None
+    right: Right, request_: Message, refusal: Message | None, version: int
 ) -> None:
-    """The partition is here and has all other rights; the client hears what it would of a partition elsewhere."""
+    """The partition is here and has all other rights. A client before version 6 hears what it would of a partition
+    elsewhere."""
     rule = Only(*(set(Right) - {right}))
     setup = Setup(access=rule)
     setup.service.set_partitions({0: GENERATION})
     setup.made[0].log.open_session()
-    link = setup.link(version=6)
+    link = setup.link(version=version)
     setup.service.received(link, request_)
     await settle()
+    text = f"principal 'anonymous' may not {right} partition 0"
+    if version >= FIRST_WITH_NOT_AUTHORIZED:
+        refusal = NotAuthorized(request_.req_id, text)
     assert take(link) == ([] if refusal is None else [refusal])
     assert rule.asked == [(right, 0)]
     assert link.mounts == {}
@@ -502,19 +522,26 @@ async def test_a_request_to_a_partition_needs_its_right(
 
 def test_the_rights_of_all_requests_to_partitions_are_tested() -> None:
     setup = Setup()
-    assert {type(request) for _, request, _ in PARTITION_REQUESTS} == setup.service._at_partition.keys()
+    requests = {type(request) for _, request, _ in PARTITION_REQUESTS}
+    assert requests == setup.service._at_partition.keys() == RIGHTS.keys() - {AppendCall}
 
 
-async def test_appends_need_their_right() -> None:
+@pytest.mark.parametrize("version", range(7))
+async def test_appends_need_their_right(version: int) -> None:
     rule = Only(*(set(Right) - {Right.APPEND}))
     setup = Setup(access=rule)
     setup.service.set_partitions({0: GENERATION})
     setup.made[0].log.open_session()
-    link = setup.link(version=5)
-    assert (link.principal, rule.principals) == (ANONYMOUS, [ANONYMOUS])
+    link = setup.link(version=version)
+    assert rule.principals == [ANONYMOUS]
     setup.service.append(link, [append(1), append(2)])
+    setup.service.append_unacceptable(link, Unacceptable(req_id(3), AppendFailure.TOO_LARGE, "too large"))
     text = "principal 'anonymous' may not append to partition 0"
-    assert take(link) == [AppendFailed(req_id(each), AppendFailure.MOVED, LONG_MIN, text) for each in (1, 2)]
+    expected: dict[int, list[Message]] = {
+        5: [AppendFailed(req_id(each), AppendFailure.MOVED, LONG_MIN, text) for each in (1, 2, 3)],
+        6: [NotAuthorized(req_id(each), text) for each in (1, 2, 3)],
+    }
+    assert take(link) == expected.get(version, [])
     assert setup.made[0].log.batches == []
     await setup.service.close()
 
@@ -522,7 +549,6 @@ async def test_appends_need_their_right() -> None:
 @pytest.mark.parametrize(
     ("right", "request_"),
     [
-        (Right.DESCRIBE, ServerPartitionsAssignmentRequest(req_id(1))),
         (Right.DESCRIBE, ServerPartitionsHealthStatRequest(req_id(1))),
         (Right.DESCRIBE, CheckStorageConnectivityRequest(req_id(1))),
         (Right.ADMIN, AddPreferredPartitionRequest(req_id(1), (0,))),
@@ -531,11 +557,21 @@ async def test_appends_need_their_right() -> None:
 )
 async def test_a_request_to_the_server_needs_its_right(right: Right, request_: Message) -> None:
     setup = Setup(access=Only(*(set(Right) - {right})))
-    link = setup.link()
-    with pytest.raises(ProtocolError, match=f"'anonymous' may not {right} this node"):
+    text = f"principal 'anonymous' may not {right} this node"
+    link = setup.link(version=5)
+    with pytest.raises(ProtocolError, match=text):
         setup.service.received(link, request_)
+    newer = setup.link(version=6)
+    setup.service.received(newer, request_)
     await settle()
-    assert (take(link), setup.preferred) == ([], [])
+    assert (take(link), take(newer), setup.preferred) == ([], [NotAuthorized(req_id(1), text)], [])
+
+
+async def test_every_client_may_ask_for_a_sign_of_life() -> None:
+    setup = Setup(access=Only())
+    link = setup.link()
+    setup.service.received(link, ServerPartitionsAssignmentRequest(req_id(1)))
+    assert take(link) == [ServerPartitionsAssignmentResponse(req_id(1), ())]
 
 
 async def test_a_right_may_hold_for_one_partition() -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from waltz.common import tasks
+from waltz.common.cluster import following
+from waltz.common.cluster.following import Follower
 from waltz.common.zk.client import ConnectionLossError
-from waltz.server.process import following
-from waltz.server.process.following import Follower
 
 
 class Reading:

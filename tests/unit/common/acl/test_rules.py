@@ -1,0 +1,108 @@
+"""Decisions by access rules, compared with a naive model."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+
+from tests.unit.common.acl.rules import DOCUMENTS, NAMES, PARTITION_COUNT, PRINCIPALS
+from waltz.common.access import Right
+from waltz.common.acl.document import Document, Mode, PartitionMode, Rule
+from waltz.common.acl.json_pieces import AclError
+from waltz.common.acl.rules import BIT, EVERY_RIGHT, Decision, Rules, compile_rules
+from waltz.common.pieces import at_once
+
+PLACES = (*range(PARTITION_COUNT), None)
+
+
+def _compiled(document: Document) -> Rules:
+    return at_once(compile_rules(document, NAMES, PARTITION_COUNT))
+
+
+def _covers(partitions: str, partition_id: int | None) -> bool:
+    if partitions == "*":
+        return True
+    ids: set[int] = set()
+    for part in ",".join(NAMES.get(part, part) for part in partitions.split(",")).split(","):
+        first, _, last = part.partition("-")
+        ids |= set(range(int(first), int(last or first) + 1))
+    return partition_id in ids
+
+
+def _gives(rule: Rule) -> set[Right]:
+    given = set(rule.rights)
+    if rule.allows and given & {Right.APPEND, Right.READ}:
+        given |= {Right.METADATA, Right.DESCRIBE}
+    return given
+
+
+def _model(document: Document, principal: str, right: Right, partition_id: int | None) -> Decision:
+    names = {principal, "*", *(f"group:{name}" for name, members in document.groups.items() if principal in members)}
+    about = [
+        (number, rule)
+        for number, rule in enumerate(document.rules, 1)
+        if rule.principal in names and right in _gives(rule) and _covers(rule.partitions, partition_id)
+    ]
+    for allows in (False, True):
+        for number, rule in about:
+            if rule.allows is allows:
+                return Decision(allows, number, rule)
+    return Decision(False, None, None)
+
+
+def _model_mode(document: Document, partition_id: int | None) -> Mode:
+    own = [each.mode for each in document.modes if partition_id is not None and _covers(each.partitions, partition_id)]
+    return own[0] if own else document.mode
+
+
+@given(DOCUMENTS)
+def test_rules_decide_like_the_model(document: Document) -> None:
+    rules = _compiled(document)
+    for principal in (*PRINCIPALS, "unheard of"):
+        row = rules.row(principal)
+        assert len(row) == PARTITION_COUNT + 1
+        for right, partition_id in itertools.product(Right, PLACES):
+            expected = _model(document, principal, right, partition_id)
+            assert rules.decide(principal, right, partition_id) == expected
+            mode = _model_mode(document, partition_id)
+            assert rules.mode(partition_id) is mode
+            place = rules.place(partition_id)
+            assert place is not None
+            assert bool(row[place] & BIT[right]) == (expected.allowed or mode is Mode.OFF)
+
+
+def test_every_right_has_a_bit_of_one_byte() -> None:
+    assert len(set(BIT.values())) == len(Right)
+    assert sum(BIT.values()) <= EVERY_RIGHT
+
+
+@pytest.mark.parametrize("partition_id", [-1, PARTITION_COUNT, 1 << 31])
+def test_nothing_is_allowed_where_there_is_no_partition(partition_id: int) -> None:
+    rules = _compiled(Document(Mode.ENFORCE, rules=(Rule(True, "*", tuple(Right), "*"),)))
+    assert rules.place(partition_id) is None
+    assert rules.decide("svc-a", Right.READ, partition_id) == Decision(False, None, None)
+
+
+def test_reasons() -> None:
+    rules = (Rule(True, "*", (Right.APPEND, Right.READ), "*"), Rule(False, "svc-a", (Right.READ,), "odd"))
+    compiled = _compiled(Document(Mode.ENFORCE, rules=rules))
+    assert compiled.decide("svc-a", Right.READ, 1).reason == "rule 2 denies it"
+    assert compiled.decide("svc-a", Right.READ, 0).reason == "rule 1 allows it"
+    assert compiled.decide("svc-a", Right.ADMIN, 0).reason == "no rule"
+
+
+@pytest.mark.parametrize(
+    ("document", "error"),
+    [
+        (Document(Mode.AUDIT, rules=(Rule(True, "a", (Right.READ,), "7"),)), "rule 1: there is no partition 7"),
+        (Document(Mode.AUDIT, rules=(Rule(True, "a", (Right.READ,), "order"),)), "rule 1: 'order' is neither"),
+        (Document(Mode.AUDIT, modes=(PartitionMode("7", Mode.OFF),)), "a mode: there is no partition 7"),
+        (
+            Document(Mode.AUDIT, modes=(PartitionMode("0-3", Mode.OFF), PartitionMode("odd", Mode.AUDIT))),
+            "the partitions odd have more than one mode",
+        ),
+    ],
+)
+def test_rules_about_what_does_not_exist_are_refused(document: Document, error: str) -> None:
+    with pytest.raises(AclError, match=error):
+        _compiled(document)

@@ -1,0 +1,123 @@
+"""The rights of the peers of one node. Connections keep the row of their peer, and the row changes with the rules."""
+
+import shlex
+import weakref
+from collections.abc import Callable, Collection, Generator
+from typing import Final, NamedTuple
+
+from waltz.common.access import ANONYMOUS, Right, not_permitted
+from waltz.common.acl.document import Mode
+from waltz.common.acl.refusals import Refusals
+from waltz.common.acl.rules import BIT, EVERY_RIGHT, Rules
+
+NO_RULES_TEXT: Final = (
+    "this node has not read any access rules, so that only super principals may do anything; waltz acl init"
+)
+
+
+class Applied(NamedTuple):
+    """The rules that a node applies."""
+
+    version: int
+    """The version of the znode with the rules, for people."""
+    rules: Rules
+
+
+class Row:
+    """The rights of one peer. :attr:`places` has a byte for each partition, and one for the node."""
+
+    __slots__ = ("__weakref__", "_access", "places", "principal", "proof")
+
+    def __init__(self, access: "RuleAccess", principal: str, proof: str) -> None:
+        self.principal = principal
+        self.proof = proof
+        """How the principal is known, in brackets."""
+        self.places = b""
+        self._access = access
+
+    def refusal(self, right: Right, partition_id: int | None) -> str | None:
+        """As :class:`~waltz.common.access.Rights` says."""
+        places = self.places
+        if partition_id is None:
+            given = places[-1]
+        elif 0 <= partition_id < len(places) - 1:
+            given = places[partition_id]
+        else:
+            given = 0
+        return None if given & BIT[right] else self._access.judge(self, right, partition_id)
+
+
+class RuleAccess:
+    """The rule of a node whose peers have the rights that the cluster's access rules give them.
+
+    Before any rules are read, all requests are refused but those of super principals.
+    """
+
+    def __init__(
+        self, partition_count: int, map_principal: Callable[[str], str], super_principals: Collection[str]
+    ) -> None:
+        """``map_principal`` makes the principal of a certificate's subject; ``super_principals`` have all rights."""
+        self.refusals = Refusals()
+        self.applied: Applied | None = None
+        self._partition_count = partition_count
+        self._map_principal = map_principal
+        self._super_principals = frozenset(super_principals)
+        self._rows: weakref.WeakValueDictionary[str, Row] = weakref.WeakValueDictionary()
+        self._anonymous = self.rights_of(ANONYMOUS)  # kept, since the HTTP port asks for it with each request
+
+    def rights_of(self, principal: str) -> Row:
+        """The rights of a peer; ``principal`` is the subject of its certificate, or "anonymous"."""
+        row = self._rows.get(principal)
+        if row is None:
+            proof = " (no certificate)" if principal == ANONYMOUS else f" (certificate {principal})"
+            row = self._rows[principal] = Row(self, self._map_principal(principal), proof)
+            row.places = self._places_of(row.principal, self.applied)
+        return row
+
+    def apply(self, applied: Applied) -> Generator[None, None, Collection[Row]]:
+        """Apply other rules from now on, all at once. What can take long is done before, in small pieces.
+
+        The result has the rows that lack rights which they had before.
+        """
+        made: dict[str, bytes] = {}
+        while missing := [row for row in list(self._rows.values()) if row.principal not in made]:
+            for row in missing:
+                made[row.principal] = self._places_of(row.principal, applied)
+                yield
+        self.applied = applied
+        lost = []
+        for row in list(self._rows.values()):
+            before, row.places = row.places, made[row.principal]
+            if int.from_bytes(before, "big") & ~int.from_bytes(row.places, "big"):
+                lost.append(row)
+        return lost
+
+    def judge(self, row: Row, right: Right, partition_id: int | None) -> str | None:
+        """Decide about a request that a row does not permit: by the mode, with the reason."""
+        applied = self.applied
+        text = not_permitted(row.principal, right, partition_id, row.proof)
+        if row.principal in self._super_principals:  # the partition does not exist
+            return None
+        if applied is None:
+            mode, text = Mode.ENFORCE, f"{text}: {NO_RULES_TEXT}"
+        else:
+            mode = applied.rules.mode(partition_id)
+            if mode is Mode.OFF:
+                return None
+            text = f"{text}: {_reason(applied, row.principal, right, partition_id)}"
+        self.refusals.add(row.principal, right, partition_id, text, audited=mode is Mode.AUDIT)
+        return None if mode is Mode.AUDIT else text
+
+    def _places_of(self, principal: str, applied: Applied | None) -> bytes:
+        if principal in self._super_principals:
+            return bytes([EVERY_RIGHT]) * (self._partition_count + 1)
+        return bytes(self._partition_count + 1) if applied is None else applied.rules.row(principal)
+
+
+def _reason(applied: Applied, principal: str, right: Right, partition_id: int | None) -> str:
+    """The reason against a request, and the command that gives the right or explains the refusal."""
+    decision = applied.rules.decide(principal, right, partition_id)
+    verb = "grant" if decision.rule is None else "explain"
+    place = "'*'" if partition_id is None else str(partition_id)
+    command = f"waltz acl {verb} {shlex.quote(principal)} {right.name.lower()} {place}"
+    return f"{decision.reason} (rules version {applied.version}); {command}"

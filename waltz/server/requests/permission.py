@@ -1,0 +1,42 @@
+"""The right that each request to a partition needs."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from waltz.common.access import Right
+from waltz.common.wire.client_server import (
+    FeedRequest,
+    FlushRequest,
+    HighWaterMarkRequest,
+    MountRequest,
+    TransactionDataRequest,
+)
+from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
+from waltz.common.wire.mark_feed import MarkFeedRequest
+from waltz.common.wire.version5 import TransactionDataListRequest
+from waltz.common.wire.write_sessions import HeartbeatOption, HeartbeatRequest, LastTransactionIdRequest
+from waltz.server.requests.appends import AppendCall
+
+RIGHTS: Final[Mapping[type[object], Right]] = {
+    AppendCall: Right.APPEND,
+    MountRequest: Right.METADATA,
+    FeedRequest: Right.METADATA,
+    MarkFeedRequest: Right.METADATA,
+    FlushRequest: Right.METADATA,
+    TransactionDataRequest: Right.READ,
+    TransactionDataListRequest: Right.READ,
+    HighWaterMarkRequest: Right.DESCRIBE,
+    ConfirmedMarkRequest: Right.DESCRIBE,
+    HeartbeatRequest: Right.APPEND,
+    LastTransactionIdRequest: Right.DESCRIBE,
+}
+"""By the kind of request. Requests that also fence need :attr:`~waltz.common.access.Right.FENCE` instead."""
+
+
+def right_of(request: object) -> Right:
+    """The right that a request needs."""
+    if isinstance(request, LastTransactionIdRequest) and request.fence:
+        return Right.FENCE
+    if isinstance(request, HeartbeatRequest) and HeartbeatOption.EXCLUSIVE in request.heartbeat:
+        return Right.FENCE
+    return RIGHTS[type(request)]
