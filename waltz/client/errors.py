@@ -414,6 +414,24 @@ class ServerError(WaltzError):
     """
 
 
+class NotAuthorizedError(ServerError):
+    """The client's principal lacks a right at the partition; nothing was executed, and nothing appended.
+
+    The text names the principal, the right, the reason, and the command with which an operator gives the right.
+
+    Examples:
+        ```python
+        try:
+            await client.append(0, b"hello")
+        except waltz.NotAuthorizedError as error:
+            print("ask an operator for this:", error)
+        ```
+    """
+
+    def __init__(self, text: str | None) -> None:
+        super().__init__(text or "the client lacks a right; the server does not say which")
+
+
 class RpcError(ServerError):
     """A server answered a request for transaction data with this error text.
 

@@ -13,7 +13,7 @@ from waltz.client.engine.links.links import UNMANAGED_CLIENT_ID, Connector, Link
 from waltz.client.engine.reads.admin import AdminCalls
 from waltz.client.engine.reads.data_requests import RpcPartition
 from waltz.client.engine.tasks import TaskOwner
-from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
+from waltz.client.errors import ClientClosedError, InvalidOperationError, NotAuthorizedError, PartitionNotFoundError
 from waltz.client.options import ClientOptions
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import PARTITION_PART, Endpoint, ReqId
@@ -37,6 +37,7 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.confirmed_marks import ConfirmedMarkResponse
 from waltz.common.wire.frames import Bounds
+from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import TransactionDataListResponse
 from waltz.common.wire.write_sessions import LastTransactionIdResponse
 
@@ -81,6 +82,7 @@ class RpcClient:
             HighWaterMarkResponse: RpcPartition.mark_response,
             ConfirmedMarkResponse: RpcPartition.confirmed_mark_response,
             LastTransactionIdResponse: RpcPartition.last_response,
+            NotAuthorized: RpcPartition.not_authorized,
         }
 
     async def __aenter__(self) -> Self:
@@ -248,7 +250,9 @@ class RpcClient:
                 self._note_damage(buffer, start, end)
                 raise
             handle = self._handlers.get(type(message))
-            if handle is not None:
+            if isinstance(message, NotAuthorized) and not ReqId(message.req_id).seq_num:  # an administrative request
+                self._refuse(link, message)
+            elif handle is not None:
                 handle(self._partition_of(message.req_id), message)
             elif not self._resolve(link, message) and not link.answers_ping(message):
                 raise ProtocolError(f"unexpected {type(message).__name__}")
@@ -256,6 +260,11 @@ class RpcClient:
     def _resolve(self, link: ServerLink, message: Message) -> bool:
         admin = self._admin.get(link.endpoint)
         return admin is not None and admin.resolve(message)
+
+    def _refuse(self, link: ServerLink, message: NotAuthorized) -> None:
+        admin = self._admin.get(link.endpoint)
+        if admin is not None:
+            admin.refused(NotAuthorizedError(message.text))
 
     def _partition_of(self, req_id: bytes) -> RpcPartition:
         partition_id = int.from_bytes(req_id[PARTITION_PART], "big")

@@ -11,7 +11,13 @@ from typing import NamedTuple, Self
 
 from waltz.client.arguments import check_loop, check_seconds
 from waltz.client.engine.tasks import Signal
-from waltz.client.errors import ClientAheadError, ClientClosedError, OtherLogError, PartitionNotFoundError
+from waltz.client.errors import (
+    ClientAheadError,
+    ClientClosedError,
+    NotAuthorizedError,
+    OtherLogError,
+    PartitionNotFoundError,
+)
 from waltz.client.options import ClientOptions
 from waltz.client.plain.feed import Feed
 from waltz.client.plain.reader import Share
@@ -385,7 +391,7 @@ class MergedFeed:
             return
         try:
             records = feed.read_result()
-        except (ClientAheadError, ClientClosedError, OtherLogError) as error:
+        except (ClientAheadError, ClientClosedError, NotAuthorizedError, OtherLogError) as error:
             self._failure = error
         except WaltzError as error:
             logger.warning("partition %d cannot be read at present, it is tried again: %s", partition_id, error)

@@ -1,7 +1,6 @@
 """The access of a node to its rules: made at the start, from the node's configuration."""
 
 import random
-from collections.abc import Callable
 from typing import NamedTuple
 
 from waltz.common.access import ANONYMOUS

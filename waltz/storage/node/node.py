@@ -3,9 +3,13 @@
 import asyncio
 import logging
 import os
+import random
+import socket
 import ssl
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from waltz.common.access import ALLOW_ALL, Access
 from waltz.common.config.schemas import StorageConfig
@@ -27,6 +31,7 @@ from waltz.common.wire.frames import STORAGE, STORAGE_ADMIN, Family
 from waltz.common.zk.client import ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeper
 from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.store_admin import read_connections
 from waltz.common.zk.znodes import StoreParams
 from waltz.storage.disk.files.files import Files, OsFiles
 from waltz.storage.errors import StorageError
@@ -40,6 +45,9 @@ from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.partition_metrics import GROUP
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, QueueLimits
 
+if TYPE_CHECKING:
+    from waltz.common.acl.node import NodeRules
+
 logger = logging.getLogger(__name__)
 
 ZOOKEEPER_CONNECT_TIMEOUT_S = 30.0
@@ -50,7 +58,8 @@ CLOSE_TIMEOUT_S = 30.0
 
 
 class StorageNode:
-    """A running storage node. It reads the cluster's identity from ZooKeeper once and never writes there."""
+    """A running storage node. It reads the cluster's identity from ZooKeeper once. With access rules it follows these
+    there, and writes which it applies; otherwise it never writes."""
 
     def __init__(self, manager: StorageManager, registry: Registry, access: Access) -> None:
         """Use :meth:`start`."""
@@ -62,6 +71,7 @@ class StorageNode:
         self._admin_listener: Listener | None = None
         self._http_server: HttpServer | None = None
         self._guard: TrafficGuard | None = None
+        self._rules: NodeRules | None = None
 
     @classmethod
     async def start(
@@ -77,7 +87,8 @@ class StorageNode:
     ) -> "StorageNode":
         """Open the storage directory and listen; serves when it returns. ``files`` must outlive the node.
 
-        ``access`` decides about the requests of all its ports; ``family`` has the versions that its data port offers.
+        ``access`` decides about the requests of all its ports, in place of the configured rules; ``family`` has the
+        versions that its data port offers. With access rules ``zookeeper`` must outlive the node, too.
 
         Raises ``WaltzError``, one line that says what to do: no cluster in ZooKeeper, a directory that cannot be used
         or belongs to another cluster, a port that cannot be had, a key store that cannot be read.
@@ -102,7 +113,15 @@ class StorageNode:
             )
         except (StorageError, OSError) as error:
             raise WaltzError(_explain(config, store, error)) from error
-        node = cls(manager, metrics, access)
+        rules = None
+        if config.acl.enabled:
+            try:
+                rules = await _start_rules(config, zookeeper, store.partition_count, metrics)
+            except BaseException:
+                await manager.close()
+                raise
+        node = cls(manager, metrics, access if rules is None else rules.access)
+        node._rules = rules
         try:
             await node._listen(config, tls, family)
         except BaseException:
@@ -211,6 +230,8 @@ class StorageNode:
         await self._admin_service.close()
         if self._http_server is not None:
             await self._http_server.close()
+        if self._rules is not None:
+            await self._rules.watch.close()
 
 
 SWITCH_INTERVAL_S = 0.0005
@@ -228,11 +249,13 @@ async def run(config: StorageConfig) -> None:
     try:
         registry = Registry()
         with stop_signals() as stop, watched_process(registry):
-            node = await unless_stopped(stop, _start_with_zookeeper(config, files, registry))
-            if node is not None:
+            started = await unless_stopped(stop, _start_with_zookeeper(config, files, registry))
+            if started is not None:
+                node, zookeeper = started
                 calm_garbage_collection()
                 await stop.wait()
                 await _close_in_time(node)
+                await zookeeper.close()
     finally:
         files.close()
 
@@ -248,14 +271,20 @@ async def _close_in_time(node: StorageNode) -> None:
     logger.info("storage node is closed")
 
 
-async def _start_with_zookeeper(config: StorageConfig, files: Files, registry: Registry) -> StorageNode:
+async def _start_with_zookeeper(
+    config: StorageConfig, files: Files, registry: Registry
+) -> tuple[StorageNode, ZooKeeper]:
+    """A node, and the connection to ZooKeeper, which is closed unless the node has access rules to follow."""
     zookeeper = await connect_configured(config, connect_timeout_s=ZOOKEEPER_CONNECT_TIMEOUT_S)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + ZOOKEEPER_CONNECT_TIMEOUT_S
+    followed = False
     try:
         while True:
             try:
-                return await StorageNode.start(config, files=files, zookeeper=zookeeper, metrics=registry)
+                node = await StorageNode.start(config, files=files, zookeeper=zookeeper, metrics=registry)
+                followed = config.acl.enabled
+                return node, zookeeper
             except (ConnectionLossError, SessionExpiredError) as error:
                 # It went away again before it was asked. Nothing else has been done by then.
                 if loop.time() >= deadline_s:
@@ -263,7 +292,33 @@ async def _start_with_zookeeper(config: StorageConfig, files: Files, registry: R
                 logger.warning("%s; trying again", error)
                 await asyncio.sleep(ZOOKEEPER_PAUSE_S)
     finally:
-        await zookeeper.close()
+        if not followed:
+            await zookeeper.close()
+
+
+async def _start_rules(
+    config: StorageConfig, zookeeper: ZooKeeper, partition_count: int, registry: Registry
+) -> "NodeRules":
+    from waltz.common.acl.node import start_rules  # only nodes with rules need them
+
+    ports = (await read_connections(zookeeper, config.cluster_root)).admin_ports
+    name = _registered_name(config, ports)
+    return await start_rules(
+        config.acl, zookeeper, config.cluster_root, f"storage-{name}", partition_count, registry, random.Random()
+    )
+
+
+def _registered_name(config: StorageConfig, admin_ports: Mapping[str, int]) -> str:
+    """The name under which the cluster knows this node, by its ports and the first part of its host's name."""
+    here = {host.split(".")[0] for host in (config.storage_bind_address, socket.gethostname(), "localhost")}
+    named = [
+        name
+        for name, admin_port in sorted(admin_ports.items())
+        if (name.rpartition(":")[2], admin_port) == (str(config.storage_port), config.storage_admin_port)
+    ]
+    of_host = [name for name in named if name.rpartition(":")[0].split(".")[0] in here]
+    found = of_host if len(of_host) == 1 else named
+    return found[0] if len(found) == 1 else f"{config.storage_bind_address}:{config.storage_port}"
 
 
 def _files_of(partition_count: int, config: StorageConfig) -> int:

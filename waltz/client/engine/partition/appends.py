@@ -23,6 +23,7 @@ from waltz.client.errors import (
     ClientError,
     ClientTimeoutError,
     NotAppendedError,
+    NotAuthorizedError,
     PartitionInactiveError,
     ServerError,
     SessionFencedError,
@@ -34,6 +35,7 @@ from waltz.common.ids import SEQ_NUM_MASK, ReqId
 from waltz.common.net.backoff import Backoff
 from waltz.common.wire.append_request import encode_append
 from waltz.common.wire.client_server import FlushRequest, FlushResponse, LockFailure, encode
+from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import AppendFailed, AppendFailure
 from waltz.common.wire.write_sessions import SessionFenced
 
@@ -131,6 +133,8 @@ class PartitionAppends:
             return self._refusal
         if mount.ahead:
             return ClientAheadError(self._partition_id)
+        if mount.refusal is not None:
+            return mount.refusal
         if mount.link is None:
             return ClientError("no server is known to own the partition")
         return mount.link.failure
@@ -218,8 +222,8 @@ class PartitionAppends:
     async def mounted(self) -> None:
         """Return when the partition is mounted.
 
-        Raises :class:`PartitionInactiveError`, :class:`ClientAheadError`, :class:`ClientClosedError`, and
-        :class:`ClientTimeoutError` after ``mount_wait_s``.
+        Raises :class:`PartitionInactiveError`, :class:`ClientAheadError`, :class:`NotAuthorizedError`,
+        :class:`ClientClosedError`, and :class:`ClientTimeoutError` after ``mount_wait_s``.
         """
         await self._ready(self._now_s(), sending=False)
 
@@ -374,6 +378,8 @@ class PartitionAppends:
             self.check_active()
             if mount.ahead and own_deadline_s is None:
                 raise ClientAheadError(self._partition_id)
+            if mount.refusal is not None:
+                raise NotAuthorizedError(str(mount.refusal))
             if sending and (refusal := self.session.refusal) is not None:
                 raise refusal
             if mount.channel is not None and not (sending and self.session.state is SessionState.ASKING):
@@ -436,6 +442,10 @@ class PartitionAppends:
             return
         text = message.text or "the transaction is too large for the server"
         self._abort(message.req_id, lambda given: self._end_sent(given, lambda: TransactionTooLargeError(text)))
+
+    def not_authorized(self, message: NotAuthorized) -> None:
+        """The append is not in the log and never will be: the client lacks the right (version 6)."""
+        self._abort(message.req_id, lambda given: self._end_sent(given, lambda: NotAuthorizedError(message.text)))
 
     def session_fenced(self, message: SessionFenced) -> None:
         """The append is not in the log and never will be: its write session is over (version 5)."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.partition.feed import PartitionFeed
 from waltz.client.engine.partition.mount_states import SESSION_STATES, Action, Event, State, next_step
+from waltz.client.errors import NotAuthorizedError
 from waltz.client.options import ClientOptions
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.net.channel import Channel
@@ -22,6 +23,7 @@ from waltz.common.wire.client_server import (
     encode,
 )
 from waltz.common.wire.mark_feed import MarkFeedRequest
+from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import PartitionClosed
 from waltz.common.wire.versions import FIRST_WITH_MARK_FEED, FIRST_WITH_PARTIAL_MOUNTS
 
@@ -69,6 +71,8 @@ class Mount:
         """The connection on which the partition is mounted; ``None`` while it is not."""
         self.fed_marks = False
         """Whether the server was last asked for marks instead of transactions."""
+        self.refusal: NotAuthorizedError | None = None
+        """Why the server refuses the mount, or has ended it; it is asked again after pauses."""
         self._partition_id = partition_id
         self._feed = feed
         self._next_req_id = next_req_id
@@ -121,6 +125,7 @@ class Mount:
         """End the mount for now. Nothing is sent: the protocol has no message for it."""
         self._step(Event.LEAVE)
         self.link = None
+        self.refusal = None
 
     def restart(self) -> None:
         """Mount again on the same connection, because the server may have another partition object now."""
@@ -141,6 +146,7 @@ class Mount:
     def response(self, message: MountResponse) -> None:
         """The answer to a mount request; ignored unless the request is the present one."""
         if message.req_id == self._session:
+            self.refusal = None
             self._answer = message
             self._step(_ANSWERS[message.state])
 
@@ -151,6 +157,17 @@ class Mount:
         """
         if message.req_id == self._session:
             self._step(Event.CLOSED)
+
+    def refused(self, message: NotAuthorized) -> bool:
+        """The server says that the client lacks a right (version 6); false if that is about another request."""
+        if message.req_id != self._session:
+            return False
+        if self.refusal is None:
+            logger.warning("partition %d is not mounted: %s", self._partition_id, message.text)
+        self.refusal = NotAuthorizedError(message.text)
+        self._step(Event.CLOSED)
+        self._changed()
+        return True
 
     def reached(self, session_id: bytes) -> None:
         """Everything before the READY of this session has been applied."""

@@ -30,6 +30,7 @@ from waltz.common.wire.client_server import (
     MountResponse,
 )
 from waltz.common.wire.mark_feed import MarkAdvanced
+from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import AppendFailed, PartitionClosed
 from waltz.common.wire.write_sessions import HeartbeatResponse, SessionFenced
 
@@ -84,6 +85,7 @@ class StreamPartition:
             PartitionClosed: self.mount.closed,
             SessionFenced: self.appends.session_fenced,
             HeartbeatResponse: self.session.response,
+            NotAuthorized: self._not_authorized,
         }
         """Who takes what a server sends, but for the feed."""
         self._options = options
@@ -213,6 +215,10 @@ class StreamPartition:
             self._loop.call_later(delay_s, self.appends.flush_now)
             for delay_s in self._options.generation_flush_delays_s
         ]
+
+    def _not_authorized(self, message: NotAuthorized) -> None:
+        if not self.mount.refused(message) and not self.session.refused(message):
+            self.appends.not_authorized(message)
 
     def _mounted(self) -> None:
         self.appends.flush_now()

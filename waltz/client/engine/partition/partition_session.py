@@ -19,6 +19,7 @@ from waltz.client.engine.reads.last_transaction import Answer
 from waltz.client.engine.settings import PartitionSettings
 from waltz.client.errors import (
     ClientTimeoutError,
+    NotAuthorizedError,
     SessionFencedError,
     SessionNotSupportedError,
 )
@@ -26,6 +27,7 @@ from waltz.common.errors import DeadlineExceededError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.wire.client_server import encode
+from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.write_sessions import (
     NO_WRITE_SESSION,
     FenceOption,
@@ -115,6 +117,15 @@ class PartitionSession:
             )
         self._appends.session_changed()
 
+    def refused(self, message: NotAuthorized) -> bool:
+        """The server says that the client lacks a right; false if that is about another request."""
+        if message.req_id != self._asked:
+            return False
+        self._state.denied = NotAuthorizedError(message.text)
+        self._timer = asyncio.get_running_loop().call_later(self._options.not_ready_retry_s, self._ask)
+        self._appends.session_changed()
+        return True
+
     def stop(self) -> None:
         """Stop asking on its own."""
         if self._timer is not None:
@@ -142,9 +153,12 @@ class PartitionSession:
         async with self._within_time("the write session was not told"):
             await self._mounted()
             state.renew(exclusive=exclusive)
+            state.denied = None
             try:
                 self.mounted()
                 while state.renewing:
+                    if state.denied is not None:
+                        raise NotAuthorizedError(str(state.denied))
                     await self._appends.changed()
             finally:
                 state.end_renewal()

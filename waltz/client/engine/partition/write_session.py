@@ -12,7 +12,8 @@ again.
 
 from enum import Enum
 
-from waltz.client.errors import ClientError, SessionFencedError, SessionNotSupportedError
+from waltz.client.errors import NotAuthorizedError, SessionFencedError, SessionNotSupportedError
+from waltz.common.errors import WaltzError
 from waltz.common.machine import Machine, Row
 from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatOption, HeartbeatResponse, HeartbeatState
@@ -78,7 +79,16 @@ SESSION = Machine[SessionState, SessionEvent, None](
 class ClientWriteSession:
     """State and number. Without sessions it stays ``OFF``."""
 
-    __slots__ = ("_ask_exclusive", "_may_go_without", "_partition_id", "_renewing", "number", "renewed", "state")
+    __slots__ = (
+        "_ask_exclusive",
+        "_may_go_without",
+        "_partition_id",
+        "_renewing",
+        "denied",
+        "number",
+        "renewed",
+        "state",
+    )
 
     def __init__(self, partition_id: int, *, enabled: bool, exclusive: bool, may_go_without: bool) -> None:
         """``may_go_without``: appends to a server without sessions go without one."""
@@ -87,6 +97,8 @@ class ClientWriteSession:
         """What was told or adopted last."""
         self.renewed = NO_WRITE_SESSION
         """What the last renewal has brought, whatever has become of that session since."""
+        self.denied: NotAuthorizedError | None = None
+        """Why the server does not tell the number, if it refuses to."""
         self._partition_id = partition_id
         self._ask_exclusive = exclusive
         self._may_go_without = may_go_without
@@ -108,8 +120,10 @@ class ClientWriteSession:
         return self.number if self.state is SessionState.HELD else NO_WRITE_SESSION
 
     @property
-    def refusal(self) -> ClientError | None:
+    def refusal(self) -> WaltzError | None:
         """The reason why appends end at once, if they do."""
+        if self.denied is not None:
+            return NotAuthorizedError(str(self.denied))
         if self.state is SessionState.FENCED:
             return SessionFencedError(self._partition_id, self.number)
         if self.state is SessionState.UNSUPPORTED:
@@ -160,6 +174,7 @@ class ClientWriteSession:
         Numbers only grow: a server with a smaller number than the present one has lost the partition without knowing
         it.
         """
+        self.denied = None
         if not self.enabled:
             return True
         if response.heartbeat_state is HeartbeatState.NOT_READY:

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.tasks import TaskOwner
-from waltz.common.errors import ConnectionClosedError, DeadlineExceededError
+from waltz.common.errors import ConnectionClosedError, DeadlineExceededError, WaltzError
 from waltz.common.net.channel import Channel
 from waltz.common.net.progress import while_moving
 from waltz.common.wire.client_server import Message, encode
@@ -87,6 +87,12 @@ class AdminCalls:
             return False
         waiter.set_result(message)
         return True
+
+    def refused(self, error: WaltzError) -> None:
+        """The client lacks a right; the message does not say which of the waiting calls needs it."""
+        for waiter in self._waiting.values():
+            if not waiter.done():
+                waiter.set_exception(error)
 
     def fail(self, error: Exception) -> None:
         """The connection is lost: all waiting calls get ``ConnectionClosedError``."""

@@ -131,6 +131,13 @@ class DataLists:
         else:
             request.finish(RpcError(for_people(message.error or "the server gave no reason")))
 
+    def refused(self, req_id: bytes, error: WaltzError) -> bool:
+        """The client lacks the right to read; false if that is about another request."""
+        request = self._sent.pop(req_id, None)
+        if request is not None:
+            request.finish(error)
+        return request is not None
+
     def sweep(self, now_s: float, receiving_at_s: float, resend_s: float, lifetime_s: float) -> None:
         """Have unanswered requests repeated, and end those that are too old; time before ``receiving_at_s`` is free.
 

@@ -11,7 +11,7 @@ from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.reads.data_lists import DataLists, PendingList
 from waltz.client.engine.reads.last_transaction import Answer, LastTransactionQuestions
 from waltz.client.engine.reads.marks import MarkQuestions
-from waltz.client.errors import ClientClosedError, ClientError, DataChecksumError, RpcError
+from waltz.client.errors import ClientClosedError, ClientError, DataChecksumError, NotAuthorizedError, RpcError
 from waltz.client.options import ClientOptions
 from waltz.common.errors import DeadlineExceededError, TlsRefusedError, WaltzError
 from waltz.common.ids import LONG_MIN, SEQ_NUM_MASK, ReqId
@@ -24,6 +24,7 @@ from waltz.common.wire.client_server import (
     encode,
 )
 from waltz.common.wire.confirmed_marks import ConfirmedMarkResponse, ConfirmedMarkStatus
+from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import TransactionDataListResponse
 from waltz.common.wire.write_sessions import FenceOption, LastTransactionIdResponse
 
@@ -229,6 +230,19 @@ class RpcPartition:
         else:
             self._average_size_bytes += (len(message.data) - self._average_size_bytes) / 8
             request.finish(message.data, None)
+        self._send()
+
+    def not_authorized(self, message: NotAuthorized) -> None:
+        """The client lacks the right to a request. The id is that of another kind of request, or of one for data: then
+        no request for data has the right."""
+        error = NotAuthorizedError(message.text)
+        asked = (self._lists, self._questions, self._marks, self._confirmed_marks)
+        if any(each.refused(message.req_id, error) for each in asked):
+            return
+        for transaction_id in list(self._sent):
+            request = self._take(transaction_id)
+            if request is not None:
+                request.finish(None, error)
         self._send()
 
     def data_damaged(self, transaction_id: int) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from waltz.client.engine.links.links import ServerLink
 from waltz.client.errors import ClientClosedError, SessionNotSupportedError
+from waltz.common.errors import WaltzError
 from waltz.common.wire.client_server import encode
 from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
 from waltz.common.wire.write_sessions import FenceOption, LastTransactionIdRequest, LastTransactionIdResponse
@@ -81,6 +82,13 @@ class LastTransactionQuestions:
         question = self._sent.pop(message.req_id, None)
         if question is not None and not question.answer.done():
             question.answer.set_result(message)
+
+    def refused(self, req_id: bytes, error: WaltzError) -> bool:
+        """The client lacks the right to the answer; false if that is about another request."""
+        question = self._sent.pop(req_id, None)
+        if question is not None and not question.answer.done():
+            question.answer.set_exception(error)
+        return question is not None
 
     def close(self) -> None:
         """End all questions with ``ClientClosedError``."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from waltz.client.engine.links.links import ServerLink
 from waltz.client.errors import ClientClosedError, ConfirmedMarkNotSupportedError
+from waltz.common.errors import WaltzError
 from waltz.common.wire.client_server import HighWaterMarkRequest, encode
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
 from waltz.common.wire.versions import FIRST_WITH_CONFIRMED_MARK
@@ -70,6 +71,13 @@ class MarkQuestions:
                 waiter.set_result(mark)
         if self._wanted:
             self._ask()
+
+    def refused(self, req_id: bytes, error: WaltzError) -> bool:
+        """The client lacks the right to the answer; false if that is about another request."""
+        known = req_id in self._req_ids
+        if known:
+            self._fail(error)
+        return known
 
     def resend(self) -> None:
         """The connection is a new one, or there is none."""
