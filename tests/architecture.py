@@ -29,6 +29,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common",
         "common.config",
     ),
+    "common.acl": (
+        "common",
+        "common.cluster",
+        "common.config",
+        "common.metrics",
+        "common.zk",
+    ),
     "common.cluster": (
         "common",
         "common.net",
@@ -72,6 +79,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "storage.node": (
         "common",
+        "common.acl",
         "common.config",
         "common.metrics",
         "common.net",
@@ -108,6 +116,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "server.process": (
         "common",
+        "common.acl",
         "common.cluster",
         "common.config",
         "common.metrics",
@@ -399,6 +408,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "client.engine",
         "client.plain",
         "common",
+        "common.acl",
         "common.cluster",
         "common.config",
         "common.metrics",

@@ -192,7 +192,7 @@ def read_rights(text: str) -> tuple[Right, ...]:
     for name in names:
         if name not in RIGHTS:
             raise AclError(f"there is no right {name!r}; the rights are {', '.join(RIGHTS)}")
-    return tuple(RIGHTS[name] for name in names)
+    return tuple(RIGHTS[name] for name in dict.fromkeys(names))
 
 
 def check_name(name: str, what: str) -> None:

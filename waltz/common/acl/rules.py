@@ -117,6 +117,12 @@ class Rules:
             return self.partition_count
         return partition_id if 0 <= partition_id < self.partition_count else None
 
+    def places(self, text: str, names: Mapping[str, str]) -> list[int | None]:
+        """The partitions of a rule's text, and ``None`` for nodes where it has them. Raises :class:`AclError`."""
+        places = self._read_places(text, names, text)
+        partition_ids: list[int | None] = [each for each in range(self.partition_count) if places >> each & 1]
+        return [*partition_ids, *([None] if places >> self.partition_count & 1 else [])]
+
     def mode(self, partition_id: int | None) -> Mode:
         """The mode at a partition; that of the cluster for nodes, and where there is no partition."""
         place = self.place(partition_id)

@@ -17,7 +17,7 @@ RULES = st.builds(
     Rule,
     st.booleans(),
     st.sampled_from((*PRINCIPALS, "*", *(f"group:{group}" for group in GROUPS))),
-    st.lists(st.sampled_from(list(Right)), min_size=1, max_size=3).map(tuple),
+    st.lists(st.sampled_from(list(Right)), min_size=1, max_size=3, unique=True).map(tuple),
     PARTITIONS,
 )
 MODES = st.sampled_from(list(Mode))

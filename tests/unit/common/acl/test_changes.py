@@ -1,0 +1,84 @@
+"""Changes of access rules by commands."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.unit.common.acl.rules import DOCUMENTS, NAMES, PARTITION_COUNT, RULES
+from waltz.common.access import Right
+from waltz.common.acl import changes
+from waltz.common.acl.document import Document, Mode, PartitionMode, Rule
+from waltz.common.acl.json_pieces import AclError
+from waltz.common.acl.rules import compile_rules
+from waltz.common.pieces import at_once
+
+RULE = Rule(True, "svc-a", (Right.APPEND,), "7")
+
+
+@given(DOCUMENTS, RULES)
+def test_what_is_granted_is_allowed_unless_another_rule_denies_it(document: Document, rule: Rule) -> None:
+    wanted = rule._replace(allows=True)
+    after = changes.granted(document, wanted)
+    assert changes.granted(after, wanted) == after
+    compiled = at_once(compile_rules(after, NAMES, PARTITION_COUNT))
+    principal = wanted.principal
+    assume(principal != "*" and not principal.startswith("group:"))
+    for right in wanted.rights:
+        for place in compiled.places(wanted.partitions, NAMES):
+            decision = compiled.decide(principal, right, place)
+            assert decision.allowed or (decision.rule is not None and not decision.rule.allows)
+
+
+@given(DOCUMENTS, RULES, st.booleans())
+def test_what_is_revoked_is_not_allowed(document: Document, rule: Rule, deny: bool) -> None:
+    unwanted = rule._replace(allows=True)
+    assume(unwanted.principal != "*" and not unwanted.principal.startswith("group:"))
+    try:
+        after = changes.revoked(document, unwanted, NAMES, PARTITION_COUNT, deny=deny)
+    except AclError as error:
+        assume(deny)  # without a rule that denies it may be impossible
+        raise AssertionError from error
+    compiled = at_once(compile_rules(after, NAMES, PARTITION_COUNT))
+    for right in unwanted.rights:
+        for place in compiled.places(unwanted.partitions, NAMES):
+            assert not compiled.decide(unwanted.principal, right, place).allowed
+
+
+def test_rights_at_the_same_partitions_are_one_rule() -> None:
+    document = changes.granted(Document(Mode.AUDIT, rules=(RULE,)), RULE._replace(rights=(Right.READ,)))
+    assert [str(rule) for rule in document.rules] == ["allow svc-a to append,read at 7"]
+    document = changes.revoked(document, RULE, {}, 8, deny=False)
+    assert [str(rule) for rule in document.rules] == ["allow svc-a to read at 7"]
+    document = changes.revoked(document, RULE, {}, 8, deny=True)
+    document = changes.granted(document, RULE)
+    assert [str(rule) for rule in document.rules] == ["allow svc-a to read,append at 7"]
+
+
+def test_what_another_rule_still_allows_is_not_revoked() -> None:
+    wide = Document(Mode.AUDIT, rules=(RULE._replace(partitions="0-7"),))
+    with pytest.raises(AclError, match=r"by rule 1 \(allow svc-a to append at 0-7\).*add --deny"):
+        changes.revoked(wide, RULE, {}, 8, deny=False)
+    with pytest.raises(AclError, match="there is no rule: allow svc-b to append at 7"):
+        changes.revoked(wide, RULE._replace(principal="svc-b"), {}, 8, deny=False)
+
+
+def test_modes() -> None:
+    document = changes.with_mode(Document(Mode.AUDIT), Mode.ENFORCE, None)
+    document = changes.with_mode(document, Mode.OFF, "0-3")
+    document = changes.with_mode(document, Mode.AUDIT, "0-3")
+    assert document == Document(Mode.ENFORCE, (PartitionMode("0-3", Mode.AUDIT),))
+
+
+def test_differences_are_lines() -> None:
+    before = changes.initial(["server-1"], ["ops"])
+    after = changes.with_mode(changes.granted(before, RULE), Mode.ENFORCE, None)
+    assert changes.difference(before, after) == ["- mode audit", "+ mode enforce", "+ allow svc-a to append at 7"]
+    assert changes.difference(before, before) == []
+    assert changes.lines_of(before) == [
+        "mode audit",
+        "allow anonymous to describe at *",
+        "allow server-1 to cluster at *",
+        "allow ops to append,read,metadata,describe,fence,admin at *",
+    ]
+    groups = before._replace(groups={"pay": ("svc-a", "svc-b")})
+    assert changes.difference(before, groups) == ["+ group pay: svc-a, svc-b"]

@@ -1,0 +1,310 @@
+"""``waltz acl``: the access rules of a cluster."""
+
+import argparse
+import asyncio
+import operator
+from pathlib import Path
+from typing import NamedTuple
+
+from waltz.cli.output import counted, json_option, show
+from waltz.cli.session import Nouns, Session, cluster_command, noun, number
+from waltz.common.access import Right
+from waltz.common.acl import changes
+from waltz.common.acl.document import (
+    ALL,
+    RIGHTS,
+    Document,
+    Mode,
+    Rule,
+    partition_spans,
+    read_document,
+    read_rights,
+    write_document,
+)
+from waltz.common.acl.json_pieces import AclError
+from waltz.common.acl.mapping import DEFAULT, principal_mapping
+from waltz.common.acl.rules import compile_rules
+from waltz.common.acl.store import (
+    Place,
+    StoredRules,
+    read_applied,
+    read_stored,
+    write_partition_names,
+    write_rules,
+)
+from waltz.common.metrics.registry import Json
+from waltz.common.partition_ids import check_partition
+from waltz.common.pieces import at_once
+from waltz.common.polling import poll_until
+from waltz.common.zk.store_admin import read_connections, read_server_descriptors, read_store_params, sync_cluster
+
+_LOOK_INTERVAL_S = 0.2
+_PARTITIONS_HELP = f"ids, ranges and names, e.g. 7,10-12,orders (default: {ALL}, all partitions and the nodes)"
+
+
+class _Known(NamedTuple):
+    """What a command has read."""
+
+    stored: StoredRules
+    document: Document
+    names: dict[str, str]
+    partition_count: int
+
+
+def register(nouns: Nouns) -> None:
+    """Add the noun and its verbs."""
+    verbs = noun(nouns, "acl")
+    parser = cluster_command(verbs, "init", "make the first access rules, in audit mode", _init)
+    parser.add_argument(
+        "--server", action="append", default=[], metavar="PRINCIPAL", help="a server of the cluster; may be repeated"
+    )
+    parser.add_argument(
+        "--admin", action="append", default=[], metavar="PRINCIPAL", help="who has all other rights; may be repeated"
+    )
+    cluster_command(verbs, "list", "print the rules, and which nodes apply them", _list, prints=True)
+    parser = cluster_command(verbs, "grant", "give a principal rights", _grant)
+    _add_rule(parser)
+    _add_wait(parser)
+    parser = cluster_command(verbs, "revoke", "take rights from a principal", _revoke)
+    _add_rule(parser)
+    parser.add_argument("--deny", action="store_true", help="also make a rule that denies, which wins over all others")
+    _add_wait(parser)
+    parser = cluster_command(verbs, "mode", "say what happens to requests without a right", _mode)
+    parser.add_argument("mode", choices=[mode.value for mode in Mode])
+    parser.add_argument("--at", metavar="PARTITIONS", help="only at these partitions, e.g. 0-31 or a name")
+    _add_wait(parser)
+    parser = cluster_command(verbs, "name", "name partitions, for rules; without PARTITIONS the name goes", _name)
+    parser.add_argument("name")
+    parser.add_argument("partitions", nargs="?", help="ids and ranges, e.g. 0-31,40")
+    _add_wait(parser)
+    parser = cluster_command(verbs, "explain", "print the rule that decides about a request", _explain, prints=True)
+    parser.add_argument("principal")
+    parser.add_argument("right", choices=RIGHTS)
+    parser.add_argument("partition", help=f"an id, or {ALL} for a request to a node")
+    parser = cluster_command(verbs, "diff", "print what differs in a file of rules from those that hold", _diff)
+    parser.add_argument("file", type=Path, metavar="FILE")
+    parser = cluster_command(verbs, "apply", "replace all rules by those of a file, and print what differs", _apply)
+    parser.add_argument("file", type=Path, metavar="FILE")
+    _add_wait(parser)
+    cluster_command(verbs, "export", "print the rules as a file for apply", _export)
+    help_text = "print the principal of a certificate, for a node with this mapping"
+    parser = verbs.add_parser("whoami", help=help_text, description=help_text)
+    parser.add_argument("--cert", type=Path, required=True, metavar="FILE", help="the certificate, PEM")
+    parser.add_argument("--mapping", default=DEFAULT, help="acl.principalMapping of the node (default: %(default)s)")
+    json_option(parser)
+    parser.set_defaults(run=_whoami)
+
+
+def _add_rule(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("principal", help="a principal, group:NAME, anonymous, or * for all")
+    parser.add_argument("rights", help=f"separated by commas: {', '.join(RIGHTS)}")
+    parser.add_argument("partitions", nargs="?", default=ALL, help=_PARTITIONS_HELP)
+
+
+def _add_wait(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--wait", action="store_true", help="return when all nodes apply the change")
+    parser.add_argument(
+        "--timeout", type=number(minimum=1), default=30, metavar="SECONDS", help="limit of the wait (default: 30)"
+    )
+
+
+async def _init(options: argparse.Namespace, session: Session) -> None:
+    count = await _partition_count(session)
+    if await read_stored(session.zookeeper, session.root) is not None:
+        raise AclError("there are access rules already; print them with waltz acl list")
+    document = changes.initial(options.server, options.admin)
+    await write_rules(session.zookeeper, session.root, document, None, count)
+    print("\n".join(changes.lines_of(document)))
+
+
+async def _list(options: argparse.Namespace, session: Session) -> None:
+    known = await _read(session)
+    applied = await read_applied(session.zookeeper, session.root)
+    silent = sorted(await _expected(session) - applied.keys())
+    lines = [f"access rules version {known.stored.place.version}", *changes.lines_of(known.document)]
+    lines += [f"name {name} = {partitions}" for name, partitions in sorted(known.names.items())]
+    lines += [f"applied by {name}: {_applied_text(place, known.stored.place)}" for name, place in applied.items()]
+    lines += [f"applied by {name}: says nothing" for name in silent]
+    document: Json = {
+        "version": known.stored.place.version,
+        "mode": known.document.mode.value,
+        "rules": [str(rule) for rule in known.document.rules],
+        "names": {**known.names},
+        "applied": {name: place.version for name, place in applied.items()},
+        "silent": [*silent],
+    }
+    show(options, document, lines)
+
+
+def _applied_text(place: Place, present: Place) -> str:
+    return f"version {place.version}" + ("" if place.covers(present) else ", not the present rules and names")
+
+
+async def _grant(options: argparse.Namespace, session: Session) -> None:
+    known = await _read(session)
+    await _change(options, session, known, changes.granted(known.document, _rule(options)))
+
+
+async def _revoke(options: argparse.Namespace, session: Session) -> None:
+    known = await _read(session)
+    document = changes.revoked(known.document, _rule(options), known.names, known.partition_count, deny=options.deny)
+    await _change(options, session, known, document)
+
+
+async def _mode(options: argparse.Namespace, session: Session) -> None:
+    known = await _read(session)
+    await _change(options, session, known, changes.with_mode(known.document, Mode(options.mode), options.at))
+
+
+async def _name(options: argparse.Namespace, session: Session) -> None:
+    known = await _read(session)
+    names = {name: partitions for name, partitions in known.names.items() if name != options.name}
+    if options.partitions is not None:
+        partition_spans(options.partitions, known.partition_count, {})
+        names[options.name] = options.partitions
+    if names == known.names:
+        print("nothing to change")
+        place = known.stored.place
+    else:
+        count = known.partition_count
+        place = await write_partition_names(session.zookeeper, session.root, names, known.stored, count)
+    await _wait(options, session, place)
+
+
+async def _explain(options: argparse.Namespace, session: Session) -> None:
+    known = await _read(session)
+    rules = at_once(compile_rules(known.document, known.names, known.partition_count))
+    partition_id = _partition(options.partition, known.partition_count)
+    right: Right = RIGHTS[options.right]
+    decision = rules.decide(options.principal, right, partition_id)
+    mode = rules.mode(partition_id)
+    place = "a node" if partition_id is None else f"partition {partition_id}"
+    rule = "" if decision.rule is None else f" ({decision.rule})"
+    text = (
+        f"principal {options.principal!r} {'may' if decision.allowed else 'may not'} {right} {place}:"
+        f" {decision.reason}{rule}; mode {mode}, rules version {known.stored.place.version}"
+    )
+    document: Json = {
+        "allowed": decision.allowed,
+        "number": decision.number,
+        "rule": None if decision.rule is None else str(decision.rule),
+        "mode": mode.value,
+        "version": known.stored.place.version,
+    }
+    show(options, document, [text])
+
+
+async def _diff(options: argparse.Namespace, session: Session) -> None:
+    known = await _read(session)
+    document = _read_file(options.file)
+    at_once(compile_rules(document, known.names, known.partition_count))
+    print("\n".join(changes.difference(known.document, document)) or "nothing differs")
+
+
+async def _apply(options: argparse.Namespace, session: Session) -> None:
+    await _change(options, session, await _read(session), _read_file(options.file))
+
+
+async def _export(_: argparse.Namespace, session: Session) -> None:
+    known = await _read(session)
+    print(write_document(known.document).decode(), end="")
+
+
+def _whoami(options: argparse.Namespace) -> int:
+    from cryptography import x509
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    try:
+        certificate = x509.load_pem_x509_certificate(options.cert.read_bytes())
+    except ValueError as error:
+        raise AclError(f"{options.cert} holds no certificate in PEM: {error}") from None
+    subject = certificate.subject.rfc4514_string()
+    try:
+        usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        is_client = ExtendedKeyUsageOID.CLIENT_AUTH in usages
+    except x509.ExtensionNotFound:
+        is_client = True
+    principal = principal_mapping(options.mapping)(subject)
+    lines = [f"principal {principal!r} (certificate {subject})"]
+    if not is_client:
+        lines.append("no client certificate: its extended key usage lacks clientAuth, so that TLS refuses it")
+    show(options, {"principal": principal, "subject": subject, "client": is_client}, lines)
+    return 0
+
+
+async def _partition_count(session: Session) -> int:
+    await sync_cluster(session.zookeeper, session.root)
+    return (await read_store_params(session.zookeeper, session.root)).partition_count
+
+
+async def _read(session: Session) -> _Known:
+    count = await _partition_count(session)
+    stored = await read_stored(session.zookeeper, session.root)
+    if stored is None:
+        raise AclError("the cluster has no access rules; make some with waltz acl init")
+    document, names = at_once(stored.read())
+    return _Known(stored, document, names, count)
+
+
+def _read_file(path: Path) -> Document:
+    try:
+        return at_once(read_document(path.read_bytes()))
+    except AclError as error:
+        raise AclError(f"{path}: {error}") from None
+
+
+def _rule(options: argparse.Namespace) -> Rule:
+    return Rule(True, options.principal, read_rights(options.rights), options.partitions)
+
+
+def _partition(text: str, count: int) -> int | None:
+    if text == ALL:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise AclError(f"{text!r} is no partition; {ALL} stands for a node")
+    check_partition(int(text), count, AclError)
+    return int(text)
+
+
+async def _change(options: argparse.Namespace, session: Session, known: _Known, document: Document) -> None:
+    """Write other rules, print what differs, and wait for the nodes if that is wanted."""
+    if document == known.document:
+        print("nothing to change")
+        place = known.stored.place
+    else:
+        place = await write_rules(session.zookeeper, session.root, document, known.stored, known.partition_count)
+        print("\n".join(changes.difference(known.document, document)))
+        print(f"access rules version {place.version}")
+    await _wait(options, session, place)
+
+
+async def _wait(options: argparse.Namespace, session: Session, place: Place) -> None:
+    if not options.wait:
+        return
+    late = await poll_until(
+        lambda: _late(session, place),
+        operator.not_,
+        deadline_s=asyncio.get_running_loop().time() + options.timeout,
+        next_delay_s=lambda: _LOOK_INTERVAL_S,
+    )
+    if late:
+        raise AclError(
+            f"the change is written, but {counted(len(late), 'node')} did not apply it within {options.timeout} s:"
+            f" {'; '.join(late)}"
+        )
+    print("all nodes apply it")
+
+
+async def _late(session: Session, place: Place) -> list[str]:
+    """The nodes that do not apply rules as new as these, with what they apply."""
+    applied = await read_applied(session.zookeeper, session.root)
+    late = [f"{name} applies version {found.version}" for name, found in applied.items() if not found.covers(place)]
+    silent = await _expected(session) - applied.keys()
+    return late + [f"{name} says nothing (down, or acl.enabled is not set)" for name in sorted(silent)]
+
+
+async def _expected(session: Session) -> set[str]:
+    """The live servers, and the storages of the cluster."""
+    servers = await read_server_descriptors(session.zookeeper, session.root)
+    storages = (await read_connections(session.zookeeper, session.root)).admin_ports
+    return {f"server {endpoint}" for _, endpoint, _ in servers} | {f"storage {name}" for name in storages}
