@@ -155,7 +155,7 @@ async def test_a_node_says_it_again_in_another_session(
         before = node.watch._told
         client = node.watch._zookeeper
         assert isinstance(client, MemoryZooKeeper)
-        client.expire()
+        server.expire(client)
         await until(lambda: node.watch._told is not None and node.watch._told[0] != before[0])
         assert (await read_applied(zookeeper, ROOT)).keys() == {"server host:1"}
 

@@ -1,0 +1,131 @@
+"""Access rules in a cluster of real processes with mutual TLS: off, refused, granted, used, revoked."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import waltz
+from tests.unit.common.net.certificates import Authority, write_pem
+from waltz.common.config.schemas import ClientConfig, load
+from waltz.local.cluster import LocalCluster
+from waltz.local.layout import Layout
+
+pytestmark = pytest.mark.integration
+
+MAPPING = r"RULE:^CN=([^,]+).*$/$1/"
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """The keys of a configuration with the stores of each principal."""
+    directory = tmp_path_factory.mktemp("stores")
+    authority = Authority("authority")
+    trust = write_pem(directory / "trust.pem", None, [authority.certificate])
+    return {
+        name: {
+            "keyStore.location": write_pem(directory / f"{name}.pem", authority.issue(name), []),
+            "trustStore.location": trust,
+        }
+        for name in ("localhost", "ops", "svc-a")
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster(stores: dict[str, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A storage and a server with access rules; there are none yet, and tools are those of a super principal."""
+
+    def tls(_: Layout, prefix: str) -> dict[str, object]:
+        name = "localhost" if prefix in ("server.ssl", "storage.ssl") else "ops"
+        return {f"{prefix}.{key}": value for key, value in stores[name].items()}
+
+    def rules(node: str) -> dict[str, object]:
+        return {
+            f"{node}.acl.enabled": True,
+            f"{node}.acl.superPrincipals": "localhost;ops",
+            f"{node}.acl.principalMapping": MAPPING,
+        }
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Layout, "_tls", tls)
+        with LocalCluster(
+            tmp_path_factory.mktemp("cluster"),
+            storages=1,
+            servers=1,
+            partitions=2,
+            server_overrides=rules("server"),
+            storage_overrides=rules("storage"),
+        ) as running:
+            yield running
+
+
+def acl(cluster: LocalCluster, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "waltz.cli.main", "acl", verb, "-c", str(cluster.layout.cli_config_path), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def done(cluster: LocalCluster, verb: str, *words: str) -> str:
+    result = acl(cluster, verb, *words)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_a_right_is_refused_granted_used_and_revoked(
+    cluster: LocalCluster, stores: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    done(cluster, "init")
+    done(cluster, "mode", "enforce", "--wait")
+    config = load(cluster.layout.client_config_path, ClientConfig)
+    own = config.tls.model_copy(update={"key_store_location": stores["svc-a"]["keyStore.location"]})
+    config = config.model_copy(update={"tls": own})
+
+    async def appended(partition_id: int) -> int:
+        async with waltz.asynchronous.connect(config) as client:
+            return await client.append(partition_id, b"hello", timeout_s=60)
+
+    with pytest.raises(waltz.NotAuthorizedError) as refused:
+        asyncio.run(appended(0))
+    assert str(refused.value) == (
+        "principal 'svc-a' (certificate CN=svc-a) may not follow the ids and headers of partition 0: no rule "
+        "(rules version 1); waltz acl grant svc-a metadata 0"
+    )
+    assert "+ allow svc-a to metadata at 0" in done(cluster, "grant", "svc-a", "metadata", "0", "--wait")
+    with pytest.raises(waltz.NotAuthorizedError, match="may not append to partition 0: no rule .rules version 2.;"):
+        asyncio.run(appended(0))
+    assert "all nodes apply it" in done(cluster, "grant", "svc-a", "append", "0", "--wait")
+    assert asyncio.run(appended(0)) == 0
+    with pytest.raises(waltz.NotAuthorizedError, match="partition 1"):
+        asyncio.run(appended(1))
+
+    asyncio.run(_feed_ends(cluster, config))
+
+    explained = done(cluster, "explain", "svc-a", "append", "0", "--json")
+    assert json.loads(explained)["allowed"] is False
+    listed = done(cluster, "list")
+    assert f"applied by server {cluster.layout.servers[0].connect_string}: version 4" in listed
+    assert f"applied by storage {cluster.layout.storages[0].connect_string}: version 4" in listed
+
+    exported = tmp_path / "rules.json"
+    exported.write_text(done(cluster, "export"))
+    assert done(cluster, "diff", str(exported)) == "nothing differs\n"
+    exported.write_text(exported.read_text().replace('"enforce"', '"off"'))
+    assert done(cluster, "diff", str(exported)) == "- mode enforce\n+ mode off\n"
+    done(cluster, "apply", str(exported), "--wait")
+    assert asyncio.run(appended(1)) == 0
+
+
+async def _feed_ends(cluster: LocalCluster, config: ClientConfig) -> None:
+    """An open feed with its data ends, and says why, when its right is revoked."""
+    granted = await asyncio.to_thread(done, cluster, "grant", "svc-a", "read", "0", "--wait")
+    assert "+ allow svc-a to metadata,append,read at 0" in granted
+    async with waltz.asynchronous.connect(config) as client:
+        feed = client.feed(0, after=-1)
+        assert (await anext(feed)).data == b"hello"
+        await asyncio.to_thread(done, cluster, "revoke", "svc-a", "metadata,append,read", "0", "--wait")
+        with pytest.raises(waltz.NotAuthorizedError, match="partition 0"):
+            async with asyncio.timeout(60):
+                await anext(feed)

@@ -1,0 +1,176 @@
+"""What a server does to its connections when rights become fewer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.unit.server.fakes import GENERATION, append, feed, mount, req_id, take
+from tests.unit.server.process.test_service import Setup, settle
+from waltz.common.access import Right
+from waltz.common.acl.document import Document, Mode, Rule
+from waltz.common.acl.enforcement import Applied, RuleAccess
+from waltz.common.acl.rules import compile_rules
+from waltz.common.pieces import at_once, in_turns
+from waltz.common.wire.client_server import MountResponse, PartitionState
+from waltz.common.wire.refused import NotAuthorized
+from waltz.common.wire.write_sessions import HeartbeatOption, HeartbeatRequest
+from waltz.server.requests.link import ClientLink
+
+PARTITION_COUNT = 8
+TEXT = (
+    "principal 'anonymous' (no certificate) may not {} partition 0: no rule (rules version {});"
+    " waltz acl grant anonymous {} 0"
+)
+
+
+class Ruled(Setup):
+    """A server with rules, whose clients are anonymous; it owns partition 0, with an open session."""
+
+    def __init__(self) -> None:
+        self.rules = RuleAccess(PARTITION_COUNT, lambda subject: subject, [])
+        super().__init__(access=self.rules)
+        self.version = 0
+
+    async def allow(self, *rights: Right, mode: Mode = Mode.ENFORCE) -> None:
+        """From now on these rights hold at partition 0."""
+        rules = (Rule(True, "anonymous", rights, "0"),) if rights else ()
+        compiled = at_once(compile_rules(Document(mode, rules=rules), {}, PARTITION_COUNT))
+        self.version += 1
+        self.service.rights_lost(await in_turns(self.rules.apply(Applied(self.version, compiled))))
+        await settle()
+
+
+@pytest.fixture
+async def setup() -> AsyncIterator[Ruled]:
+    made = Ruled()
+    await made.allow(Right.APPEND, Right.READ, Right.FENCE)
+    made.service.set_partitions({0: GENERATION})
+    made.made[0].log.open_session()
+    yield made
+    await made.service.close()
+
+
+def mounted(setup: Ruled, version: int = 6) -> ClientLink:
+    link = setup.link(version)
+    setup.service.received(link, mount(1, -1))
+    assert take(link) == [MountResponse(req_id(1), PartitionState.READY)]
+    return link
+
+
+def committed(setup: Ruled) -> int:
+    return sum(setup.made[0].log.batches)
+
+
+async def test_a_feed_ends_and_its_client_hears_why(setup: Ruled) -> None:
+    link = mounted(setup)
+    setup.service.received(link, feed(1, -1))
+    await setup.allow()
+    text = TEXT.format("follow the ids and headers of", 2, "metadata")
+    assert take(link) == [NotAuthorized(req_id(1), text)]
+    assert link.mounts == {}
+    assert not link.channel.closed
+    setup.service.received(link, feed(1, -1))
+    assert take(link) == [NotAuthorized(req_id(1), text)]
+    await setup.allow(Right.APPEND)
+    setup.service.received(link, mount(2, -1))
+    assert take(link) == [MountResponse(req_id(2), PartitionState.READY)]
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_an_older_client_is_disconnected(setup: Ruled, version: int) -> None:
+    link = mounted(setup, version)
+    setup.service.received(link, feed(1, -1))
+    await setup.allow(Right.DESCRIBE)
+    assert take(link) == []
+    assert link.channel.closed
+
+
+async def test_a_connection_that_loses_nothing_is_left_alone(setup: Ruled) -> None:
+    link = mounted(setup)
+    await setup.allow(*(set(Right) - {Right.CLUSTER}))
+    assert take(link) == []
+    assert (list(link.mounts), link.lost_rights) == ([setup.made[0].partition], False)
+
+
+async def test_appends_in_order_go_on_and_later_ones_are_refused(setup: Ruled) -> None:
+    link = mounted(setup)
+    setup.service.append(link, [append(2)])
+    assert committed(setup) == 1
+    await setup.allow(Right.METADATA)
+    setup.service.append(link, [append(3)])
+    assert take(link) == [NotAuthorized(req_id(3), TEXT.format("append to", 2, "append"))]
+    assert committed(setup) == 1
+    assert list(link.mounts) == [setup.made[0].partition]  # the feed of the first one goes on
+
+
+async def test_an_append_without_a_place_in_the_order_is_judged_when_it_gets_one(setup: Ruled) -> None:
+    link = mounted(setup)
+    log = setup.made[0].log
+    log.end_session()
+    setup.service.append(link, [append(2), append(3)])
+    assert take(link) == []
+    await setup.allow(Right.METADATA)
+    log.open_session()
+    await settle()
+    text = TEXT.format("append to", 2, "append")
+    assert take(link) == [NotAuthorized(req_id(each), text) for each in (2, 3)]
+    assert committed(setup) == 0
+
+
+async def test_a_mount_that_waits_is_judged_when_it_is_answered(setup: Ruled) -> None:
+    log = setup.made[0].log
+    log.end_session()
+    link = setup.link(6)
+    setup.service.received(link, mount(1, -1))
+    await setup.allow(Right.DESCRIBE)
+    log.open_session()
+    await settle()
+    text = TEXT.format("follow the ids and headers of", 2, "metadata")
+    assert set(take(link)) == {NotAuthorized(req_id(1), text)}
+    assert link.mounts == {}
+
+
+async def test_a_fence_that_waits_is_judged_before_it_begins(setup: Ruled) -> None:
+    link = mounted(setup)
+    log = setup.made[0].log
+    log.end_session()
+    setup.service.received(link, HeartbeatRequest(req_id(2), HeartbeatOption.EXCLUSIVE))
+    await setup.allow(Right.APPEND)
+    log.open_session()
+    await settle()
+    assert take(link) == [NotAuthorized(req_id(2), TEXT.format("fence", 2, "fence"))]
+    assert setup.made[0].partition._fencing.session.holder is None
+    setup.service.append(link, [append(3)])
+    assert committed(setup) == 1
+
+
+async def test_an_exclusive_session_ends_with_the_right_to_append(setup: Ruled) -> None:
+    link = mounted(setup)
+    session = setup.made[0].partition._fencing.session
+    session.holder = link.client_id
+    await setup.allow(Right.METADATA, Right.FENCE)
+    assert session.holder is None
+
+
+async def test_the_audit_ends_nothing(setup: Ruled) -> None:
+    link = mounted(setup)
+    await setup.allow(mode=Mode.AUDIT)
+    setup.service.append(link, [append(2)])
+    assert committed(setup) == 1
+    assert take(link) == []
+    assert list(link.mounts) == [setup.made[0].partition]
+    assert dict(setup.rules.refusals.counts())["append", "audit"] == 1
+
+
+async def test_feeds_of_many_connections_end_with_other_turns_in_between(setup: Ruled) -> None:
+    links = [setup.link(6) for _ in range(20)]
+    for number, link in enumerate(links):
+        link.client_id = number
+        setup.service.received(link, mount(1, -1, number))
+    lost = [link.rights for link in links]
+    await setup.allow()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert all(link.lost_rights and not link.mounts for link in links)
+    assert len(set(map(id, lost))) == 1  # one row for all of them
