@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tests.architecture import ROOT
+from waltz.common.acl import watch as of_access_rules
 from waltz.common.metrics import process_metrics
 from waltz.common.metrics.registry import Description
 from waltz.common.net import port_metrics
@@ -14,7 +15,10 @@ PAGE = ROOT / "docs" / "metrics.md"
 
 SERVER = {each.name: each for each in of_servers.DESCRIPTIONS}
 STORAGE = {each.name: each for each in of_storages.DESCRIPTIONS}
-BOTH = {each.name: each for each in (*port_metrics.DESCRIPTIONS, *process_metrics.DESCRIPTIONS)}
+BOTH = {
+    each.name: each
+    for each in (*port_metrics.DESCRIPTIONS, *process_metrics.DESCRIPTIONS, *of_access_rules.DESCRIPTIONS)
+}
 
 TABLES: Mapping[str, Mapping[str, Description]] = {"server": SERVER, "storage": STORAGE, "both": BOTH}
 

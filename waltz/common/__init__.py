@@ -6,7 +6,7 @@
    ``storage_health``: troubles of replicas and storages in words, with their remedies.
 2. ``config``: the settings of every process; ``metrics``: its measurements.
 3. ``wire``: bytes without I/O; ``net``: connections and HTTP endpoints; ``zk``: ZooKeeper; ``cluster``: owners of
-   partitions.
+   partitions; ``acl``: access rules.
 4. Life of a process: ``daemon``, ``loops``, ``tasks``, ``polling``, ``progress_timer``; its logs: ``json_log``,
    ``quiet_log``; ``version``.
 5. Texts and pieces: ``brief``, ``java_text``, ``pieces``.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from waltz.common.access import ANONYMOUS
 from waltz.common.acl.enforcement import RuleAccess
-from waltz.common.acl.mapping import principal_mapping
+from waltz.common.acl.mapping import DEFAULT, principal_mapping
 from waltz.common.acl.watch import RuleWatch
 from waltz.common.config.schemas import AclConfig
 from waltz.common.errors import ConfigError
@@ -43,8 +43,8 @@ async def start_rules(
 
     Raises ``WaltzError`` for a mistake in the configuration, and when ZooKeeper cannot be read.
     """
-    mapping = principal_mapping(config.principal_mapping)
-    access = RuleAccess(partition_count, mapping, super_principals(config.super_principals))
+    mapping = principal_mapping(config.principal_mapping or DEFAULT)
+    access = RuleAccess(partition_count, mapping, super_principals(config.super_principals or ""))
     watch = RuleWatch(zookeeper, root, access, name, partition_count, random_source)
     watch.add_metrics(registry)
     await watch.start()

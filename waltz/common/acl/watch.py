@@ -24,16 +24,19 @@ REFUSED: Final = Description(
     "waltz_acl_refused_total",
     "counter",
     ("right", "mode"),
-    "Requests without the right that they need; with mode audit they were executed.",
+    "Requests without the right that they need; those of mode audit were executed. Only with access rules.",
 )
 VERSION: Final = Description(
-    "waltz_acl_version", "gauge", (), "Version of the access rules that the node applies; -1 before it has read any."
+    "waltz_acl_version",
+    "gauge",
+    (),
+    "Version of the access rules that the node applies; -1 before any. Only with access rules.",
 )
 UNUSABLE: Final = Description(
     "waltz_acl_unusable",
     "gauge",
     (),
-    "1 while the node cannot use the stored access rules and applies former ones, or none.",
+    "1 while the stored access rules cannot be used, and former ones hold, or none. Only with access rules.",
 )
 DESCRIPTIONS: Final = (REFUSED, VERSION, UNUSABLE)
 

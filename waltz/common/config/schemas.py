@@ -154,11 +154,11 @@ class AclConfig(_Model):
 
     enabled: bool = Field(default=False, validation_alias="enabled")
     """Ask the cluster's [access rules](security.md#access-rules) about each request."""
-    super_principals: str = Field(default="", validation_alias="superPrincipals")
+    super_principals: _Text | None = Field(default=None, validation_alias="superPrincipals")
     """Principals with all rights at this node, whatever the rules say, separated by semicolons."""
-    principal_mapping: _Text = Field(default="DEFAULT", validation_alias="principalMapping")
-    """Rules in Kafka's syntax that make a principal of a certificate's subject: ``RULE:pattern/replacement/[LU]``,
-    ``DEFAULT``. The default takes the subject as it is."""
+    principal_mapping: _Text | None = Field(default=None, validation_alias="principalMapping")
+    """Rules in Kafka's syntax that make a [principal](security.md#principals) of a certificate's subject. Without them
+    the subject is the principal."""
 
 
 class ClusterConfig(_Model):

@@ -285,6 +285,6 @@ async def test_nobody_overwrites_another_change(zookeeper: MemoryZooKeeper) -> N
 
 def test_super_principals() -> None:
     assert super_principals("") == []
-    assert super_principals(CONFIG.super_principals) == ["CN=root", "CN=spare"]
+    assert super_principals(CONFIG.super_principals or "") == ["CN=root", "CN=spare"]
     with pytest.raises(ConfigError, match="without a certificate"):
         super_principals("a;anonymous")
