@@ -84,16 +84,17 @@ def test_a_right_is_refused_granted_used_and_revoked(
     config = config.model_copy(update={"tls": own})
 
     async def appended(partition_id: int) -> int:
-        async with waltz.asynchronous.connect(config) as client:
+        async with waltz.connect(config) as client:
             return await client.append(partition_id, b"hello", timeout_s=60)
 
     with pytest.raises(waltz.NotAuthorizedError) as refused:
         asyncio.run(appended(0))
     assert str(refused.value) == (
-        "principal 'svc-a' (certificate CN=svc-a) may not follow the ids and headers of partition 0: no rule "
-        "(rules version 1); waltz acl grant svc-a metadata 0"
+        "principal 'svc-a' (certificate CN=svc-a) may not describe partition 0: no rule (rules version 1);"
+        " waltz acl grant svc-a describe 0"
     )
-    assert "+ allow svc-a to metadata at 0" in done(cluster, "grant", "svc-a", "metadata", "0", "--wait")
+    granted = done(cluster, "grant", "svc-a", "metadata,describe", "0", "--wait")
+    assert "+ allow svc-a to metadata,describe at 0" in granted
     with pytest.raises(waltz.NotAuthorizedError, match="may not append to partition 0: no rule .rules version 2.;"):
         asyncio.run(appended(0))
     assert "all nodes apply it" in done(cluster, "grant", "svc-a", "append", "0", "--wait")
@@ -106,8 +107,8 @@ def test_a_right_is_refused_granted_used_and_revoked(
     explained = done(cluster, "explain", "svc-a", "append", "0", "--json")
     assert json.loads(explained)["allowed"] is False
     listed = done(cluster, "list")
-    assert f"applied by server {cluster.layout.servers[0].connect_string}: version 4" in listed
-    assert f"applied by storage {cluster.layout.storages[0].connect_string}: version 4" in listed
+    assert f"applied by server {cluster.layout.servers[0].connect_string}: version 5" in listed
+    assert f"applied by storage {cluster.layout.storages[0].connect_string}: version 5" in listed
 
     exported = tmp_path / "rules.json"
     exported.write_text(done(cluster, "export"))
@@ -121,11 +122,11 @@ def test_a_right_is_refused_granted_used_and_revoked(
 async def _feed_ends(cluster: LocalCluster, config: ClientConfig) -> None:
     """An open feed with its data ends, and says why, when its right is revoked."""
     granted = await asyncio.to_thread(done, cluster, "grant", "svc-a", "read", "0", "--wait")
-    assert "+ allow svc-a to metadata,append,read at 0" in granted
-    async with waltz.asynchronous.connect(config) as client:
+    assert "+ allow svc-a to metadata,describe,append,read at 0" in granted
+    async with waltz.connect(config) as client:
         feed = client.feed(0, after=-1)
         assert (await anext(feed)).data == b"hello"
-        await asyncio.to_thread(done, cluster, "revoke", "svc-a", "metadata,append,read", "0", "--wait")
+        await asyncio.to_thread(done, cluster, "revoke", "svc-a", "metadata,describe,append,read", "0", "--wait")
         with pytest.raises(waltz.NotAuthorizedError, match="partition 0"):
             async with asyncio.timeout(60):
                 await anext(feed)

@@ -34,6 +34,7 @@ from waltz.client.mock import MockDriver
 from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import WaltzError
 from waltz.common.net.channel import Channel
+from waltz.common.wire.refused import NotAuthorized
 from waltz.table import codecs
 
 pytestmark = pytest.mark.timeout(60)
@@ -117,6 +118,17 @@ def suspended(stage: Stage) -> None:
 
 def unreachable(stage: Stage) -> None:
     stage.driver = Unreachable(stage.driver.partitions)
+
+
+def without_a_right(stage: Stage) -> None:
+    """The next append is refused."""
+
+    def not_authorized(req_id: bytes, *_: object) -> NotAuthorized:
+        return NotAuthorized(req_id, "principal 'svc-a' may not append to partition 0")
+
+    stage.monkeypatch.setattr("waltz.client.mock.connection.AppendFailed", not_authorized)
+    stage.driver.silent_faults = False
+    stage.driver.force_next_append_fail()
 
 
 async def in_sessions(stage: Stage) -> None:
@@ -212,6 +224,7 @@ SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     f"{ERRORS}ClientTimeoutError": suspended,
     f"{ERRORS}OutcomeUnknownError": suspended,
     f"{ERRORS}NotAppendedError": unreachable,
+    f"{ERRORS}NotAuthorizedError": without_a_right,
     f"{ERRORS}DataChecksumError": damaged_record,
     f"{ERRORS}RpcError": transaction_that_is_gone,
     f"{ERRORS}ServerError": transaction_that_is_gone,

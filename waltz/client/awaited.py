@@ -9,6 +9,7 @@ from waltz.client.errors import (
     AppendError,
     ClientTimeoutError,
     NotAppendedError,
+    NotAuthorizedError,
     OutcomeUnknownError,
     TransactionTooLargeError,
 )
@@ -78,7 +79,9 @@ class AwaitedSubmission(Submission, Generic[T]):
             return cause
         if self.sent is not None:
             error: Exception = OutcomeUnknownError(f"{cause}; the transaction was sent and may be committed")
-        elif isinstance(cause, WaltzError | TimeoutError) and not isinstance(cause, TransactionTooLargeError):
+        elif isinstance(cause, WaltzError | TimeoutError) and not isinstance(
+            cause, NotAuthorizedError | TransactionTooLargeError
+        ):
             error = NotAppendedError(f"{cause}; the transaction is not in the log")
         else:
             return cause  # nothing is in the log, and the cause says why

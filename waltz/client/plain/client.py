@@ -260,6 +260,7 @@ class Client(PartitionCalls):
             NotAppendedError: The deadline has passed, or the client was closed; the transaction is not in the log.
             OutcomeUnknownError: The same, and the transaction may be in the log.
             SessionFencedError: Another client has begun a write session.
+            NotAuthorizedError: The client lacks a right; nothing is appended.
             ClientAheadError: The log does not have ``high_water_mark``. Like all below, before anything is sent.
             PartitionNotFoundError: The cluster has no such partition.
             TransactionTooLargeError: The data is too long, or there are too many locks.

@@ -111,6 +111,7 @@ def test_defaults_of_a_server() -> None:
         "storage_initial_retry_interval_ms": 100,
         "storage_max_retry_interval_ms": 20000,
         "storage_checkpoint_interval": 250000,
+        "acl": {"enabled": False, "principal_mapping": None, "super_principals": None},
         "connections": {
             "max": 10_000,
             "max_per_address": 5000,
