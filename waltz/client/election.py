@@ -22,7 +22,7 @@ from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Directory
 from waltz.client.errors import SessionFencedError
 from waltz.common.errors import DeadlineExceededError
-from waltz.common.quiet_log import QuietLog
+from waltz.common.quiet_log import OutageLog
 from waltz.common.zk.client import (
     ConnectionLossError,
     NodeExistsError,
@@ -125,7 +125,8 @@ class Election:
         self._zookeeper = directory.nodes
         self._path = ClusterPaths.of(directory.root).election(partition_id)
         self._join = join
-        self._log_quietly = QuietLog(logger)
+        self._campaign_troubles = OutageLog(logger, asyncio.get_running_loop().time)
+        self._observation_troubles = OutageLog(logger, asyncio.get_running_loop().time)
 
     @asynccontextmanager
     async def campaign(self) -> AsyncIterator[Leadership]:
@@ -139,6 +140,7 @@ class Election:
 
         Raises:
             InvalidOperationError: The client has no write sessions, or a session of ``exclusive`` is open.
+            PartitionInactiveError: A client with callbacks takes no part in the partition.
             SessionNotSupportedError: The server does not support write sessions.
             ZooKeeperError: ZooKeeper refused a request.
             ClientClosedError: The client is closed.
@@ -154,12 +156,11 @@ class Election:
                 async with AsyncExitStack() as attempt:
                     await self._join(self.partition_id)
                     leadership = await self._elected(attempt)
+                    self._campaign_troubles.over()
                     leading.push_async_exit(attempt.pop_all())
                     return leadership
             except _PASSES as error:
-                self._log_quietly.warning(
-                    "election of partition %d: %s is not elected yet: %s", self.partition_id, self.name, error
-                )
+                self._campaign_troubles.failed(f"{self.name} cannot lead partition {self.partition_id} yet: {error}")
             await asyncio.sleep(RETRY_S)  # outside of the attempt: a candidate without a server lets others lead
 
     async def _elected(self, attempt: AsyncExitStack) -> Leadership:
@@ -204,14 +205,14 @@ class Election:
     async def _leader(self, watch: Watch) -> Leader | None:
         while True:
             try:
-                if await self._zookeeper.exists(self._path, watch) is None:
-                    return None
-                data, _ = await self._zookeeper.get(self._path)
-                return leader_of(data)
-            except NoNodeError:
-                return None
+                leader = None
+                if await self._zookeeper.exists(self._path, watch) is not None:
+                    with suppress(NoNodeError):
+                        leader = leader_of((await self._zookeeper.get(self._path))[0])
+                self._observation_troubles.over()
+                return leader
             except (ConnectionLossError, SessionExpiredError) as error:
-                self._log_quietly.warning("election of partition %d: %s", self.partition_id, error)
+                self._observation_troubles.failed(f"the leader of partition {self.partition_id} is not known: {error}")
                 await asyncio.sleep(RETRY_S)
 
 

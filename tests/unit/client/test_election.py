@@ -294,11 +294,16 @@ async def test_what_cannot_be_is_said() -> None:
 
 async def test_clients_with_callbacks_have_the_same() -> None:
     partitions = MockServerPartition.create(1)
-    client = await waltz.open_client(Callbacks(), MockDriver(partitions), session_write=True)
-    async with client, connected(partitions) as other, client.election(0).campaign() as leadership:
-        assert leadership.term == client.write_session(0)
-        with pytest.raises(waltz.SessionFencedError):
-            await other.append(0, b"refused")
+    client = await waltz.open_client(Callbacks(), MockDriver(partitions), session_write=True, auto_mount=False)
+    async with client, connected(partitions) as other:
+        await client.set_partitions([0])
+        async with client.election(0).campaign() as leadership:
+            assert leadership.term == client.write_session(0)
+            with pytest.raises(waltz.SessionFencedError):
+                await other.append(0, b"refused")
+        await client.set_partitions([])
+        with pytest.raises(waltz.PartitionInactiveError):
+            await client.election(0).campaign().__aenter__()
 
 
 async def test_a_fenced_append_never_reaches_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
