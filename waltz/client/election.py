@@ -117,8 +117,10 @@ class Election:
         directory: Directory,
         join: Callable[[int], Awaitable[object]],
     ) -> None:
-        """``join`` makes the client a member of the partition. Raises ``PartitionNotFoundError``."""
+        """``join`` makes the client a member of the partition. Raises ``PartitionNotFoundError`` and ``TypeError``."""
         engine.partition(partition_id)
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a candidate is a text, not {name!r}")
         self.partition_id = partition_id
         self.name = name
         self._engine = engine
@@ -136,7 +138,7 @@ class Election:
         Leaving the block resigns: another candidate can lead at once. A leader that is cut off from ZooKeeper for
         longer than its session lasts may be replaced; a leader whose partition moves to another server is deposed. In
         both cases its appends end with ``SessionFencedError``, and it has to campaign again. While ZooKeeper or the
-        owner of the partition is away the campaign waits.
+        owner of the partition is away the campaign waits, and leaving the block may take a minute.
 
         Raises:
             InvalidOperationError: The client has no write sessions, or a session of ``exclusive`` is open.
@@ -168,6 +170,7 @@ class Election:
         token = uuid.uuid4().hex.encode()
         with suppress(NodeExistsError):
             await self._zookeeper.create(path.rpartition("/")[0], None, make_path=True)
+        attempt.push_async_callback(self._forget, token)
         node = await attempt.enter_async_context(mutex(self._zookeeper, path, token=token, timeout_s=None))
         present = await sessions.present(self.partition_id)
         await _check_held(node, path, token)
@@ -182,6 +185,34 @@ class Election:
                 self._engine.closed or node.state is State.LOST or not sessions.holds(self.partition_id, begun.number)
             ),
         )
+
+    async def _forget(self, token: bytes) -> None:
+        """Make sure that the node goes: after an outage in which it could not be deleted the session may live on, and
+        nobody could ever lead."""
+        if not await self._is_gone(token) and not self._engine.closed:
+            self._engine.spawn(
+                self._until_gone(token), f"leaving the election of partition {self.partition_id} behind an outage"
+            )
+
+    async def _until_gone(self, token: bytes) -> None:
+        gone = False
+        while not gone:
+            await asyncio.sleep(RETRY_S)
+            gone = await self._is_gone(token)
+
+    async def _is_gone(self, token: bytes) -> bool:
+        """Whether the node is gone, or goes with a former session; deletes it. False if that is not known."""
+        zookeeper = self._zookeeper
+        try:
+            await zookeeper.sync(self._path.rpartition("/")[0])  # a creation whose answer was lost has ended by then
+            data, stat = await zookeeper.get(self._path)
+            if token in (data or b"") and stat.owner == zookeeper.session_id:
+                await zookeeper.delete(self._path, stat.version)
+        except (ConnectionLossError, SessionExpiredError):
+            return False
+        except NoNodeError:
+            pass
+        return True
 
     async def observe(self) -> AsyncGenerator[Leader | None, None]:
         """The leader at first, and then at each change; ``None`` while there is none. Without an end.

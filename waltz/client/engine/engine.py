@@ -102,6 +102,10 @@ class Engine:
             raise
         return engine
 
+    def spawn(self, work: Awaitable[None], what: str) -> None:
+        """Run ``work`` in a task that ends with the client; its exception is logged as a failure of ``what``."""
+        self._tasks.spawn(work, what)
+
     @asynccontextmanager
     async def while_open(self) -> AsyncIterator[None]:
         """For waits that nothing else ends: closing ends the block, with ``ClientClosedError``."""
