@@ -144,6 +144,7 @@ class Election:
             InvalidOperationError: The client has no write sessions, or a session of ``exclusive`` is open.
             PartitionInactiveError: A client with callbacks takes no part in the partition.
             SessionNotSupportedError: The server does not support write sessions.
+            NotAuthorizedError: The client lacks a right at the partition.
             ZooKeeperError: ZooKeeper refused a request.
             ClientClosedError: The client is closed.
         """

@@ -100,6 +100,19 @@ async def test_an_append_in_a_session_that_is_refused_fails_at_once(refused: Kin
     assert len(driver.partitions[0].transactions) == 1
 
 
+async def test_a_candidate_without_the_right_leaves_the_election_to_others(refused: Kinds) -> None:
+    driver = MockDriver(1)
+    async with waltz.connect(driver, session_write=True, options=QUICK) as client:
+        refused.add(LastTransactionIdRequest)
+        with pytest.raises(waltz.NotAuthorizedError, match=TEXT):
+            async with client.election(0).campaign():
+                pass
+        refused.clear()
+        async with client.election(0).campaign():
+            await client.append(0, b"x")
+    assert len(driver.partitions[0].transactions) == 1
+
+
 async def test_data_that_may_not_be_read_is_not_asked_for_again(refused: Kinds) -> None:
     driver = MockDriver(1, versions=(6,))
     driver.partitions[0].add(b"before")
