@@ -62,7 +62,7 @@ class Plan(NamedTuple):
 
 KINDS = ("tool", "joining", "owner", "joining and owner")
 """What may fail beside a source that is dead: nothing that counts, or what comes back at once."""
-KINDS_WITH_SOURCE = (*KINDS, "source", "another")
+KINDS_WITH_SOURCE = (*KINDS, "source", "another", "joining and another")
 """What may fail while the source lives."""
 
 

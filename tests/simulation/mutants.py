@@ -37,6 +37,7 @@ from waltz.server.partition.registrations import Registrations
 from waltz.server.partition.sequencer import Sequencer
 from waltz.server.partition.write_session import WriteSession
 from waltz.server.store.log import log
+from waltz.server.store.log.replica_change import ReplicaChange
 from waltz.server.store.memory import MemoryAccount
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery import recovery
@@ -667,6 +668,13 @@ MUTANTS: dict[str, Mutant] = {
         liveness.give_up_without_asking,
         ("replace-dead",),
         {**_ONE_QUIET_PARTITION, "storages": 4},
+    ),
+    "L7-not-reconsidered": Mutant(
+        "a session that opens waits for a quorum of other storages, while those of the last one could go on",
+        20,
+        2,
+        _patch(ReplicaChange, "reconsidered", liveness.reconsider_nothing),
+        conditions={**CONDITIONS["moves"], "fault_kinds": ("exchange-without-majority",)},
     ),
     "L7-joined-beside-the-dead": Mutant(
         "an operator's tool assigns a new replica beside three others, one of which is dead",

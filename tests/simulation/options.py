@@ -274,7 +274,7 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "apply_pause_s": 0.0,
             "slow_lines": 0.0,
             "fault_count": 6,
-            "fault_kinds": ("move-by-tool",),
+            "fault_kinds": ("move-by-tool", "move-by-tool", "exchange-without-majority"),
         },
         "forgetful-storages": {"forgetful_storages": True},
         "journal": {"journal_share": 0.7, "journal_switches": True},

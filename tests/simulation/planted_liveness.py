@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from unittest import mock
 
 from waltz.client.engine.links.links import ServerLink
@@ -159,6 +159,18 @@ def conflicts_forgotten_with_the_session() -> Iterator[None]:
 
     with mock.patch.object(Sequencer, "session_ended", wait_for_nothing):
         yield
+
+
+@contextlib.asynccontextmanager
+async def reconsider_nothing(
+    change: ReplicaChange,
+    session_id: int,
+    listed: frozenset[str],
+    assigned: frozenset[str],
+    give_up: Callable[[str], None],
+) -> AsyncIterator[None]:
+    """L7: a session that opens with other storages waits for ever for a quorum of them."""
+    yield
 
 
 @contextlib.contextmanager

@@ -354,7 +354,8 @@ class ReplicatedLog:
         try:
             if self._wake.is_set():
                 raise SessionEndedError("the assignment has changed")
-            await session.open()
+            async with self._change.reconsidered(session.session_id, begun.listed, replicas, session.give_up):
+                await session.open()
             settlement = await settle(session, self._unresolved)
             if session.ended is not None:
                 raise session.ended
@@ -366,10 +367,9 @@ class ReplicatedLog:
         return session, settlement
 
     async def _choose_replicas(self, begun: Begun) -> frozenset[str]:
-        listed = frozenset(replica_id.connect_string for replica_id in begun.metadata.replicas)
-        if not listed or listed == self._replicas:
+        if not begun.listed or begun.listed == self._replicas:
             return self._replicas
-        choosing = self._change.choose(begun.metadata.session_id, listed, self._replicas)
+        choosing = self._change.choose(begun.metadata.session_id, begun.listed, self._replicas)
         return await unless(lambda: True, self._wake, choosing)
 
     def _adopt(self, session: StoreSession, settlement: Settlement) -> None:

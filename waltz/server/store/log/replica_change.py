@@ -1,17 +1,22 @@
 """Whether another set of replicas can carry a store session: asked before one that commits is given up for it (L7)."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import NamedTuple
 
 from waltz.common.cluster.quorum import quorum_of
 from waltz.common.errors import WaltzError
 from waltz.common.net.backoff import Backoff
+from waltz.common.tasks import owned
 from waltz.server.store.connections import StorageConnections
 from waltz.server.store.interface import StoreOptions
 
 logger = logging.getLogger(__name__)
+
+RECONSIDER_INTERVAL_S = 10.0
+"""How long a session may take to open with other storages than the last one, before these are asked."""
 
 
 class Answers(NamedTuple):
@@ -122,6 +127,32 @@ class ReplicaChange:
             return assigned
         self._postpone(session_id, listed, assigned, answers)
         return listed
+
+    @contextlib.asynccontextmanager
+    async def reconsidered(
+        self, session_id: int, listed: frozenset[str], assigned: frozenset[str], give_up: Callable[[str], None]
+    ) -> AsyncIterator[None]:
+        """While a session with the assigned storages opens, ask again whether only those of the last one can carry it.
+
+        That is so if storages that had answered die in the meantime. ``give_up`` takes the reason, once.
+        """
+
+        async def reconsider() -> None:
+            while True:
+                await asyncio.sleep(RECONSIDER_INTERVAL_S)
+                if await self.choose(session_id, listed, assigned) != assigned:
+                    give_up("the storages of the last session can go on, and no quorum of the assigned ones answers")
+                    return
+
+        if not listed or listed == assigned:
+            yield
+            return
+        task = owned(reconsider(), "the question whether another replica set can open a session")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _ask(self, storages: frozenset[str], session_id: int) -> Answers:
         return await ask(self._connections, storages, session_id, self._partition_id, self._timeout_s)

@@ -23,6 +23,11 @@ class Begun(NamedTuple):
     metadata: PartitionMetadata
     version: int
 
+    @property
+    def listed(self) -> frozenset[str]:
+        """Connect strings of the storages in the metadata: those of the last session."""
+        return frozenset(replica_id.connect_string for replica_id in self.metadata.replicas)
+
 
 class NextSession:
     """Keeps a number that was taken ahead until it is used.

@@ -451,6 +451,10 @@ class StoreSession:
             if self.trouble is not None:
                 logger.critical("partition %d: %s", self.partition_id, self.trouble)
 
+    def give_up(self, reason: str) -> None:
+        """End the session, so that another one is tried."""
+        self.end(SessionEndedError(reason))
+
     def noticed(self, error: Exception) -> bool:
         """A request to a storage has failed; if the storage has seen a newer session, this one is over (rule S2).
 

@@ -132,6 +132,27 @@ async def test_a_storage_that_left_is_in_its_session_until_the_next_one_has_begu
         await wait_until(lambda: not world.storages[A].connections)
 
 
+async def test_a_session_that_opens_goes_back_to_the_former_storages_if_only_they_can_carry_it() -> None:
+    """The assigned storages have answered, the session was given up for them, and two of them die at that moment."""
+    async with World(ALL) as world:
+        world.assigned = frozenset((A, B, C))
+        server = await world.server()
+        await server.write(50)
+        before = world.metadata.session_id
+        assign(world, server, B, C, D)
+        await wait_until(lambda: world.metadata.session_id != before, 5)
+        for name in (B, D):
+            world.storages[name].stop()
+        await server.wait(lambda: not server.log.open, 5)
+        await server.wait_open(60)
+        await commits(server)
+        assert set(world.states()) == {A, B, C}
+        assert (server.log.trouble or "").startswith("the partition stays with a:1, b:1, c:1, not b:1, c:1, d:1")
+        world.storages[D].start()
+        await wait_until(lambda: set(world.states()) == {B, C, D}, 60)
+        await commits(server)
+
+
 @pytest.mark.parametrize("generation", [1, 2])
 async def test_a_new_session_takes_the_former_storages_if_only_they_answer(generation: int) -> None:
     """After a failure, or at another server."""
