@@ -95,6 +95,8 @@ class Host:
         """Whether the supervisor starts the program again when it ends by itself."""
         self.kept_away = False
         """Whether nobody starts it at all."""
+        self.clock_error_s = 0.0
+        """How wrong the wall clock of the machine is."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -234,7 +236,7 @@ class StorageHost(Host):
         )
 
     async def program(self, process: Process) -> None:
-        files = SimulatedFiles(self.disk, process, clock_error_s=self.clock_error_s)
+        files = SimulatedFiles(self.disk, process, clock_error_s=lambda: self.clock_error_s)
         self.node = None
         zookeeper = await self.connect_zookeeper(process)
         if self.world.options.journal_switches and self.runs > 1 and self.runs % 3 == 0:

@@ -567,8 +567,10 @@ class _Call(Generic[T]):
 class SimulatedFiles(Files):
     """The files of one process on the disk of its host; without a process, those of a tool that looks at the disk."""
 
-    def __init__(self, disk: SimulatedDisk, process: Process | None, *, clock_error_s: float = 0.0) -> None:
-        """``clock_error_s``: how wrong the clock of the host is."""
+    def __init__(
+        self, disk: SimulatedDisk, process: Process | None, *, clock_error_s: Callable[[], float] = float
+    ) -> None:
+        """``clock_error_s``: how wrong the clock of the host is at present."""
         self._disk = disk
         self._process = process
         self._clock_error_s = clock_error_s
@@ -632,7 +634,7 @@ class SimulatedFiles(Files):
 
     def time_ms(self) -> int:
         seconds = 0.0 if self._process is None else self._process.loop.time()
-        return 1_700_000_000_000 + int((seconds + self._clock_error_s) * 1000)
+        return 1_700_000_000_000 + int((seconds + self._clock_error_s()) * 1000)
 
     async def run(self, function: Callable[[], T]) -> T:
         process = self._process

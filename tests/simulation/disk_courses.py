@@ -1,6 +1,7 @@
 """Courses of events around disks: what comes back after a restart is not the disk that went."""
 
 import asyncio
+import functools
 import random
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,6 +12,7 @@ from tests.simulation.target import Fault, Target
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import PartitionMetadata, ReplicaId
 from waltz.server.store.log.log import ReplicatedLog
+from waltz.server.store.recovery.replica_states import NO_SESSION
 from waltz.storage.disk.control_file import ControlFile, PartitionInfo
 
 
@@ -27,6 +29,14 @@ async def roll_back_disk_within_session(target: Target, fault: Fault) -> None:
     then, in half of these, the owner ends as soon as the recovery has heard of the storage (rule S10)."""
     async with target.world.disk_course:
         await _roll_back_disk_within_session(target, fault)
+
+
+async def restore_backup(target: Target, fault: Fault) -> None:
+    """A storage gets back a backup of its directory, with its journal if it had one, from up to four sessions ago. All
+    others have everything. In half of the cases one of them is off when it returns. Owners may end at that moment if
+    the backup is of another session, else only when the recovery has heard of it (rule S10)."""
+    async with target.world.disk_course:
+        await _restore_backup(target, fault)
 
 
 async def exchange_disks(target: Target, fault: Fault) -> None:
@@ -107,6 +117,58 @@ async def _roll_back_disk_within_session(target: Target, fault: Fault) -> None:
         await asyncio.sleep(4.0)
     for other in away:
         other.start_in(0.0)
+
+
+async def _restore_backup(target: Target, fault: Fault) -> None:
+    draw = random.Random(fault.other)
+    partition_id = fault.victim % target.world.options.partitions
+    replicas = target.cluster.replicas[partition_id]
+    storage, *others = draw.sample(replicas, len(replicas))
+    if not await _until(target, lambda: _is_settled(target, target.cluster.storages)):
+        return
+    backup = storage.disk.durable_copy()
+    assert storage.node is not None
+    session_ids = {number: partition.info.session_id for number, partition in storage.node.manager.partitions.items()}
+    for _ in range(draw.randrange(5)):
+        end_servers(target)
+        await asyncio.sleep(draw.choice((1.0, 2.0, 4.0)))
+    await asyncio.sleep(draw.choice((0.1, 1.0, 5.0)))
+    others_have_all = functools.partial(_have_all, target, others)
+    if not await _until(target, lambda: _is_settled(target, target.cluster.storages) and others_have_all()):
+        return
+    present = {number: _session_id(storage, number) for number in session_ids}
+    other_session = all(present[number] > session_id for number, session_id in session_ids.items())
+    target.say(fault, storage.name, f"gets back its backup of sessions {session_ids}; they are {present}")
+    target.checker.disk_of_the_same_session()
+    storage.crash(power_loss=True)
+    storage.disk.replace(backup)
+    target.world.storage_checks.disk_replaced(storage.name)
+    away = draw.sample(others, 1) if draw.random() < 0.5 else []
+    for other in away:
+        other.crash(power_loss=draw.random() < 0.5)
+    if other_session and draw.random() < 0.5:
+        end_servers(target)
+    storage.start_in(0.1)
+    if not other_session and await _until(target, lambda: _is_heard(target, storage, present), 15.0):
+        end_servers(target)
+    await asyncio.sleep(4.0)
+    for other in away:
+        other.start_in(0.0)
+
+
+def _have_all(target: Target, storages: Sequence[StorageHost]) -> bool:
+    """Whether each of these storages has everything that is committed in each of its partitions."""
+    for partition_id, replicas in enumerate(target.cluster.replicas):
+        for storage in set(replicas) & set(storages):
+            partition = storage.node.manager.partitions.get(partition_id) if storage.running and storage.node else None
+            if partition is None or partition.max_transaction_id < len(target.checker.log[partition_id]) - 1:
+                return False
+    return True
+
+
+def _session_id(storage: StorageHost, partition_id: int) -> int:
+    info = _info(storage, partition_id)
+    return NO_SESSION if info is None else info.session_id
 
 
 async def _exchange_disks(target: Target, fault: Fault) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -203,6 +204,18 @@ async def slow_watches(target: Target, fault: Fault) -> None:
     target.world.ensemble.watch_delay_s = (0.2, 2.0)[fault.other % 2]
     await asyncio.sleep(fault.duration_s)
     target.world.ensemble.watch_delay_s = 0.0
+
+
+async def jump_clock(target: Target, fault: Fault) -> None:
+    """The wall clock of a machine jumps, back or forth, by seconds, hours or a month; it is never right again."""
+    draw = random.Random(fault.other)
+    storages = target.cluster.storages
+    host = target.storage(fault) if draw.random() < 0.7 else target.any_host(fault)
+    hosts = [host] if draw.random() < 0.8 else storages
+    jump_s = draw.choice((1, -1)) * draw.choice((2.0, 3600.0, 30 * 86400.0)) * (0.5 + draw.random())
+    for each in hosts:
+        target.say(fault, each.name, f"has a clock that jumps by {jump_s:.1f} s")
+        each.clock_error_s += jump_s
 
 
 async def lose_answer(target: Target, fault: Fault) -> None:

@@ -508,6 +508,13 @@ MUTANTS: dict[str, Mutant] = {
         ("roll-back-disk-within-session",),
         {"fault_count": 10},
     ),
+    "wall-clock-believed": Mutant(
+        "a storage takes the segment for its last one that was created last by its wall clock",
+        20,
+        0,
+        storage.order_segments_by_age,
+        conditions=CONDITIONS["wrong-clocks"],
+    ),
     "decide-lowest": Mutant(
         "a recovery takes the lowest mark of a majority",
         10,

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
+from uuid import UUID
 
 from tests.simulation.disk import SECTOR_BYTES, SimulatedFile, SimulatedFiles
 from tests.simulation.loop import running_process
@@ -25,13 +26,15 @@ from waltz.server.store.ring import BatchRing
 from waltz.server.store.session import session
 from waltz.server.store.session.session import StoreSession
 from waltz.server.store.session.settlement import Settlement
+from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log import log as storage_log
+from waltz.storage.disk.log import log_opening
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.salvage import Reported
 from waltz.storage.disk.segment import segment_opening
 from waltz.storage.disk.segment.scan import SegmentScan
 from waltz.storage.disk.segment.segment import Segment, SegmentWrite
-from waltz.storage.disk.segment.segment_format import Reader, find_later_record
+from waltz.storage.disk.segment.segment_format import Reader, SegmentHeader, find_later_record
 from waltz.storage.errors import CorruptionError
 from waltz.storage.node.partition import StoragePartition
 
@@ -389,3 +392,18 @@ def keep_for_all(ring: BatchRing, needed_from: int) -> None:
         del ring.by_first_id[batch.first_id]
         ring.kept_bytes -= len(batch.payload)
         kept -= 1
+
+
+@contextlib.contextmanager
+def order_segments_by_age() -> Iterator[None]:
+    """S9: the segments of a log are put in the order of the wall clock at which they were created."""
+    find = log_opening._segment_headers
+
+    def by_age(
+        files: Files, directory: str, cluster_key: UUID, partition_id: int, local_low_water_mark: int
+    ) -> list[tuple[str, SegmentHeader]]:
+        found = find(files, directory, cluster_key, partition_id, local_low_water_mark)
+        return sorted(found, key=lambda item: item[1].creation_time_ms)
+
+    with mock.patch.object(log_opening, "_segment_headers", by_age):
+        yield

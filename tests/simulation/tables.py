@@ -163,7 +163,7 @@ class TableHost(Host):
                 group.create_task(self._read(table, fresh=fresh))
 
     def _now_ms(self) -> int:
-        return EPOCH_MS + self._ahead_ms + round(1000 * self.world.loop.time())
+        return EPOCH_MS + self._ahead_ms + round(1000 * (self.world.loop.time() + self.clock_error_s))
 
     async def _write(self, table: Table) -> None:
         while self.world.loop.time() < self.world.options.duration_s - QUIET_S:
