@@ -1,6 +1,7 @@
-"""The journal: what was written lazily to the segments of all partitions, durable with one sync for all of them.
+"""The journal: changes of all partitions become durable with one sync; their segments are synced later.
 
-1. ``entries`` (pure): what one change of a partition is, and its bytes; ``groups`` (pure): the entries of one sync.
-2. ``ring``: the files, used again and again; ``journal``: the open journal, which appends groups.
-3. ``reading``: what is in a journal after a stop of any kind; ``replay``: it is put where it belongs.
+1. ``entries`` (pure): one change of a partition, as bytes; ``groups`` (pure): the entries of one sync.
+2. ``ring``: the files, which are used again and again; ``journal``: the open journal, to which groups are appended.
+3. ``reading``: the contents of a journal after a stop of any kind; ``replay``: the contents are written to the files
+   where they belong.
 """

@@ -1,4 +1,4 @@
-"""The entries of the journal: what was changed in the files of which partition. Pure.
+"""The entries of the journal: each is one change of the files of one partition. Pure.
 
 An entry: kind (1), partition (4), size of the rest (4), then the fields of its kind. Everything big-endian.
 """
@@ -8,26 +8,26 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 NO_PARTITION = -1
-"""In the place of a partition where an entry concerns none."""
+"""The partition id of entries that concern no partition."""
 
 
 class Records(NamedTuple):
-    """Records that were written to a segment, one behind the other."""
+    """Records that were written to a segment, one after the other."""
 
     partition_id: int
     session_id: int
     segment_first_id: int
     """The first transaction id of the segment."""
     offset: int
-    """Where they begin in its data file."""
+    """The place of the first record in the data file."""
     first_transaction_id: int
     record_count: int
     pieces: Sequence[bytes]
-    """Their bytes as they are in the data file."""
+    """The bytes of the records, as in the data file."""
 
 
 class NewSegment(NamedTuple):
-    """A segment was begun; the fields of its header that the directory does not tell."""
+    """A segment was begun. The fields are those of the segment's header that the storage directory does not tell."""
 
     partition_id: int
     first_transaction_id: int
@@ -35,7 +35,7 @@ class NewSegment(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """All records behind ``transaction_id`` were removed: later segments, and of this one all from ``offset`` on."""
+    """All records after ``transaction_id`` were removed: later segments, and the given segment from ``offset`` on."""
 
     partition_id: int
     session_id: int
@@ -45,14 +45,14 @@ class Truncated(NamedTuple):
 
 
 class Fenced(NamedTuple):
-    """A session was let in; older ones are kept out from here on."""
+    """A session was let in; older sessions are kept out from here on."""
 
     partition_id: int
     session_id: int
 
 
 class Marked(NamedTuple):
-    """A session and its marks, as they belong into the control file."""
+    """A session and its marks, as the control file has to record them."""
 
     partition_id: int
     session_id: int
@@ -61,7 +61,7 @@ class Marked(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The segments of a partition are durable up to here: earlier entries about them are not needed any more."""
+    """The segments of a partition are durable up to here: a replay leaves out earlier entries about the segments."""
 
     partition_id: int
     next_transaction_id: int
@@ -70,13 +70,13 @@ class Settled(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """The partition was given up: no earlier entry of it counts any more."""
+    """The partition was taken from the node: a replay leaves out all earlier entries of the partition."""
 
     partition_id: int
 
 
 class Closed(NamedTuple):
-    """Everything before is durable in the files where it belongs."""
+    """The node was stopped in order: all changes before this entry are durable in the files where they belong."""
 
 
 Entry: TypeAlias = Records | NewSegment | Truncated | Fenced | Marked | Settled | Dropped | Closed
@@ -85,10 +85,10 @@ PREFIX = struct.Struct(">BiI")
 """Kind, partition, size of the rest."""
 
 RECORDS, NEW_SEGMENT, TRUNCATED, FENCED, MARKED, SETTLED, DROPPED, CLOSED = 1, 2, 3, 4, 5, 6, 7, 8
-"""The kinds that a reader wants to know before it decodes the rest."""
+"""The kinds of entries. A reader chooses by the kind which entries it decodes."""
 
 RECORDS_FIELDS = struct.Struct(">qqqqi")
-"""Session, first id of the segment, offset, first id, number of records; then come the records."""
+"""Session, first id of the segment, offset, first id, number of records. The records follow."""
 _RECORDS_WITH_PREFIX = struct.Struct(">BiIqqqqi")
 
 _FIXED: tuple[tuple[int, type, struct.Struct], ...] = (
@@ -104,25 +104,25 @@ _BY_KIND = {kind: (kind_type, fields) for kind, kind_type, fields in _FIXED}
 
 
 class EntryError(ValueError):
-    """Bytes that are no entries."""
+    """The bytes are no entries."""
 
 
 class Encoded(NamedTuple):
     """Entries as bytes."""
 
     pieces: list[bytes]
-    """To be put one behind the other."""
+    """The bytes, to be joined in this order."""
     partitions: set[int]
-    """Those that the entries concern."""
+    """The partitions that the entries concern."""
     voids: bool
-    """Whether one of them makes earlier entries void: *settled*, *dropped*."""
+    """Whether an entry makes earlier entries void: *settled* or *dropped*."""
 
 
 def encode_entries(entries: Sequence[Entry]) -> Encoded:
     """The bytes of entries. The hot path of the journal.
 
     Args:
-        entries: Any number of them.
+        entries: The entries, in order.
 
     Raises:
         struct.error: A number does not fit.
@@ -154,11 +154,11 @@ def encode_entries(entries: Sequence[Entry]) -> Encoded:
 
 
 def walk_entries(data: bytes, start: int, count: int) -> Iterator[tuple[int, int, int, int]]:
-    """Kind and partition of each of ``count`` entries from ``start`` on, and where its fields begin and end.
+    """Kind and partition of each entry, and the places where its fields begin and end.
 
     Args:
-        data: Bytes that end with the last entry, or behind it with zeros only.
-        start: Where the first entry begins.
+        data: Bytes that end with the last entry; zeros may follow.
+        start: The place where the first entry begins.
         count: The number of entries.
 
     Raises:
@@ -181,17 +181,17 @@ def walk_entries(data: bytes, start: int, count: int) -> Iterator[tuple[int, int
 
 
 def decode_entry(data: bytes, kind: int, partition_id: int, start: int, end: int) -> Entry:
-    """The entry of which :func:`walk_entries` tells the place.
+    """Decode one entry, at a place that :func:`walk_entries` has told.
 
     Args:
-        data: The bytes that were walked through.
-        kind: Its kind.
-        partition_id: Its partition.
-        start: Where its fields begin.
-        end: Where they end.
+        data: The bytes that were given to :func:`walk_entries`.
+        kind: The kind of the entry.
+        partition_id: The partition of the entry.
+        start: The place where the fields begin.
+        end: The place where the fields end.
 
     Raises:
-        EntryError: The kind is unknown, or the size is not that of the kind.
+        EntryError: The kind is unknown, or the size is wrong for the kind.
     """
     if kind == RECORDS:
         if end - start < RECORDS_FIELDS.size:
@@ -214,15 +214,15 @@ def decode_entry(data: bytes, kind: int, partition_id: int, start: int, end: int
 
 
 def decode_entries(data: bytes, start: int, count: int) -> Iterator[Entry]:
-    """All entries; see :func:`walk_entries`.
+    """Decode all entries.
 
     Args:
-        data: Bytes that end with the last entry, or behind it with zeros only.
-        start: Where the first entry begins.
+        data: Bytes that end with the last entry; zeros may follow.
+        start: The place where the first entry begins.
         count: The number of entries.
 
     Raises:
-        EntryError: It is not that number of known entries.
+        EntryError: An entry is cut off or of an unknown kind, or something follows the last entry.
     """
     for kind, partition_id, begin, end in walk_entries(data, start, count):
         yield decode_entry(data, kind, partition_id, begin, end)

@@ -1,15 +1,17 @@
-"""The groups of the journal: entries that one sync makes durable. Pure.
+"""The groups of the journal: the entries that one sync makes durable. Pure.
 
-A group fills whole blocks of 4 KiB. Of each sector of 512 bytes the last eight are the mark of the life of the file in
-which it was written; the rest of all sectors, one behind the other, is
+A file of the journal is used again and again; each use is a *life* of the file. A group fills whole blocks of 4 KiB.
+The last eight bytes of each sector of 512 bytes are the mark of the life in which the sector was written. The other
+bytes of all sectors, joined, are
 
 - a head of 57 bytes: magic, sequence of the file, number of the group, oldest number that a replay needs, check of the
-  group before, number of partitions, CRC-32 of their ids, number of entries, whether one of these makes earlier ones
-  void, size of the body in bytes, CRC-32 of the body, check (the CRC-32 of the volume id and all before of the head);
+  group before, number of partitions, CRC-32 of their ids, number of entries, whether an entry makes earlier entries
+  void, size of the body in bytes, CRC-32 of the body, check (the CRC-32 of the volume id and of the head up to here);
 - the body: ids of the partitions that the group concerns, then the entries, then zeros.
 
-A file is used again without being emptied, so a sector that a loss of power has left out holds what it held before: its
-mark is that of an earlier life, or zeros. Marks differ in so many bits that no flipped bit makes one life of another.
+Files are not emptied before they are used again. So a sector that was not written before a loss of power still has the
+mark of an earlier life, or zeros. The marks of two lives differ in so many bits that one flipped bit never turns one
+mark into another.
 """
 
 import struct
@@ -20,11 +22,11 @@ from waltz.common.checksum import crc32
 from waltz.storage.disk.journal.entries import Entry, decode_entries, encode_entries
 
 BLOCK_BYTES = 4096
-"""Groups begin and end at multiples of this."""
+"""Groups begin and end at multiples of this size."""
 SECTOR_BYTES = 512
-"""What a disk writes as a whole or not at all."""
+"""The unit that a disk writes wholly or not at all."""
 MAX_SEQUENCE = (1 << 32) - 1
-"""The last life of a file."""
+"""The sequence of the last life that a file can have."""
 
 _MARK = struct.Struct(">II")
 _CONTENT_BYTES = SECTOR_BYTES - _MARK.size
@@ -41,12 +43,12 @@ _PARTITION_BYTES = 4
 
 
 class GroupHead(NamedTuple):
-    """What the first sector of a group tells."""
+    """The fields of the first sector of a group."""
 
     sequence: int
     """The life of the file."""
     number: int
-    """Dense over all files."""
+    """The number of the group; numbers are dense over all files."""
     base: int
     """The number of the oldest group that a replay needs."""
     previous_check: int
@@ -55,20 +57,20 @@ class GroupHead(NamedTuple):
     partitions_crc: int
     entry_count: int
     voids: bool
-    """Whether an entry makes earlier ones void."""
+    """Whether an entry makes earlier entries void."""
     body_bytes: int
     body_crc: int
     check: int
-    """It stands for the whole group, because it covers ``body_crc``."""
+    """A checksum of the whole group, because it covers ``body_crc``."""
 
     @property
     def size_bytes(self) -> int:
-        """What the group takes of the file."""
+        """The size of the group in the file."""
         return stored_bytes(self.body_bytes)
 
 
 def entries_at(head: GroupHead) -> int:
-    """Where in the body the entries begin."""
+    """The place in the body where the entries begin."""
     return _PARTITION_BYTES * head.partition_count
 
 
@@ -76,40 +78,40 @@ def entries_of(head: GroupHead, body: bytes) -> list[Entry]:
     """The entries of a group.
 
     Args:
-        head: Its head.
-        body: Its body, which is whole.
+        head: The head of the group.
+        body: The whole body of the group.
 
     Raises:
-        EntryError: They were never written like this.
+        EntryError: The body holds something else than entries.
     """
     return list(decode_entries(body, entries_at(head), head.entry_count))
 
 
 def stored_bytes(body_bytes: int) -> int:
-    """What a group with a body of that size takes of a file."""
+    """The size in the file of a group with a body of this size."""
     return -(-(HEAD_BYTES + body_bytes) // _BLOCK_CONTENT_BYTES) * BLOCK_BYTES
 
 
 def mark_of(sequence: int) -> bytes:
-    """The mark of a life."""
+    """The mark that sectors carry of a life."""
     return _MARK.pack(sequence, crc32(_SEQUENCE.pack(sequence), crc32(_LIFE)))
 
 
 def spread(content: bytes, sequence: int) -> bytes:
-    """Sectors with the mark of a life; ``content`` fills whole blocks."""
+    """The sectors of a group: ``content``, which fills whole blocks, with the mark of the life in each sector."""
     mark = mark_of(sequence)
     return mark.join([content[at : at + _CONTENT_BYTES] for at in range(0, len(content), _CONTENT_BYTES)]) + mark
 
 
 def gather(data: bytes) -> bytes:
-    """The content of sectors, whatever their marks are."""
+    """The content of sectors, without the marks."""
     return b"".join([data[at : at + _CONTENT_BYTES] for at in range(0, len(data), SECTOR_BYTES)])
 
 
 def life_of(sector: bytes) -> int | None:
-    """The life in which a sector was written, 0 if never; one flipped bit of the mark does not matter.
+    """The life in which a sector was written; 0 for a sector that was never written.
 
-    ``None`` when the mark is none that was ever written.
+    One flipped bit of the mark does not matter. ``None`` when the bytes are no mark at all.
     """
     mark = sector[_CONTENT_BYTES:SECTOR_BYTES]
     if len(mark) < _MARK.size:
@@ -131,11 +133,11 @@ def encode_group(
     """The bytes of a group, and its check. The hot path of the journal.
 
     Args:
-        entries: What it holds.
+        entries: The entries of the group.
         volume_id: The id of the volume.
         sequence: The life of the file.
         number: The number of the group.
-        base: The oldest number that a replay needs.
+        base: The number of the oldest group that a replay needs.
         previous_check: The check of the group before.
 
     Raises:
@@ -164,10 +166,10 @@ def encode_group(
 
 
 def decode_head(sector: bytes, volume_id: bytes) -> GroupHead | None:
-    """The head in the first sector of a group, ``None`` when there is none that is whole.
+    """The head in the first sector of a group; ``None`` when the sector holds no whole head.
 
     Args:
-        sector: At least 512 bytes.
+        sector: The sector; more bytes may follow.
         volume_id: The id of the volume.
     """
     if len(sector) < SECTOR_BYTES:
@@ -180,11 +182,11 @@ def decode_head(sector: bytes, volume_id: bytes) -> GroupHead | None:
 
 
 def decode_body(head: GroupHead, data: bytes) -> bytes | None:
-    """The body of a group, ``None`` when it is not whole.
+    """The body of a group; ``None`` when the body is not whole.
 
     Args:
-        head: What its first sector tells.
-        data: All its sectors.
+        head: The head of the group.
+        data: All sectors of the group.
     """
     if len(data) != head.size_bytes or _PARTITION_BYTES * head.partition_count > head.body_bytes:
         return None
@@ -197,11 +199,11 @@ def decode_body(head: GroupHead, data: bytes) -> bytes | None:
 
 
 def partitions_of(head: GroupHead, data: bytes) -> Sequence[int] | None:
-    """The partitions of a group that is not whole, ``None`` when not even they are.
+    """The partitions of a group that is not whole; ``None`` when the ids of the partitions are not whole either.
 
     Args:
-        head: What its first sector tells.
-        data: Its sectors, as many as there are.
+        head: The head of the group.
+        data: The sectors of the group, as many as there are.
     """
     content = gather(data)
     ids = content[HEAD_BYTES : HEAD_BYTES + _PARTITION_BYTES * head.partition_count]

@@ -1,4 +1,4 @@
-"""The open journal: groups are appended and made durable, one at a time, and released when nobody needs them."""
+"""The open journal: groups are appended and made durable one at a time, and released when no replay needs them."""
 
 import errno
 import os
@@ -12,24 +12,24 @@ from waltz.storage.disk.journal.reading import Contents, Place, read_groups
 from waltz.storage.disk.journal.ring import Ring
 
 DIRECTORY_NAME = "journal"
-"""Below the storage directory."""
+"""The name of the journal's directory in the storage directory."""
 
 DEFAULT_FILE_SIZE_BYTES = 64 << 20
 DEFAULT_MAX_FILES = 8
 MIN_FILES = 2
-"""With one file nothing could be released before it is full."""
+"""A journal with one file could not release anything before the file is full."""
 
 
 class Journal:
     """The journal of one storage directory. Methods that say so block; no two appends overlap.
 
-    A group is durable before the next one is written: of two groups on disk the first was durable.
+    A group is durable before the next group is written. So of two groups on disk the first was durable.
     """
 
     def __init__(self, files: Files, ring: Ring, contents: Contents) -> None:
         """Use :meth:`open`."""
         self.failure: str | None = None
-        """The failed write or sync after which nothing is written any more."""
+        """The failed write or sync after which nothing is written to the journal; ``None`` when there was none."""
         self._files = files
         self._ring = ring
         self._number = contents.next_number
@@ -51,21 +51,21 @@ class Journal:
         file_size_bytes: int = DEFAULT_FILE_SIZE_BYTES,
         max_files: int = DEFAULT_MAX_FILES,
     ) -> "Journal":
-        """Begin to write behind what was read, of which nothing is needed any more from here on. Blocking.
+        """Begin to write after the groups that were read. Blocking.
 
-        What the contents tell has to be durable in the files where it belongs, or not to count. The control file is
-        guarded after this, and before the first :meth:`append`.
+        From here on no replay needs the groups that were read: their changes have to be durable in the files where
+        they belong. The control file has to be guarded before the first :meth:`append`.
 
         Args:
             files: The file system.
             directory: The directory of the journal; made when it is missing.
-            cluster_key: Of the cluster.
-            contents: What was read there, or what :meth:`remains` of a journal that failed.
-            file_size_bytes: The size of each file, whole blocks of 4 KiB.
-            max_files: The most files there may be; at least two.
+            cluster_key: The key of the cluster.
+            contents: What was read from the directory, or what :meth:`remains` of a journal that has failed.
+            file_size_bytes: The size of each file, a multiple of 4 KiB.
+            max_files: The largest number of files, at least two.
 
         Raises:
-            ValueError: The sizes are none.
+            ValueError: The sizes are not allowed.
             JournalFullError: The disk has no room for a file.
             OSError: A file cannot be written or synced.
         """
@@ -92,42 +92,42 @@ class Journal:
 
     @property
     def next_number(self) -> int:
-        """The number that the next group gets."""
+        """The number of the next group."""
         return self._number
 
     @property
     def oldest_number(self) -> int:
-        """The oldest group that a replay would take, durably: entries before it are gone for ever.
+        """The number of the oldest group that a replay after a crash would take.
 
-        It follows :meth:`release` with the next group, or the next file.
+        After a :meth:`release` this number rises with the next group or the next file: these record it durably.
         """
         return self._oldest
 
     @property
     def group_limit_bytes(self) -> int:
-        """The largest group."""
+        """The size of the largest group that can be appended."""
         return self._ring.group_limit_bytes
 
     @property
     def size_bytes(self) -> int:
-        """What all files take of groups, those included that were not made yet."""
+        """The size of the groups that fit into all files, including files that were not made yet."""
         return self.free_bytes + self._offset - BLOCK_BYTES + self._ring.used_before_bytes
 
     @property
     def free_bytes(self) -> int:
-        """What may be appended before something has to be released."""
+        """The size of the groups that can be appended before groups have to be released."""
         return self._ring.file_size_bytes - self._offset + self._ring.unused_bytes
 
     def append(self, entries: Sequence[Entry]) -> int:
         """Make entries durable as one group; returns its number. Blocking.
 
         Args:
-            entries: At least one.
+            entries: The entries, at least one.
 
         Raises:
-            JournalFullError: No file is free; nothing was written, and it may be tried again.
+            JournalFullError: No file is free. Nothing was written, and the append may be tried again.
             ValueError: The group is larger than :attr:`group_limit_bytes`; nothing was written.
-            OSError: A write or sync has failed, now or before; nothing is ever written again.
+            OSError: A write or sync has failed, now or before. Nothing is written to the journal any more.
         """
         self._check_usable()
         base = self._released
@@ -152,32 +152,35 @@ class Journal:
         return number
 
     def release(self, number: int) -> None:
-        """No group before this number is needed any more. Does not block; from any thread."""
+        """No replay needs the groups before this number any more. Does not block; from any thread."""
         self._released = max(self._released, min(number, self._number))
         self._ring.reclaim(self._released)
 
     def read(self, first: int, last: int) -> list[Place]:
-        """Where groups are that were appended and not released. Blocking; may run beside :meth:`append`.
+        """The places of groups that were appended and not released. Blocking; may run beside :meth:`append`.
 
         Args:
-            first: The number of the first.
-            last: The number of the last.
+            first: The number of the first group.
+            last: The number of the last group.
 
         Raises:
-            OSError: They cannot be read.
-            StorageError: One is damaged.
+            OSError: A file cannot be read.
+            StorageError: A group is damaged.
         """
         return read_groups(self._files, self._ring.used_from(first), self._ring.volume_id, first, last)
 
     def extend(self) -> bool:
-        """Make a file in advance, if none is free and there may be more; whether one was made. Blocking; ``OSError``.
+        """Make a file in advance, unless a file is free or no further file is allowed. Blocking; raises ``OSError``.
 
-        May run beside :meth:`append`, which makes one itself when it needs one.
+        Returns whether a file was made. May run beside :meth:`append`, which makes a file itself when none is free.
         """
         return self.failure is None and self._ring.extend()
 
     def close(self) -> bool:
-        """Close the files; whether nothing is owed, so that the control file's guard may go. Blocking; ``OSError``."""
+        """Close the journal, and say in it that no group is needed, if that is so. Blocking; raises ``OSError``.
+
+        Returns whether no group is needed: then the guard of the control file may be taken away.
+        """
         drained = self.failure is None and self._file is not None and self._released >= self._number
         try:
             if drained:
@@ -187,15 +190,16 @@ class Journal:
         return drained
 
     def abandon(self) -> None:
-        """Close the file, and write nothing more. Blocking."""
+        """Close the file without writing anything. Blocking."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def remains(self) -> Contents:
-        """After a failure: what another journal goes on behind, in files of its own.
+        """After a failure: the contents after which another journal begins, in files of its own.
 
-        Nothing of this one may be needed then: all segments, marks and fences are durable, and the guard is gone.
+        No group of the failed journal may be needed: all segments, marks and fences are durable, and the control file
+        is not guarded any more.
         """
         return Contents(
             places=(),

@@ -1,10 +1,10 @@
-"""Reading the journal after a stop of any kind: its groups in order, and whether what ends it is torn or damaged.
+"""Reading the journal after a stop of any kind: the groups in order, and whether the end is torn or damaged.
 
-Groups have dense numbers, and each is durable before the next one is written. So every group before the last whose head
-is found was durable, and so was every group before the first of a file that was begun. A group that is missing among
-these is damage. The last one may be torn: then some of its sectors were never written in this life of the file, and
-carry the mark of an earlier one, or none. If all of them were written and it is not whole, it was changed since: it may
-have been acknowledged, and is damage, too.
+The numbers of groups are dense, and each group is durable before the next group is written. So all groups before the
+last head that is found were durable, and so were all groups before the first group of a file that was begun. A missing
+group among these is damage. The last group may be torn: then some of its sectors were not written in this life of the
+file, and carry the mark of an earlier life, or none. A last group of which all sectors were written and which is not
+whole has changed since the write: that group may have been acknowledged, so it is damaged, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ _FIRST_NUMBER = 1
 
 
 class Place(NamedTuple):
-    """Where a group is that is whole."""
+    """The place of a whole group."""
 
     path: str
     offset: int
@@ -43,74 +43,74 @@ class Place(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A group that was durable once, or may have been, and is not whole."""
+    """A group that is not whole, although it was durable once or may have been."""
 
     number: int
     partitions: Sequence[int] | None
-    """The partitions that it concerned; ``None``: it may have been any."""
+    """The partitions that the group concerned; ``None``: it may have concerned any partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is in a journal."""
+    """The contents of a journal."""
 
     places: Sequence[Place]
     """The groups that a replay needs, in order."""
     torn: bool
-    """Whether a group was being written when the power went; nobody was told of it."""
+    """Whether a group was being written when the node stopped. That group was not acknowledged."""
     lost: Sequence[Lost]
-    """What is damaged."""
+    """The groups that are damaged."""
     volume_id: bytes | None
-    """``None`` when there is no journal yet, or no header of it is whole."""
+    """The id of the volume; ``None`` when there is no journal yet, or no header is whole."""
     next_number: int
     next_sequence: int
     last_check: int
     """The check of the last group."""
     distrusted: bool = False
-    """Whether its files must not be written to any more."""
+    """Whether the files of the journal must not be written to any more."""
 
     @property
     def size_bytes(self) -> int:
-        """What the groups take of the files."""
+        """The size of the groups in the files."""
         return sum(place.head.size_bytes for place in self.places)
 
 
 @dataclass(slots=True)
 class _Hole:
-    """A place where a group should be and none is whole."""
+    """A place where a group should be and no whole group is."""
 
     sequence: int
     offset: int
     torn: bool
-    """Whether sectors that were not written explain it."""
+    """Whether sectors that were not written explain the hole."""
     head: GroupHead | None = None
     partitions: Sequence[int] | None = None
 
 
 @dataclass(slots=True)
 class _Found:
-    """What was found in files so far."""
+    """The groups and holes that were found in the files so far."""
 
     places: list[tuple[int, Place]]
     holes: list[_Hole]
 
     def heads(self) -> Iterator[GroupHead]:
-        """The heads that are whole, of whole groups or not."""
+        """All whole heads, including those of groups that are not whole."""
         yield from (place.head for _, place in self.places)
         yield from (hole.head for hole in self.holes if hole.head is not None)
 
 
 def read_journal(files: Files, directory: str, cluster_key: UUID) -> Contents:
-    """Read a journal as it is; nothing is changed. Blocking.
+    """Read a journal without changing anything. Blocking.
 
     Args:
         files: The file system.
-        directory: The directory of the journal; it need not exist.
-        cluster_key: Of the cluster to which it should belong.
+        directory: The directory of the journal; need not exist.
+        cluster_key: The key of the cluster to which the journal should belong.
 
     Raises:
-        StorageError: It belongs to another cluster, is of another volume, or of a later version.
-        OSError: It cannot be read.
+        StorageError: A file belongs to another cluster, another journal or a later version.
+        OSError: A file cannot be read.
     """
     paths = _paths(files, directory)
     headers = {sequence: _read_header(files, path, cluster_key) for sequence, path in paths.items()}
@@ -131,20 +131,20 @@ def read_journal(files: Files, directory: str, cluster_key: UUID) -> Contents:
         if header is not None and header.sequence == sequence and header.first_number <= base:
             break
     next_sequence = max(*paths, *(header.sequence for header in known), 0) + 1
-    # A life that was begun under the old name of its file: it has no groups, and all before its first are durable.
+    # A life may have been begun under the old name of its file: the life has no groups, and all before are durable.
     first_number = max(header.first_number for header in known)
     return _judge(found, base, first_number, volume_id, next_sequence)
 
 
 def read_bodies(files: Files, places: Sequence[Place]) -> Iterator[tuple[GroupHead, bytes]]:
-    """Heads and bodies of groups, read again. Blocking.
+    """Read the heads and bodies of groups. Blocking.
 
     Args:
         files: The file system.
-        places: Where they are, in order.
+        places: The places of the groups, in order.
 
     Raises:
-        OSError: They cannot be read.
+        OSError: A file cannot be read.
     """
     file, path = None, ""
     try:
@@ -161,18 +161,18 @@ def read_bodies(files: Files, places: Sequence[Place]) -> Iterator[tuple[GroupHe
 
 
 def read_groups(files: Files, paths: Sequence[str], volume_id: bytes, first: int, last: int) -> list[Place]:
-    """Where groups of a journal in use are, in order. Blocking.
+    """The places of groups of a journal in use, in order. Blocking.
 
     Args:
         files: The file system.
-        paths: The files that hold them.
+        paths: The files with these groups.
         volume_id: The id of the volume.
-        first: The number of the first.
-        last: The number of the last; another one may be being written behind it.
+        first: The number of the first group.
+        last: The number of the last group; the next group may be being written.
 
     Raises:
         OSError: A file cannot be read.
-        StorageError: One is damaged.
+        StorageError: A group is damaged.
     """
     found = _Found([], [])
     for path in paths:
@@ -216,7 +216,7 @@ def _judge(found: _Found, base: int, first_number: int, volume_id: bytes, next_s
 
 
 def _ends(found: _Found, last: int) -> list[_Hole]:
-    """Where no head of a group is, behind the last group."""
+    """The holes without a head after the last group."""
     where = [(sequence, place.offset) for sequence, place in found.places if place.head.number == last]
     where += [
         (hole.sequence, hole.offset) for hole in found.holes if hole.head is not None and hole.head.number == last
@@ -226,7 +226,7 @@ def _ends(found: _Found, last: int) -> list[_Hole]:
 
 
 def _paths(files: Files, directory: str) -> dict[int, str]:
-    """The files by the sequence in their names."""
+    """The paths of the files, by the sequence in the name."""
     if not files.exists(directory):
         return {}
     names = [name for name in files.list_directory(directory) if name.endswith(SUFFIX)]
@@ -276,13 +276,13 @@ def _head(block: bytes, sequence: int, volume_id: bytes) -> GroupHead | None:
 
 
 def _is_torn(data: bytes, sequence: int) -> bool:
-    """Whether sectors that were not written are what is wrong with a group of which the head is there."""
+    """Whether sectors that were not written explain a group with a head that is not whole."""
     lives = [life_of(data[at : at + SECTOR_BYTES]) for at in range(0, len(data), SECTOR_BYTES)]
     return None not in lives and any(life != sequence for life in lives)
 
 
 def _next_head(file: File, offset: int, size: int, sequence: int, volume_id: bytes) -> int | None:
-    """Where the next head of this life is, ``None`` without any."""
+    """The place of the next head of this life; ``None`` when there is none."""
     for start in range(offset, size, _SEARCH_BYTES):
         data = _read(file, start, min(_SEARCH_BYTES, size - start))
         for at in range(0, len(data), BLOCK_BYTES):
@@ -292,7 +292,7 @@ def _next_head(file: File, offset: int, size: int, sequence: int, volume_id: byt
 
 
 def _read(file: File, offset: int, size: int) -> bytes:
-    """As :meth:`File.read`; sectors that the medium does not give back carry no mark of any life."""
+    """As :meth:`File.read`, but sectors that cannot be read are filled with bytes that are no mark of any life."""
     try:
         return file.read(offset, size)
     except OSError:

@@ -1,12 +1,13 @@
-"""Replay: what the journal holds is put where it belongs, in order; doing it twice gives the same. Blocks.
+"""Replay: the changes in the journal are made in the files where they belong, in order. Blocks.
 
-A partition's entries before its last *settled* are left out: its segments were durable up to there, and what was synced
-directly since is not in the journal. Of a partition with entries after that, all that was acknowledged is in the
-journal or lies before: what its files hold behind the last entry is of a write that nobody was told of, perhaps not all
-of it, and is cut. So the recovery that follows finds segments that end with a whole record.
+A second replay of the same journal changes nothing. A partition's entries before its last *settled* are left out: the
+segments were durable up to there, and appends that were synced directly since then are not in the journal. If a
+partition has entries after its last *settled*, every record behind the last of these entries belongs to a write that
+was not acknowledged and may be incomplete: the replay cuts such records. So the recovery that follows finds segments
+that end with a whole record.
 
-If groups are lost, the partitions that they may have concerned are marked as damaged, durably, by a file in their
-directory; nothing of theirs is cut.
+If groups are lost, a file in the directory of each partition that they may have concerned marks the partition as
+damaged, durably. Nothing of a damaged partition is cut.
 """
 
 import logging
@@ -56,7 +57,7 @@ from waltz.storage.errors import CorruptionError, StorageError
 logger = logging.getLogger(__name__)
 
 LOST_NAME = "journal.lost"
-"""File of the partition's directory that tells why the partition is not served."""
+"""A file in the directory of a partition: it tells why the partition is not served."""
 
 _MAX_REASON_BYTES = 4096
 _MAX_WRITE_BYTES = 1 << 20
@@ -64,18 +65,18 @@ _MIN_WRITE_BYTES = 64 << 10
 _PROGRESS_BYTES = 16 << 20
 
 Progress = Callable[[int, int], None]
-"""Told how many bytes of how many are replayed."""
+"""Is told the number of bytes that are replayed, and the number of all bytes."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What a replay did."""
+    """The result of a replay."""
 
     groups: int = 0
     size_bytes: int = 0
-    """What the groups take of the journal."""
+    """The size of the groups in the journal."""
     partitions: set[int] = field(default_factory=set)
-    """Those of which a file was changed."""
+    """The partitions of which a file was changed."""
     damaged: dict[int, str] = field(default_factory=dict)
     """Partitions that must not be served, with the reason; their directories are marked."""
 
@@ -88,20 +89,20 @@ def replay(
     contents: Contents,
     progress: Progress | None = None,
 ) -> Report:
-    """Put what a journal holds where it belongs, durably. Does nothing while the control file is not guarded. Blocking.
+    """Make the changes in a journal where they belong, durably. Without a guarded control file, do nothing. Blocking.
 
     Args:
         files: The file system.
-        storage_directory: The directory to which the journal belongs; no log in it is open.
-        control_file: Its control file.
-        fence_file: Its fence file.
+        storage_directory: The directory to which the journal belongs; no log in the directory is open.
+        control_file: The control file of the directory.
+        fence_file: The fence file of the directory.
         contents: What was read of the journal.
         progress: Called now and then.
 
     Raises:
-        OSError: A file cannot be read, written or synced; it may be tried again.
-        StorageError: The journal was changed meanwhile, or a control or fence file cannot be written.
-        EntryError: A group holds what no journal of this version holds.
+        OSError: A file cannot be read, written or synced; the replay may be tried again.
+        StorageError: The journal was changed meanwhile, or the control or fence file cannot be written.
+        EntryError: A group holds an entry that this version does not know.
     """
     report = Report()
     if not control_file.guarded:
@@ -114,21 +115,21 @@ def replay(
 def replay_partition(
     files: Files, storage_directory: str, cluster_key: UUID, partition_id: int, places: Sequence[Place]
 ) -> Settled | None:
-    """Put what a journal in use holds of one partition's segments where it belongs, durably. Blocking.
+    """Make the changes of one partition's segments that a journal in use holds, durably. Blocking.
 
     Args:
         files: The file system.
         storage_directory: The directory to which the journal belongs.
-        cluster_key: Of the cluster.
-        partition_id: The partition; its log is not open.
-        places: The groups that may concern it, in order; all of them are whole.
+        cluster_key: The key of the cluster.
+        partition_id: The partition; the log of the partition is not open.
+        places: The groups that may concern the partition, in order; all of them are whole.
 
     Returns:
-        How far its segments are durable then; ``None``: there is nothing of them in the groups.
+        The place up to which the segments are durable then; ``None``: the groups do not concern the segments.
 
     Raises:
-        OSError: A file cannot be read, written or synced; it may be tried again.
-        StorageError: Bytes are missing that the journal goes on from.
+        OSError: A file cannot be read, written or synced; the replay may be tried again.
+        StorageError: Bytes before the first change are missing.
     """
     since = -1, 0
     for head, body in read_bodies(files, [place for place in places if place.head.voids]):
@@ -153,7 +154,7 @@ def replay_partition(
 
 
 def mark_lost(files: Files, partition_directory: str, reason: str) -> None:
-    """Leave the file that keeps a partition from being served, durably. Raises ``OSError``."""
+    """Write the file that keeps a partition from being served, durably. Raises ``OSError``."""
     if not files.exists(partition_directory):
         files.make_directory(partition_directory)
         files.sync_directory(str(Path(partition_directory).parent))
@@ -168,7 +169,7 @@ def mark_lost(files: Files, partition_directory: str, reason: str) -> None:
 
 
 def lost_reason(files: Files, partition_directory: str) -> str | None:
-    """Why a partition is kept from being served, ``None`` when it is not. Raises ``OSError``."""
+    """Why a partition is kept from being served; ``None`` when it may be served. Raises ``OSError``."""
     path = str(Path(partition_directory) / LOST_NAME)
     if not files.exists(path):
         return None
@@ -177,20 +178,20 @@ def lost_reason(files: Files, partition_directory: str) -> str | None:
 
 
 def forget_lost(files: Files, partition_directory: str) -> None:
-    """Remove the mark of a partition that is whole again, or empty, durably. Raises ``OSError``."""
+    """Remove the file of :func:`mark_lost`, durably: the partition is whole again, or empty. Raises ``OSError``."""
     if files.exists(str(Path(partition_directory) / LOST_NAME)):
         files.remove(str(Path(partition_directory) / LOST_NAME))
         files.sync_directory(partition_directory)
 
 
 class _Since(NamedTuple):
-    """Behind which entries a partition's entries count: their groups, and their places in these."""
+    """The last *settled* and *dropped* of a partition, by group and place in it: earlier entries are left out."""
 
     settled: tuple[int, int] = (-1, 0)
     dropped: tuple[int, int] = (-1, 0)
 
     def concerns(self, kind: int, at: tuple[int, int]) -> bool:
-        """Whether the entry there counts."""
+        """Whether an entry of this kind at this place counts."""
         return at > (self.dropped if kind in (FENCED, MARKED) else self.settled)
 
 
@@ -241,7 +242,7 @@ class _Replay:
         self._report.groups, self._report.size_bytes = len(self._contents.places), total
 
     def _survey(self) -> dict[int, _Since]:
-        """Look for what makes earlier entries void."""
+        """Look for the entries that make earlier entries void."""
         found: dict[int, _Since] = {}
         voiding = [place for place in self._contents.places if place.head.voids]
         for head, body in read_bodies(self._files, voiding):
@@ -254,7 +255,7 @@ class _Replay:
         return found
 
     def _damaged(self) -> dict[int, str]:
-        """The assigned partitions that lost groups may have concerned."""
+        """The assigned partitions that lost groups may have concerned, with the reason."""
         damaged: dict[int, str] = {}
         for lost in self._contents.lost:
             for partition_id in self._concerned(lost):
@@ -273,7 +274,7 @@ class _Replay:
         try:
             return self._control_file.partition(partition_id).assigned
         except CorruptionError:
-            return True  # in doubt it is
+            return True  # in doubt the partition is assigned
 
     def _take_group(self, head: GroupHead, body: bytes, since: dict[int, _Since]) -> None:
         """The hot path: one call and one copy for each entry of records."""
@@ -303,7 +304,7 @@ class _Replay:
                 partition.flush_much()
 
     def _partition(self, partition_id: int) -> "_Partition | None":
-        """``None`` for one that is not (any more) assigned."""
+        """The partition of an entry; ``None`` when the partition is not assigned any more."""
         if partition_id not in self._partitions:
             known = 0 <= partition_id < self._control_file.partition_count and self._is_assigned(partition_id)
             directory = str(Path(self._directory) / str(partition_id))
@@ -316,14 +317,14 @@ class _Replay:
         self._files.sync_directory(self._directory)
 
     def _raise_fences_and_marks(self) -> None:
-        """Behind the segments: a mark never tells of more than there is."""
+        """Write fences and marks after the segments are synced: a mark never tells of records that are not there."""
         everybody = range(self._control_file.partition_count)
         for partition_id, session_id in self._fences.items():
             if partition_id in everybody and self._is_assigned(partition_id):
                 self._raise_fence(partition_id, session_id)
         for partition_id, marks in self._marks.items():
             if partition_id in everybody and self._is_assigned(partition_id):
-                for marked in marks:  # each is an update, so that the file becomes that of a node without a journal
+                for marked in marks:  # one update for each: the bytes are those of a node without a journal
                     self._raise_mark(marked)
 
     def _raise_fence(self, partition_id: int, session_id: int) -> None:
@@ -353,9 +354,9 @@ class _Partition:
 
     def __init__(self, files: Files, directory: str, cluster_key: UUID, partition_id: int) -> None:
         self._gap: tuple[int, int] | None = None
-        """From where on, by segment and offset, bytes are missing that the journal goes on from.
+        """The segment and offset from which bytes are missing that lie before a replayed write.
 
-        A truncation further on in the journal may have reached the disk already; it closes the gap when it is replayed.
+        A later truncation in the journal may have reached the disk before the stop; its replay closes the gap.
         """
         self._files = files
         self._directory = directory
@@ -364,7 +365,7 @@ class _Partition:
         self._segment: int | None = None
         self._next_id = 0
         self._offset = 0
-        """Where it ends after all entries so far: the segment by its first id, the next id, and the offset."""
+        """The end of the log after all entries so far: first id of the segment, next id, offset."""
         self._chunks: list[bytes] = []
         self._chunks_offset = 0
         self._entry_offsets: list[int] = []
@@ -372,21 +373,22 @@ class _Partition:
 
     @property
     def missing(self) -> str | None:
-        """What is not there that the journal goes on from."""
+        """Which bytes are missing, as a text; ``None`` when none are."""
         if self._gap is None:
             return None
         segment, offset = self._gap
-        return f"the journal goes on from bytes of {self._path(segment)} that are missing, from offset {offset} on"
+        path = self._path(segment)
+        return f"bytes of {path} are missing from offset {offset} on, and the journal holds later ones only"
 
     @property
     def end(self) -> Settled | None:
-        """Where it ends after all entries; ``None`` without any."""
+        """The end of the log after all entries; ``None`` without entries."""
         if self._segment is None:
             return None
         return Settled(self._partition_id, self._next_id, self._segment, self._offset)
 
     def change(self, entry: Entry) -> None:
-        """Take up the next entry, of a new segment or a truncation."""
+        """Make the next change, a new segment or a truncation."""
         self.flush()
         if isinstance(entry, NewSegment):
             self._begin(entry)
@@ -394,7 +396,7 @@ class _Partition:
             self._cut(entry.segment_first_id, entry.transaction_id + 1, entry.offset)
 
     def records(self, body: bytes, begin: int, end: int) -> None:
-        """Take up the next entry, of records, of which the fields stand there in a body."""
+        """Take up the next entry of records; its fields are at this place of a body."""
         if end - begin < RECORDS_FIELDS.size:
             raise EntryError("an entry of records is too short")
         _, segment, offset, first_id, count = RECORDS_FIELDS.unpack_from(body, begin)
@@ -412,12 +414,12 @@ class _Partition:
             self.flush()
 
     def flush_much(self) -> None:
-        """Write what waits, if it is worth a write."""
+        """Write the records that wait, if they are large enough for a write of their own."""
         if self._offset - self._chunks_offset >= _MIN_WRITE_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the records that wait."""
         if not self._chunks:
             return
         assert self._segment is not None
@@ -428,18 +430,18 @@ class _Partition:
         if size < self._chunks_offset:
             self._gap = min(self._gap or (self._segment, size), (self._segment, size))
             return
-        # An index that does not reach as far is completed when the segment is opened.
+        # An index that ends before this place is completed when the segment is opened.
         at = index_offset(self._segment, self._next_id - len(offsets))
         self._write(index_path(path), at, [encode_index(offsets)])
 
     def finish(self, *, cut: bool) -> None:
-        """All entries were taken; what lies behind the last one may be cut if ``cut``."""
+        """After the last entry: write the records that wait, and with ``cut`` cut the bytes behind the last entry."""
         self.flush()
         if cut and self._segment is not None and self._gap is None:
             self._cut(self._segment, self._next_id, self._offset)
 
     def sync(self) -> None:
-        """Make everything durable."""
+        """Make all changes durable."""
         for path in sorted(self._touched):
             if self._files.exists(path):
                 with _Opened(self._files, path) as file:
@@ -458,7 +460,7 @@ class _Partition:
         self._segment, self._next_id, self._offset = first_id, first_id, HEADER_SIZE_BYTES
 
     def _cut(self, segment: int, next_id: int, offset: int) -> None:
-        """Remove later segments, from the end backwards, each durably: no crash leaves a gap; then cut this one."""
+        """Remove later segments, from the end backwards, each durably: no crash leaves a gap. Then cut this segment."""
         self._segment, self._next_id, self._offset = segment, next_id, offset
         if self._gap is not None and self._gap >= (segment, offset):
             self._gap = None
@@ -475,7 +477,7 @@ class _Partition:
         self._shorten(path, offset)
 
     def _segments(self) -> set[int]:
-        """The segments of which there is a file, by their first ids."""
+        """The first ids of the segments of which there is a file."""
         names = self._files.list_directory(self._directory)
         stems = [Path(name).stem for name in names if name.endswith((DATA_SUFFIX, INDEX_SUFFIX))]
         return {int(stem) for stem in stems if stem.isdecimal()}
@@ -484,7 +486,7 @@ class _Partition:
         return str(Path(self._directory) / data_file_name(segment))
 
     def _write(self, path: str, offset: int, chunks: Sequence[bytes], *, create: bool = False) -> int:
-        """Write, unless the file ends before the offset, or is not there; returns the size it had."""
+        """Write, unless the file ends before the offset or does not exist; returns the size before the write."""
         if not create and not self._files.exists(path):
             return 0
         with _Opened(self._files, path, create=create) as file:
@@ -504,7 +506,7 @@ class _Partition:
 
 
 class _Opened:
-    """For ``with``: a file that is closed behind it."""
+    """A file that is open within a ``with`` block."""
 
     def __init__(self, files: Files, path: str, *, create: bool = False) -> None:
         self._file = files.open(path, create=create)

@@ -1,9 +1,10 @@
-"""The files of the journal: filled with zeros once, overwritten in place, used again when nothing in them is needed.
+"""The files of the journal: filled with zeros once, then overwritten in place each time when they are used again.
 
-``<sequence, 10 digits>.jnl``, and ``<number>.spare`` while a file has not been used yet. Every use is a life of its
-own, with a sequence larger than all before. The first block is the header: magic, version, cluster key, volume id,
-sequence, number of the first group, oldest number that a replay needs, CRC-32 of it; once more in the middle of the
-block. A life begins with its header, durably; then the file gets its name, durably; then come groups.
+A file is named ``<sequence, 10 digits>.jnl``; before its first use it is named ``<number>.spare``. Each use of a file
+is a *life* with a sequence larger than that of all lives before. The first block of a file is the header: magic,
+version, cluster key, volume id, sequence, number of the first group, oldest number that a replay needs, CRC-32 of these
+fields; a second copy is in the middle of the block. A life begins in this order: the header is durable, the new name is
+durable, groups follow.
 """
 
 import struct
@@ -30,22 +31,22 @@ _FILL_BYTES = 1 << 20
 
 
 class JournalFullError(StorageError):
-    """No file of the journal is free; nothing was written."""
+    """No file of the journal is free. Nothing was written."""
 
 
 class FileHeader(NamedTuple):
-    """What the first block of a file tells about its present life."""
+    """The fields of the first block of a file."""
 
     cluster_key: UUID
     volume_id: bytes
     sequence: int
     first_number: int
-    """The number of the first group: all groups before it were synced."""
+    """The number of the first group. All groups before that were synced when the life began."""
     base: int
     """The number of the oldest group that a replay needed when the life began."""
 
     def encode(self) -> bytes:
-        """The whole block."""
+        """The header as the bytes of the whole block."""
         key, *rest = self
         fields = _HEADER.pack(_MAGIC, VERSION, key.bytes, *rest)
         copy = (fields + _CRC.pack(crc32(fields))).ljust(BLOCK_BYTES // 2, b"\0")
@@ -53,13 +54,13 @@ class FileHeader(NamedTuple):
 
 
 def decode_header(block: bytes) -> FileHeader | None:
-    """The header in the first block of a file; the newer one, should its two copies differ; ``None`` without any.
+    """The header in the first block of a file: the newer of the two copies; ``None`` when no copy is whole.
 
     Args:
         block: The first 4 KiB of the file.
 
     Raises:
-        StorageError: It was written by a later version.
+        StorageError: A later version has written the header.
     """
     found = []
     for at in _COPIES_AT:
@@ -83,7 +84,7 @@ class _Used(NamedTuple):
 
 
 class Ring:
-    """The files. One thread begins lives; another may make spare files meanwhile."""
+    """The files of a journal. One thread begins lives; at the same time another may make spare files."""
 
     def __init__(
         self,
@@ -100,12 +101,12 @@ class Ring:
 
         Args:
             files: The file system.
-            directory: It is made when it is missing.
-            cluster_key: Of the cluster to which the storage directory belongs.
-            volume_id: 16 bytes.
-            next_sequence: Larger than that of any life before.
-            file_size_bytes: The size of each file, whole blocks.
-            max_files: The most files there may be.
+            directory: The directory of the journal; made when it is missing.
+            cluster_key: The key of the cluster to which the storage directory belongs.
+            volume_id: The id of the volume, 16 bytes.
+            next_sequence: The sequence of the next life, larger than that of any life before.
+            file_size_bytes: The size of each file, a multiple of the block size.
+            max_files: The largest number of files.
 
         Raises:
             OSError: The directory cannot be read or made.
@@ -116,7 +117,7 @@ class Ring:
         self._directory = directory
         self._cluster_key = cluster_key
         self.next_sequence = next_sequence
-        """The sequence that the next life gets."""
+        """The sequence of the next life."""
         self._max_files = max_files
         self._lock = threading.Lock()
         self._used: deque[_Used] = deque()
@@ -140,50 +141,53 @@ class Ring:
 
     @property
     def group_limit_bytes(self) -> int:
-        """What one file takes of groups."""
+        """The size of the groups that fit into one file."""
         return self.file_size_bytes - BLOCK_BYTES
 
     @property
     def unused_bytes(self) -> int:
-        """What files take that are free or may still be made."""
+        """The size of the groups that fit into the files that are free or may still be made."""
         return (self._max_files - len(self._used)) * self.group_limit_bytes
 
     @property
     def used_before_bytes(self) -> int:
-        """What the files before the present one take of groups."""
+        """The size of the groups that fit into the files in use before the present file."""
         return (len(self._used) - 1) * self.group_limit_bytes
 
     def used_from(self, number: int) -> list[str]:
-        """Paths of the files that hold the groups from ``number`` on, which are needed still. From any thread."""
+        """Paths of the files with the groups from ``number`` on. These groups are still needed. From any thread."""
         with self._lock:
             used = list(self._used)
         before = sum(each.first_number <= number for each in used[1:])
         return [each.path for each in used[before:]]
 
     def distrust(self) -> None:
-        """Let go of all files that there are: none of them is written to again."""
+        """Never write to a file again that exists now."""
         self._unfit += self._free
         self._free.clear()
 
     def reclaim(self, base: int) -> None:
-        """Use the files again that are before the one with the oldest group that is needed. From any thread.
+        """Free the files before the file with group ``base``, the oldest that is needed. From any thread.
 
-        Their next lives have to begin with this base, or a larger one.
+        The next lives of the freed files have to begin with this base or a larger one.
         """
         with self._lock:
             while len(self._used) > 1 and self._used[1].first_number <= base:
                 self._free.append(self._used.popleft().path)
 
     def begin(self, number: int, base: int) -> tuple[File, int]:
-        """Begin the life of a free file, durably; the open file and its sequence. Blocking.
+        """Begin the life of a free file, durably. Blocking.
 
         Args:
-            number: Of its first group.
-            base: The oldest number that a replay needs.
+            number: The number of the first group of the file.
+            base: The number of the oldest group that a replay needs.
+
+        Returns:
+            The open file, and the sequence of the life.
 
         Raises:
-            JournalFullError: No file is free, and no further one may be made, or can be.
-            OSError: It failed; the journal must not be used any more.
+            JournalFullError: No file is free, and no further file may or can be made.
+            OSError: A write, sync or rename has failed; the journal must not be used any more.
         """
         with self._lock:
             path = self._free.popleft() if self._free else None
@@ -216,7 +220,7 @@ class Ring:
         return file, sequence
 
     def remove_unfit(self) -> None:
-        """Remove files of another size; what they held is not needed once a life has begun. Raises ``OSError``."""
+        """Remove files of another size: once a life has begun, none of their groups is needed. Raises ``OSError``."""
         if not self._unfit:
             return
         for path in self._unfit:
@@ -225,9 +229,9 @@ class Ring:
         self._files.sync_directory(self._directory)
 
     def extend(self) -> bool:
-        """Make a file in advance; false when one is free or there are as many as there may be. Blocking; ``OSError``.
+        """Make a file in advance, unless a file is free or no further file is allowed. Blocking; raises ``OSError``.
 
-        May run in a thread of its own.
+        Returns whether a file was made. May run in a thread of its own.
         """
         with self._lock:
             if self._free or len(self._used) >= self._max_files:
