@@ -1,8 +1,8 @@
-"""What the journal still has to hold: of each partition the oldest group that is not durable where it belongs. Pure."""
+"""The groups that the journal still has to hold: those of each partition that are durable in the journal only. Pure."""
 
 
 class Debts:
-    """Numbers of groups by partition: the oldest that is owed, and the newest."""
+    """For each partition, the numbers of the oldest and the newest group that are durable in the journal only."""
 
     def __init__(self) -> None:
         self._owed: dict[int, tuple[int, int]] = {}
@@ -11,12 +11,12 @@ class Debts:
         return partition_id in self._owed
 
     def owe(self, partition_id: int, number: int) -> None:
-        """A group concerns the partition; numbers ascend."""
+        """The partition has changes in a group; numbers ascend."""
         oldest, _ = self._owed.get(partition_id, (number, number))
         self._owed[partition_id] = oldest, number
 
     def paid(self, partition_id: int, covered: int) -> None:
-        """What the groups up to ``covered`` hold of the partition is durable where it belongs."""
+        """The changes of the partition in the groups up to ``covered`` are durable in the files where they belong."""
         owed = self._owed.get(partition_id)
         if owed is None:
             return
@@ -27,15 +27,15 @@ class Debts:
             self._owed[partition_id] = max(oldest, covered + 1), newest
 
     def oldest(self, partition_id: int) -> int:
-        """The oldest group that the partition owes, which it has to."""
+        """The oldest group that the partition owes; it owes at least one."""
         return self._owed[partition_id][0]
 
     def forgive(self, partition_id: int) -> None:
-        """Nothing of the partition counts any more."""
+        """The partition owes nothing any more: it was taken from the node."""
         self._owed.pop(partition_id, None)
 
     def clear(self) -> None:
-        """Everything is durable where it belongs."""
+        """All changes are durable in the files where they belong."""
         self._owed.clear()
 
     def by_age(self) -> list[int]:
@@ -43,5 +43,5 @@ class Debts:
         return sorted(self._owed, key=lambda partition_id: self._owed[partition_id])
 
     def floor(self, next_number: int) -> int:
-        """The oldest group that is needed; ``next_number`` when none is."""
+        """The oldest group that any partition owes; ``next_number`` when no partition owes anything."""
         return min((oldest for oldest, _ in self._owed.values()), default=next_number)

@@ -1,9 +1,9 @@
 """What makes the changes of partitions durable.
 
-A partition decides the order of changes, the view of readers and the answers. This object decides how the bytes reach
-the disk: each group of appends is written into its segment, and the segment is synced; or one journal is synced for all
-partitions (:mod:`waltz.storage.node.journaled`). All changes of a partition's files go through it: appends,
-truncations, marks, fences, deletions.
+A partition decides the order of changes, the view of readers and the answers. A :class:`Durability` decides how the
+bytes reach the disk: either each group of appends is written to a segment and the segment is synced, or one journal is
+synced for all partitions (:mod:`waltz.storage.node.journaled`). All changes of a partition's files go through the
+:class:`Durability`: appends, truncations, marks, fences, deletions.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -20,53 +20,53 @@ from waltz.storage.errors import StorageError
 Result = TypeVar("Result")
 
 MAX_BRIEF_BYTES = 64 << 10
-"""A write and sync up to this size takes hardly longer than the smallest; the event loop may wait for it when no other
-partition has work."""
+"""A write with sync up to this size takes hardly longer than the smallest one. The event loop may wait for such a write
+when no other partition has work."""
 
 
 class Member(Protocol):
-    """A partition, as turns for many partitions see it."""
+    """A partition, as turns of the journal see it."""
 
     @property
     def log(self) -> PartitionLog:
-        """Where its appends go."""
+        """The log to which the partition appends."""
         ...
 
     def take_up(self) -> tuple[list[list[Record]], int] | None:
-        """A small group of appends, and its size in bytes; ``None``: there is none (any more), and none is expected.
+        """Take a small group of appends, with its size in bytes, for the turn that begins; :meth:`ended` follows.
 
-        Raises nothing. :meth:`ended` follows.
+        ``None``: there is no such group any more, and :meth:`ended` does not follow. Raises nothing.
         """
         ...
 
     def ended(self, prepared: Prepared | None, error: Exception | None) -> None:
-        """The group is durable, or something has failed; neither: nothing was done, and it needs a sync of its own.
+        """The turn has ended: the group is durable (``prepared``), or the turn has failed (``error``).
 
-        Raises nothing.
+        Without both, nothing was written, and the partition has to write and sync the group. Raises nothing.
         """
         ...
 
     def release(self) -> None:
-        """There is no turn to come: the partition sees to its appends."""
+        """The turn will not come: the partition has to see to its appends."""
         ...
 
 
 class Durability(Protocol):
     """Makes changes durable. All methods belong to the event loop's thread.
 
-    The changes of one partition do not overlap, with one exception: a group of appends may be written while groups
-    before it are being synced. Nothing is visible to readers before the partition publishes it.
+    The changes of one partition do not overlap, with one exception: a group of appends may be written while earlier
+    groups are being synced. Readers see a change when the partition publishes the change.
     """
 
     @property
     def max_gathered_bytes(self) -> int:
-        """Larger groups of appends are not for :meth:`enlist`; 0: none are."""
+        """The largest group of appends for which :meth:`enlist` may be called; 0: there are no turns."""
         ...
 
     def enlist(self, member: Member) -> bool:
-        """Have the next turn for many partitions take up what waits at this one; false: none does.
+        """Have the next turn take up the appends that wait at a partition; whether a turn will.
 
-        Once only until the turn has ended, or the partition is released. Nothing else of it is changed meanwhile.
+        A partition enlists once, and makes no other change, until the turn has ended or has released the partition.
         """
         ...
 
@@ -84,19 +84,19 @@ class Durability(Protocol):
         Args:
             log: The log of the partition.
             batches: The records of each append.
-            size_bytes: The size of all of them.
+            size_bytes: The size of all records.
             ahead: Return before the group is durable; :meth:`sync` makes it so.
-            after: The group written ahead behind which this one goes; ``None``: what is published.
+            after: The group, written ahead, that this group follows; ``None``: the published end of the log.
 
         Raises:
             OSError: A write or sync has failed; nothing of it is tried again.
             ReadOnlyError: A write or sync had failed before.
-            OverCapacityError: There is no room now; nothing has changed.
+            OverCapacityError: The journal has no room now; nothing has changed.
         """
         ...
 
     async def sync(self, log: PartitionLog, prepared: Prepared) -> None:
-        """Make a group durable that was written ahead; groups in the order of their writes.
+        """Make a group durable that was written ahead. Groups are synced in the order of their writes.
 
         Raises:
             OSError: A write or sync has failed; nothing of it is tried again.
@@ -116,17 +116,17 @@ class Durability(Protocol):
         low_water_mark: int,
         directly: Callable[[], None],
     ) -> None:
-        """Make what the log holds durable, then a session and its marks.
+        """Make the log durable, and after that a session and its marks.
 
         Args:
-            control_file: It records them.
+            control_file: The control file that records session and marks.
             log: The log of the partition.
             session_id: The session.
-            low_water_mark: Its mark.
-            directly: Does all of it by syncs of the partition's files; blocks.
+            low_water_mark: The low-water mark of the session.
+            directly: Makes all of this durable by syncs of the partition's files; blocks.
 
         Raises:
-            StorageError: The marks are not allowed; nothing has changed.
+            StorageError: The marks are not allowed. Nothing has changed.
             ConcurrentUpdateError: A newer session has set its marks.
             OSError: As for :meth:`write`.
         """
@@ -137,9 +137,9 @@ class Durability(Protocol):
         ...
 
     async def change(self, partition_id: int, function: Callable[[], Result]) -> Result:
-        """Change flags, or what can be made anew from records: ``function`` may block, and returns when it is durable.
+        """Change flags, or data that can be made anew from records.
 
-        May run beside other changes of the partition.
+        ``function`` may block, and returns when the change is durable. May run beside other changes of the partition.
         """
         ...
 
@@ -148,31 +148,31 @@ class Durability(Protocol):
         ...
 
     async def replace(self, partition_id: int, function: Callable[[], Result]) -> Result:
-        """Change the files of a partition that is not open. ``function`` may block, and returns when that is durable.
+        """Change the files of a partition that is not open, by ``function``, which is durable and may block.
 
-        Raises what it raises, and ``StorageError`` when the files lack what has been acknowledged.
+        Raises what ``function`` raises, and ``StorageError`` when the files lack acknowledged records.
         """
         ...
 
     async def drop(self, partition_id: int, function: Callable[[], Result]) -> Result:
-        """Forget a partition that is not open; ``function``, which may block, does so durably. Raises ``OSError``."""
+        """Forget a partition that is not open, by ``function``, which is durable and may block. Raises ``OSError``."""
         ...
 
     async def make_openable(self, partition_id: int) -> None:
-        """Put into the files of a partition that is not open what they lack of what has been acknowledged.
+        """Bring the files of a partition that is not open up to date with everything that was acknowledged.
 
-        Raises ``StorageError`` when that is not possible; it may be tried again.
+        Raises ``StorageError`` when that is not possible; a later call may succeed.
         """
         ...
 
 
 class SyncEach:
-    """Every group of every partition is a write to its segment and a sync of its own."""
+    """Each group of appends is a write to a segment of the partition and a sync of that segment."""
 
     max_gathered_bytes = 0
 
     def __init__(self, files: Files, busy: Set[int]) -> None:
-        """``busy`` holds the partitions of the node that have something to do."""
+        """``busy`` holds the partitions of the node that have requests to carry out."""
         self._files = files
         self._busy = busy
 
@@ -189,7 +189,7 @@ class SyncEach:
         ahead: bool,
         after: Prepared | None = None,
     ) -> Prepared:
-        """A group that begins another segment is not written ahead; it is when it is synced."""
+        """A group that begins another segment is not written ahead, but when it is synced."""
         if ahead:
             return await self._files.run(partial(_write, log, batches, after))
         run = self._files.run_brief if size_bytes <= MAX_BRIEF_BYTES and len(self._busy) == 1 else self._files.run
@@ -227,11 +227,11 @@ class SyncEach:
         return await self._files.run(function)
 
     async def make_openable(self, partition_id: int) -> None:
-        """All of them always are openable: what was acknowledged is in the files."""
+        """Do nothing: everything that was acknowledged is in the files."""
 
 
 def local_low_water_mark(log: PartitionLog, low_water_mark: int) -> int:
-    """What goes with a low-water mark: the maximum of the log. Raises ``StorageError`` when the log goes beyond it."""
+    """The local low-water mark, which is the maximum of the log. Raises ``StorageError`` for a log beyond the mark."""
     maximum = log.max_transaction_id
     if maximum > low_water_mark:
         raise StorageError("low-water mark is lower than the max transaction id")

@@ -1,4 +1,4 @@
-"""How a node begins with the journal of its storage directory: it is replayed, then begun anew or put away."""
+"""The start of a node: the journal of the storage directory is replayed, and begun anew or put away."""
 
 import logging
 from pathlib import Path
@@ -14,16 +14,16 @@ logger = logging.getLogger(__name__)
 
 
 class JournalSizes(NamedTuple):
-    """How large a journal may become."""
+    """The largest size of a journal."""
 
     file_size_bytes: int = DEFAULT_FILE_SIZE_BYTES
     max_files: int = DEFAULT_MAX_FILES
 
 
 def open_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes | None) -> Journal | None:
-    """Put what the journal holds where it belongs; no log is open. Then open it, if it has sizes. Blocking.
+    """Replay the journal of a directory of which no log is open; then begin a journal, if there are sizes. Blocking.
 
-    Without sizes it is for a control file that is guarded.
+    Without sizes, the control file has to be guarded: an earlier process has kept a journal.
 
     Returns:
         The journal, with the control file guarded; ``None`` without sizes.
@@ -47,13 +47,13 @@ def open_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes 
 
 
 def begin_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes, contents: Contents) -> Journal:
-    """Open a journal of which nothing counts any more, and guard the control file. Blocking.
+    """Begin a journal after groups that no replay needs any more, and guard the control file. Blocking.
 
     Args:
         files: The file system.
         directory: The storage directory.
-        sizes: How large the journal may become.
-        contents: What was read, or what remains of a journal that has failed.
+        sizes: The largest size of the journal.
+        contents: The contents of the journal before, or what remains of a journal that has failed.
 
     Raises:
         OSError: A file cannot be written.

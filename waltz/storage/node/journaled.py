@@ -1,13 +1,13 @@
 """One journal makes the changes of all partitions durable with one sync; their segments are synced later.
 
-A turn takes what all partitions wait for. Records are written to their segments, not synced, and once more to the
-journal, together with fences, low-water marks and truncations; one sync of the journal makes all of it durable. A
-checkpoint syncs segments in the background, the oldest debt first, and writes fences and marks to their files; then the
-journal's files are used again.
+A turn takes the changes that all partitions wait for. Records are written to segments, which are not synced, and once
+more to the journal, together with fences, low-water marks and truncations; one sync of the journal makes all of these
+changes durable. A checkpoint syncs segments in the background, the oldest debt first, and writes fences and marks to
+their files; then the files of the journal are used again.
 
-What is not written through the journal (large groups, a partition that is alone, segments that are begun or taken away)
-needs a partition that is *settled*: its segment was synced, and the journal says so, so that a replay leaves out what
-it holds of the partition before.
+Some changes are not written to the journal: large groups, the groups of a partition that is alone, segments that are
+begun or taken away. Before such a change the partition is *settled*: its segment is synced, and an entry of the journal
+says so, and a replay leaves out all entries of the partition before that entry.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 MAX_JOURNALED_BYTES = 64 << 10
-"""A larger group of one partition syncs its own file: it would be written twice, and delay the others."""
+"""A larger group of one partition syncs the segment: such a group is not written twice, and delays no other one."""
 ALONE_TURNS = 16
-"""A partition that was alone for this number of groups is settled, and syncs its own file from then on."""
+"""A partition that was alone for this number of groups is settled, and syncs its own segment from then on."""
 
 
 class Journaled(SyncEach):
@@ -131,7 +131,7 @@ class Journaled(SyncEach):
         await super().set_low_water_mark(control_file, log, session_id, low_water_mark, directly)
 
     async def truncate(self, log: PartitionLog, transaction_id: int) -> int:
-        """Without effect on the files when there is nothing to remove; then nothing need be settled."""
+        """Settles the partition first, unless the truncation is an entry of the journal or removes nothing."""
         if log.max_transaction_id > transaction_id:
             if self._goes_through_journal(log.partition_id, 0):
                 self.state.logs[log.partition_id] = log
@@ -148,7 +148,7 @@ class Journaled(SyncEach):
         async with state.syncing[partition_id]:
             await super().close(log)
             if log.read_only_reason is not None:
-                return  # what it owes stays in the journal
+                return  # the changes that the segment lacks stay in the journal
             state.logs.pop(partition_id, None)
             state.segments.paid(partition_id, covered)
         if state.is_unsettled(partition_id):
@@ -182,7 +182,7 @@ class Journaled(SyncEach):
             ) from error
 
     async def _replay(self, partition_id: int) -> None:
-        """Write what the journal holds of segments that could not be synced, and settle."""
+        """Write to segments that could not be synced what the journal holds of them, then settle the partition."""
         state = self.state
         covered = state.completed
         async with state.syncing[partition_id]:
@@ -201,7 +201,7 @@ class Journaled(SyncEach):
         return replay_partition(self._files, self._path, cluster_key, partition_id, places)
 
     async def close_all(self) -> None:
-        """Write everything where it belongs, if that is possible, and say so in the control file.
+        """Make all changes durable where they belong, if that is possible, and say so in the control file.
 
         All partitions are closed. A control file that stays guarded makes the next start replay the journal.
         """
@@ -234,7 +234,7 @@ class Journaled(SyncEach):
         return groups <= ALONE_TURNS and state.is_unsettled(partition_id)
 
     async def _settle(self, log: PartitionLog) -> None:
-        """Have a replay leave out what the journal holds of the partition; nothing of it is under way."""
+        """Have a replay leave out what the journal holds of the partition. No change of the partition is under way."""
         state = self.state
         if not state.is_unsettled(log.partition_id):
             return
