@@ -1,4 +1,4 @@
-"""What is known to be wrong with the files of a storage node and with its disk, for health and metrics."""
+"""The known problems of the files and the disk of a storage node, for health and metrics."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,14 +12,14 @@ MIN_FREE_BYTES = 64 << 20
 """A disk with less room than this counts as full."""
 
 STALLED_S = 10.0
-"""A disk that takes longer over a read or write hangs. Servers have given up by then."""
+"""A read or write that takes longer than this is called stalled. Servers have given up by then."""
 
 MAX_LISTED = 10
-"""So many damaged ranges of a partition are listed."""
+"""The largest number of damaged ranges of a partition that are listed."""
 
 
 class Findings:
-    """Looks at the state of things whenever it is asked."""
+    """Looks at partitions, directory and disk at each call."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Findings:
         self._files = files
         self._path = directory.path
         self.syncing_s: Callable[[], Mapping[int, float]] = dict
-        """Tells of which partitions segments are being synced that no request waits for, and for how long."""
+        """Tells the partitions of which a checkpoint syncs a segment, and for how long."""
         registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-num-damaged-partitions", lambda: len(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-stalled-partition-ids", lambda: sorted(self.stalled()))
@@ -43,7 +43,7 @@ class Findings:
         registry.gauge(GROUP, f"{GROUP}-free-bytes", self.free_bytes)
 
     def damaged(self) -> dict[int, str]:
-        """The partitions in service of which some records are damaged or a file header is, in words."""
+        """The partitions in service with damaged records or a damaged file header, in words."""
         found = {}
         for partition_id, partition in self._partitions.items():
             texts = [f"transactions {first} to {last}" for first, last in partition.damaged_ranges]
@@ -54,7 +54,7 @@ class Findings:
         return found
 
     def stalled(self) -> dict[int, str]:
-        """The partitions that wait for the disk longer than any disk takes that works, in words."""
+        """The partitions that wait for the disk longer than for any disk that works, in words."""
         waiting_s = {partition_id: each.waiting_for_disk_s for partition_id, each in self._partitions.items()}
         for partition_id, seconds in self.syncing_s().items():
             waiting_s[partition_id] = max(seconds, waiting_s.get(partition_id, 0.0))
@@ -65,11 +65,11 @@ class Findings:
         }
 
     def free_bytes(self) -> int | None:
-        """How much the file system of the storage directory still takes; ``None`` when that is not known."""
+        """The free bytes of the file system of the storage directory; ``None`` when unknown."""
         return self._files.free_bytes(self._path)
 
     def disk_problem(self) -> str | None:
-        """What is wrong with the disk as a whole: full, or files that all partitions share cannot be written."""
+        """The problem of the whole disk: the disk is full, or files that all partitions share cannot be written."""
         for name, failure in (("control file", self._control_file.failure), ("fence file", self._fence_file.failure)):
             if failure is not None:
                 return f"the {name} is {failure}"
@@ -82,7 +82,7 @@ class Findings:
         return None
 
     def notes(self) -> dict[str, list[int]]:
-        """What was found and did no harm: partitions by finding."""
+        """Findings that did no harm, each with its partitions."""
         logs = {partition_id: partition.log for partition_id, partition in self._partitions.items()}
         found = {
             "tornWriteCut": [partition_id for partition_id, log in logs.items() if log.damage.cut_bytes],

@@ -46,10 +46,10 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 MAX_READ_BYTES_AT_ONCE = 8 << 20
-"""One turn of the reader ends with the answer that reaches this size, or for which this size was read."""
+"""The reader ends its turn when one answer, or the records that were read for the answer, reach this size."""
 
 MAX_UNSYNCED_GROUPS = 2
-"""Groups that are written, or being written, and not yet durable."""
+"""The largest number of groups that are written, or being written, and not yet durable."""
 
 
 class _Group(NamedTuple):
@@ -61,14 +61,14 @@ class _Group(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """Appends that a turn for many partitions has taken up."""
+    """Appends that a turn of the journal has taken up."""
 
     requests: list[PartitionRequest]
     started_s: float
 
 
 class Sleeper:
-    """A task that has nothing to do. What wakes it is found where its work is; several wake-ups are one."""
+    """A task that waits for work. Whoever brings work wakes the task; several wake-ups count as one."""
 
     __slots__ = ("_loop", "_sleeping")
 
@@ -77,12 +77,12 @@ class Sleeper:
         self._sleeping: asyncio.Future[None] | None = None
 
     async def sleep(self) -> None:
-        """Return after the next :meth:`wake`; to be called after a look for work, without awaiting in between."""
+        """Return after the next :meth:`wake`. Called right after a task has found no work, with no await between."""
         self._sleeping = self._loop.create_future()
         await self._sleeping
 
     def wake(self) -> None:
-        """Without effect on one that does not sleep: it looks for work before it does."""
+        """Wake the task, if it sleeps. A task that does not sleep looks for work before it falls asleep."""
         if self._sleeping is not None and not self._sleeping.done():
             self._sleeping.set_result(None)
 
@@ -123,12 +123,12 @@ class StoragePartition:
         self._failure: str | None = None
         self._dead: str | None = None
         self.queue = RequestQueue(limits)
-        """What waits to be taken up."""
+        """The requests that wait."""
         self._overrun = False
         self._unfinished_truncates = 0
         self._not_appended_here = log.max_transaction_id
         self._writing = False
-        """Whether what was taken up is under way, or a turn for many partitions will take up what waits."""
+        """Whether requests are being carried out, or a turn of the journal will take up those that wait."""
         self._gathered: _Taken | None = None
         self._max_gathered_bytes = durability.max_gathered_bytes
         self._apart = False
@@ -165,7 +165,7 @@ class StoragePartition:
 
     @property
     def waiting_for_disk_s(self) -> float:
-        """For how long the oldest of the reads and writes of files that have not ended has been waited for."""
+        """How long the oldest read or write of files that has not ended has taken so far."""
         begun_s = next(iter(self._calls_begun_s.values()), None)
         return 0.0 if begun_s is None else self._metrics.clock() - begun_s
 
@@ -186,7 +186,7 @@ class StoragePartition:
 
     @property
     def log(self) -> PartitionLog:
-        """The log; what changes it goes through the partition."""
+        """The log. Only the partition changes it."""
         return self._log
 
     @property
@@ -280,7 +280,7 @@ class StoragePartition:
         await self._durability.close(self._log)
 
     def _turn_away(self, request: PartitionRequest) -> None:
-        """Refuse at once what there is no room for: other partitions share the connection, and must not wait (L4)."""
+        """Refuse a request at once when the queue is full: other partitions share the connection and go on (L4)."""
         if not self._overrun:
             self._overrun = True
             logger.warning(
@@ -306,14 +306,14 @@ class StoragePartition:
     # Turns for many partitions
 
     def _enlist(self) -> bool:
-        """Whether what waits is taken up with the next turn."""
+        """Whether the next turn of the journal takes up the appends that wait."""
         if self._maintenance or not self._may_be_gathered() or not self._durability.enlist(self):
             return False
         self._writing = True
         return True
 
     def _may_be_gathered(self) -> bool:
-        """Whether small appends come next, and nothing has to be seen to before them."""
+        """Whether small appends come next, and nothing else has to be done before them."""
         return (
             self.queue.has_small_group(self._max_gathered_bytes)
             and self._fenced_session_id == self._session_id
@@ -437,7 +437,7 @@ class StoragePartition:
             self._fenced_session_id = session_id
 
     async def _execute(self, request: PartitionRequest) -> None:
-        """Answer what is not an append, whatever happens."""
+        """Carry out and answer a request that is no append, whatever happens."""
         accepted = self._accepted([request])
         if not accepted:
             return
@@ -451,7 +451,7 @@ class StoragePartition:
         self._acknowledge(accepted, frames)
 
     def _accepted(self, requests: Sequence[PartitionRequest]) -> list[PartitionRequest]:
-        """Check requests that are taken up together; those that are not refused. The others are answered."""
+        """Check requests that are taken up together: answer those that are refused, and return the others."""
         info, session_id, in_service = self.info, self._session_id, self.failure is None
         accepted = []
         for request in requests:
@@ -479,7 +479,7 @@ class StoragePartition:
             request.requester.answer(answer)
 
     async def _append(self, group: list[PartitionRequest], *, ahead: bool) -> None:
-        """Make a group of appends durable and answer each, whatever happens; or leave its end to the syncer."""
+        """Make a group of appends durable and answer each append, whatever happens; or leave both to the syncer."""
         requests = self._accepted(group)
         if not requests:
             return
@@ -503,7 +503,7 @@ class StoragePartition:
             self._syncer = owned(self._run_syncer(), f"the syncer of partition {self.partition_id}", self._syncer_died)
 
     def _publish(self, durable: _Group) -> None:
-        """Let a durable group be seen, and answer its appends."""
+        """Show a durable group to readers, and answer the appends of the group."""
         self._log.publish(durable.prepared)
         frames = []
         for request, refused in zip(durable.requests, durable.prepared.errors, strict=True):
@@ -517,7 +517,7 @@ class StoragePartition:
         self._acknowledge(durable.requests, frames)
 
     async def _run_syncer(self) -> None:
-        """Sync what was written ahead, group after group, as long as there is any."""
+        """Sync the groups that were written ahead, one after the other, until none is left."""
         while self._unsynced:
             written = self._unsynced[0]
             try:
@@ -531,7 +531,7 @@ class StoragePartition:
         self._syncer = None
 
     def _not_written(self, requests: Sequence[PartitionRequest], error: Exception) -> None:
-        """Answer appends whose write or sync has failed; those that failed with the group before them are refused."""
+        """Answer appends whose write or sync has failed; appends that failed with an earlier group are refused."""
         if not isinstance(error, OverCapacityError):
             self._fail(error)
         if isinstance(error, ReadOnlyError):
@@ -543,7 +543,7 @@ class StoragePartition:
             await self._writer.sleep()
 
     async def _perform(self, request: PartitionRequest) -> bytes:
-        """Do what is neither an append nor a read; the answer."""
+        """Carry out a request that is neither an append nor a read; return the answer."""
         message = request.message
         self._metrics.count(message)
         ids = message[:3]
@@ -614,7 +614,7 @@ class StoragePartition:
         return ready[len(frames) :]
 
     def _read_frames(self, requests: list[PartitionRequest]) -> list[bytes]:
-        """At least one answer, as many as the bytes of one turn allow; blocking."""
+        """Make at least one answer, and as many as the bytes of one turn allow. Blocking."""
         frames: list[bytes] = []
         size_bytes = 0
         for request in requests:
@@ -645,11 +645,11 @@ class StoragePartition:
             raise
 
     async def _look(self, function: Callable[[], Result]) -> Result:
-        """Have a blocking function read files."""
+        """Run a blocking function that reads files."""
         return await self._timed(partial(self._files.run_read, function))
 
     async def _timed(self, begin: Callable[[], Awaitable[Result]]) -> Result:
-        """Wait for the disk; that counts as waiting until it has ended."""
+        """Wait for the disk, and count the time for :attr:`waiting_for_disk_s`."""
         call = object()
         self._calls_begun_s[call] = self._metrics.clock()
         try:
@@ -658,7 +658,7 @@ class StoragePartition:
             del self._calls_begun_s[call]
 
     def _fail(self, error: Exception) -> None:
-        """Stop serving: what a failed write or sync left behind is unknown, and a sync is never tried again."""
+        """Stop serving: after a failed write or sync the state of the files is unknown, and no sync is tried again."""
         if self._failure is None:
             self._failure = str(error)
             logger.critical(

@@ -16,7 +16,7 @@ from waltz.storage.node.session_rule import ReadRequest, StorageRequest
 logger = logging.getLogger(__name__)
 
 MAX_REPLY_BYTES = 8 << 20
-"""A list of records stops before their size on disk passes this, but not before the first; callers ask for the rest."""
+"""The size on disk of the records of one answer. The first record is always in; callers ask for the others."""
 
 MAX_HEADERS = 4096
 """Most entries of a list of record headers.
@@ -49,7 +49,7 @@ class ReadAnswer(NamedTuple):
 
     frame: bytes
     size_bytes: int
-    """Of the frame, or of what was read for it if that is more."""
+    """The size of the frame, or of the records that were read for the frame if that is larger."""
 
 
 def answer_read(log: PartitionLog, message: ReadRequest) -> ReadAnswer:
@@ -72,7 +72,7 @@ def answer_read(log: PartitionLog, message: ReadRequest) -> ReadAnswer:
 
 
 class EncodedRecords(NamedTuple):
-    """A list of records as it stands on the wire behind its count, in pieces."""
+    """A list of records as on the wire after the count, in pieces."""
 
     record_count: int
     pieces: list[bytes]
@@ -114,7 +114,7 @@ def _record(log: PartitionLog, message: wire.RecordRequest) -> wire.Message:
 def _headers(
     log: PartitionLog, message: wire.RecordHeaderRequest | wire.RecordHeaderListRequest
 ) -> tuple[wire.Message, int]:
-    """The answer, and how many bytes of records were read for it."""
+    """The answer, and the number of bytes of records that were read for the answer."""
     session_id, seq_num, partition_id, first = message[:4]
     if isinstance(message, wire.RecordHeaderRequest):
         headers, read_bytes = _read_headers(log, first, 1)

@@ -10,7 +10,7 @@ MAX_READS_AT_ONCE = 32
 
 
 class QueueLimits(NamedTuple):
-    """How much may wait at a partition, and how much of it is taken up together.
+    """How many requests may wait at a partition, and how many of them are taken up together.
 
     What is sent beyond it is refused, so it is more than what a server has in flight to one partition while the disk is
     slow: few requests, of which the last may be a transaction of the largest usual size, 32 MiB, behind a window of
@@ -18,11 +18,12 @@ class QueueLimits(NamedTuple):
     """
 
     max_requests: int = 1000
-    """In each lane. What comes once in a session, and decides whether it can begin, has as much room beyond that."""
+    """The requests in each lane. Requests that come once in a session, and without which no session begins, have as
+    much room again."""
     max_append_bytes: int = 40 << 20
-    """Where more than this waits no further append is taken; so a single one is, whatever its size."""
+    """The bytes that wait beyond which no further append is taken; a single append is taken whatever its size."""
     max_group_bytes: int = 8 << 20
-    """Appends are gathered for one sync up to this size (one append is taken whatever its size)."""
+    """The size of the appends that one sync makes durable; a single append is taken whatever its size."""
     write_ahead_bytes: int = 256 << 10
     """Groups of this size are written while another is being synced. For smaller ones a second turn of a thread costs
     more than the write."""
@@ -32,15 +33,15 @@ DEFAULT_LIMITS = QueueLimits()
 
 
 class Requester(Protocol):
-    """The connection that a request came from. All calls on the loop."""
+    """The connection from which a request came. All calls are made in the event loop."""
 
     @property
     def writable(self) -> bool:
-        """False while the unsent bytes are too many for further large answers."""
+        """Whether further large answers may be sent; false while too many bytes are unsent."""
         ...
 
     def answer(self, frame: bytes) -> None:
-        """Send the answer; dropped when the connection is gone."""
+        """Send an answer. Without effect when the connection is gone."""
         ...
 
     def hold_back(self, request: "PartitionRequest") -> None:
@@ -59,7 +60,7 @@ class PartitionRequest(NamedTuple):
 
 
 class RequestQueue:
-    """Two lanes: what has to be executed in order, and reads that may be executed at any time."""
+    """Two lanes: requests that have to be carried out in order, and reads that may be carried out at any time."""
 
     def __init__(self, limits: QueueLimits) -> None:
         self.ordered: deque[PartitionRequest] = deque()
@@ -71,7 +72,7 @@ class RequestQueue:
         return len(self.ordered) + len(self.reads)
 
     def offer(self, request: PartitionRequest, lane: deque[PartitionRequest]) -> bool:
-        """Queue a request in one of the two lanes; false, and nothing changes, when it has no room."""
+        """Queue a request in one of the two lanes; false, without any change, when the lane is full."""
         limits = self._limits
         max_requests = limits.max_requests
         if isinstance(request.message, wire.AppendRequest):
@@ -86,7 +87,7 @@ class RequestQueue:
         return True
 
     def take_group(self) -> list[PartitionRequest]:
-        """The request at the head of the ordered lane; if it is an append, all appends right behind it too."""
+        """Take the request at the head of the ordered lane; if it is an append, also the appends right behind it."""
         group = [self.ordered.popleft()]
         size_bytes = group[0].size_bytes
         if isinstance(group[0].message, wire.AppendRequest):
@@ -104,7 +105,7 @@ class RequestQueue:
         self._size_bytes += sum(request.size_bytes for request in group)
 
     def has_small_group(self, max_bytes: int) -> bool:
-        """Whether an append is at the head of the ordered lane, and all that waits has no more bytes than this."""
+        """Whether an append is at the head of the ordered lane, and all requests that wait have at most these bytes."""
         ordered = self.ordered
         return self._size_bytes <= max_bytes and bool(ordered) and isinstance(ordered[0].message, wire.AppendRequest)
 
@@ -123,13 +124,13 @@ class RequestQueue:
         return False
 
     def take_reads(self) -> list[PartitionRequest]:
-        """Some requests of the other lane."""
+        """Take some requests of the lane of reads."""
         batch = [self.reads.popleft() for _ in range(min(len(self.reads), MAX_READS_AT_ONCE))]
         self._size_bytes -= sum(request.size_bytes for request in batch)
         return batch
 
     def take_all(self) -> list[PartitionRequest]:
-        """Everything, and nothing stays."""
+        """Take all requests of both lanes."""
         everything = [*self.ordered, *self.reads]
         self.ordered.clear()
         self.reads.clear()

@@ -19,19 +19,19 @@ PAUSE_S = 0.01
 """Pause after each step of a scan: a quarter of a megabyte every 10 ms leaves disk and processor to the others."""
 
 INTERVAL_S = 7 * 24 * 3600.0
-"""From the end of one whole scan of a partition to the next."""
+"""The time between the end of a whole scan of a partition and the next scan."""
 
 
 class Scrubber:
     """One task for all partitions of a node; one segment after the other."""
 
     def __init__(self, partitions: Mapping[int, StoragePartition], pause_s: float = PAUSE_S) -> None:
-        """``partitions`` is looked at again and again."""
+        """``partitions`` are those that are open at any time."""
         self._partitions = partitions
         self._pause_s = pause_s
         self._due: dict[int, bool] = {}
         self._scanned_s: dict[int, float] = {}
-        """When the last whole scan of a partition ended, or it was first seen."""
+        """The time when the last whole scan of a partition ended, or when the partition was first seen."""
         self._wake = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -39,7 +39,7 @@ class Scrubber:
         """Bytes of records checked so far."""
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to scan in the background."""
         self._task = owned(restarting(self._run, "the storage scrubber"), "the storage scrubber")
 
     def request(self, partition_id: int, *, suspicious: bool = False) -> None:
@@ -48,7 +48,7 @@ class Scrubber:
         self._wake.set()
 
     async def close(self) -> None:
-        """End after the step in execution."""
+        """End after the step that is being carried out."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -82,7 +82,7 @@ class Scrubber:
                 self._scanned_s[partition_id] = asyncio.get_running_loop().time()
 
     async def scan(self, partition: StoragePartition, *, suspicious: bool = False) -> None:
-        """Scan a partition now. What keeps it from being scanned is reported by whoever it concerns more."""
+        """Scan a partition now. A partition that cannot be scanned is left out, and reports the reason itself."""
         try:
             for segment in partition.log.damage.segments_to_scan(suspicious=suspicious):
                 await self._scan_segment(partition, segment)
