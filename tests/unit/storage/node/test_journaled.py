@@ -1,11 +1,13 @@
 """A node with a journal: whatever happens, what it has acknowledged is there at the next start."""
 
+import asyncio
 import errno
 import random
 from collections.abc import Sequence
 
 import pytest
 
+from tests.unit.storage.crash_files import CrashFiles
 from tests.unit.storage.node.journal_support import (
     DIRECTORY,
     KEY,
@@ -20,11 +22,14 @@ from tests.unit.storage.node.journal_support import (
 )
 from tests.unit.storage.node.test_partition import SUCCESS
 from tests.unit.storage.node_support import record
+from waltz.common.records import Record
 from waltz.common.wire import storage as wire
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.journal.entries import Closed, Entry
+from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.errors import StorageError
 from waltz.storage.node import checkpoints
+from waltz.storage.node.journaled import Journaled
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("frequent_checkpoints")]
 
@@ -218,4 +223,50 @@ async def test_a_stop_in_order_on_a_full_disk_leaves_the_journal_to_the_next_sta
     files.restart()
     again = await open_manager(files)
     assert [stored(again, partition_id) for partition_id in range(PARTITIONS)] == [[record(0)]] * PARTITIONS
+    await again.close()
+
+
+async def crashed_after_a_truncation(files: CrashFiles) -> list[list[Record]]:
+    """Truncate to a segment before those of which the journal holds records; what should be found then."""
+    manager = await open_manager(files, threshold=300)
+    await manager.assign(range(PARTITIONS))
+    client = Client(manager)
+    batch = [record(each) for each in range(12)]
+    for each in batch:
+        sent = [client.append(partition_id, -1, [each]) for partition_id in range(PARTITIONS)]
+        assert [await client.outcome(number) for number in sent] == [SUCCESS] * PARTITIONS
+    journaled = manager._journaled
+    assert journaled is not None
+    assert journaled.state.is_unsettled(1)
+    assert len(manager.partitions[1].log._view.segments) > 1
+    assert await client.outcome(client.send(1, wire.TruncateRequest, -1, 2, False)) == 2
+    files.crash(random.Random(1))
+    return [batch[:3] if partition_id == 1 else batch for partition_id in range(PARTITIONS)]
+
+
+async def test_segments_of_which_the_journal_holds_records_are_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "IDLE_S", 60.0)
+    files = new_files()
+    expected = await crashed_after_a_truncation(files)
+    again = await open_manager(files, threshold=300)
+    assert again.out_of_service() == {}
+    assert [stored(again, each) for each in range(PARTITIONS)] == expected
+    await again.close()
+
+
+async def test_segments_that_are_taken_away_without_settling_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted bug: records of segments that are gone stay in the journal."""
+    monkeypatch.setattr(checkpoints, "IDLE_S", 60.0)
+    truncate = Journaled.truncate
+
+    async def truncate_without_settling(journaled: Journaled, log: PartitionLog, transaction_id: int) -> int:
+        with monkeypatch.context() as planted:
+            planted.setattr(Journaled, "_settle", lambda self, log: asyncio.sleep(0))
+            return await truncate(journaled, log, transaction_id)
+
+    monkeypatch.setattr(Journaled, "truncate", truncate_without_settling)
+    files = new_files()
+    await crashed_after_a_truncation(files)
+    again = await open_manager(files, threshold=300)
+    assert list(again.out_of_service()) == [1]
     await again.close()
