@@ -7,7 +7,7 @@ the rights of a principal once for each connection, and consults them at each re
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 ANONYMOUS: Final = "anonymous"
 """The principal of a peer without a verified certificate."""
@@ -15,6 +15,16 @@ ANONYMOUS: Final = "anonymous"
 
 class Right(StrEnum):
     """A kind of request; the value completes the sentence "may not ...\""""
+
+    bit: int
+    """A bit of its own, for sets of rights in one byte."""
+
+    def __new__(cls, value: str) -> Self:
+        """Members are numbered in their order."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.bit = 1 << len(cls.__members__)
+        return member
 
     APPEND = "append to"
     READ = "read data of"

@@ -23,6 +23,7 @@ from waltz.client.errors import (
     ClientClosedError,
     ClientTimeoutError,
     InvalidOperationError,
+    NotAuthorizedError,
     PartitionInactiveError,
     PartitionNotFoundError,
 )
@@ -296,7 +297,8 @@ class Engine:
     async def advanced(self, partition_id: int, transaction_id: int) -> None:
         """Return when a followed partition is known to have a transaction.
 
-        Raises ``ClientClosedError`` and ``PartitionInactiveError``.
+        Raises ``ClientClosedError``, ``PartitionInactiveError``, and ``NotAuthorizedError`` while the client may not
+        follow the partition.
         """
         partition = self.partitions[partition_id]
         while partition.feed.applied < transaction_id:
@@ -304,6 +306,8 @@ class Engine:
                 raise ClientClosedError
             if not partition.active:
                 raise PartitionInactiveError(partition_id)
+            if partition.mount.refusal is not None:
+                raise NotAuthorizedError(str(partition.mount.refusal))
             await partition.feed.advanced.wait()
 
     def obstacle(self, partition_id: int) -> WaltzError | None:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from waltz.common.access import ANONYMOUS, Right, not_permitted
 from waltz.common.acl.document import Mode
 from waltz.common.acl.refusals import Refusals
-from waltz.common.acl.rules import BIT, EVERY_RIGHT, Rules
+from waltz.common.acl.rules import EVERY_RIGHT, Rules
 
 NO_RULES_TEXT: Final = (
     "this node has not read any access rules, so that only super principals may do anything; waltz acl init"
@@ -44,7 +44,7 @@ class Row:
             given = places[partition_id]
         else:
             given = 0
-        return None if given & BIT[right] else self._access.judge(self, right, partition_id)
+        return None if given & right.bit else self._access.judge(self, right, partition_id)
 
 
 class RuleAccess:

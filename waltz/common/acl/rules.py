@@ -11,9 +11,6 @@ from waltz.common.access import Right
 from waltz.common.acl.document import ALL, GROUP, Document, Mode, Rule, partition_spans
 from waltz.common.acl.json_pieces import AclError
 
-BIT: Final[Mapping[Right, int]] = {right: 1 << number for number, right in enumerate(Right)}
-"""The bit of each right in the byte of a place."""
-
 EVERY_RIGHT: Final = 0xFF
 
 _IMPLIED = {Right.APPEND: (Right.METADATA, Right.DESCRIBE), Right.READ: (Right.METADATA, Right.DESCRIBE)}
@@ -61,10 +58,10 @@ def _bits(rule: Rule) -> int:
     """The bits of a rule's rights, with those that are implied."""
     given = 0
     for right in rule.rights:
-        given |= BIT[right]
+        given |= right.bit
         if rule.allows:
             for implied in _IMPLIED.get(right, ()):
-                given |= BIT[implied]
+                given |= implied.bit
     return given
 
 
@@ -140,7 +137,7 @@ class Rules:
             free = free | places if mode is Mode.OFF else free & ~places
         size = self.partition_count + 1
         row = 0
-        for bit in BIT.values():
+        for bit in (right.bit for right in Right):
             allowed = _places_with((each.allowed for each in sums), bit)
             denied = _places_with((each.denied for each in sums), bit)
             places = (allowed & ~denied) | free
@@ -150,7 +147,7 @@ class Rules:
 
     def decide(self, principal: str, right: Right, partition_id: int | None) -> Decision:
         """The decision on a request, with the deciding rule: the first that denies it, else the first that allows."""
-        bit, place, found = BIT[right], self.place(partition_id), Decision(False, None, None)
+        bit, place, found = right.bit, self.place(partition_id), Decision(False, None, None)
         if place is None:
             return found
         for number in sorted(number for sums in self._about(principal) for number in sums.numbers):

@@ -141,3 +141,11 @@ async def test_a_feed_that_the_server_ends_is_mounted_again_later(refused: Kinds
         refused.clear()
         await _succeeds(lambda: client.append(0, b"three"))
     assert [each.data for each in driver.partitions[0].transactions] == [b"one", b"three"]
+
+
+async def test_a_reader_that_waits_for_transactions_hears_that_none_will_come(refused: Kinds) -> None:
+    driver = MockDriver(1)
+    async with waltz.connect(driver, options=QUICK) as client:
+        refused.add(MountRequest)
+        with pytest.raises(waltz.NotAuthorizedError, match=TEXT):
+            await _first(client)

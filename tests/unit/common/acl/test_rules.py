@@ -9,7 +9,7 @@ from tests.unit.common.acl.rules import DOCUMENTS, NAMES, PARTITION_COUNT, PRINC
 from waltz.common.access import Right
 from waltz.common.acl.document import Document, Mode, PartitionMode, Rule
 from waltz.common.acl.json_pieces import AclError
-from waltz.common.acl.rules import BIT, EVERY_RIGHT, Decision, Rules, compile_rules
+from waltz.common.acl.rules import EVERY_RIGHT, Decision, Rules, compile_rules
 from waltz.common.pieces import at_once
 
 PLACES = (*range(PARTITION_COUNT), None)
@@ -68,12 +68,12 @@ def test_rules_decide_like_the_model(document: Document) -> None:
             assert rules.mode(partition_id) is mode
             place = rules.place(partition_id)
             assert place is not None
-            assert bool(row[place] & BIT[right]) == (expected.allowed or mode is Mode.OFF)
+            assert bool(row[place] & right.bit) == (expected.allowed or mode is Mode.OFF)
 
 
 def test_every_right_has_a_bit_of_one_byte() -> None:
-    assert len(set(BIT.values())) == len(Right)
-    assert sum(BIT.values()) <= EVERY_RIGHT
+    assert len({right.bit for right in Right}) == len(Right)
+    assert sum(right.bit for right in Right) <= EVERY_RIGHT
 
 
 @pytest.mark.parametrize("partition_id", [-1, PARTITION_COUNT, 1 << 31])

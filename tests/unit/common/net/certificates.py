@@ -29,13 +29,20 @@ class Authority:
         self.certificate = _sign(name, self.key, name, self.key, ca=True)
         self._name = name
 
-    def issue(self, name: str) -> Identity:
+    def issue(self, name: str, usages: Sequence[x509.ObjectIdentifier] = ()) -> Identity:
+        """Without ``usages`` the certificate is for all purposes."""
         key = ec.generate_private_key(ec.SECP256R1())
-        return Identity(key, _sign(name, key, self._name, self.key, ca=False))
+        return Identity(key, _sign(name, key, self._name, self.key, ca=False, usages=usages))
 
 
 def _sign(
-    name: str, key: ec.EllipticCurvePrivateKey, issuer: str, issuer_key: ec.EllipticCurvePrivateKey, *, ca: bool
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: str,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    *,
+    ca: bool,
+    usages: Sequence[x509.ObjectIdentifier] = (),
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
     builder = (
@@ -49,6 +56,8 @@ def _sign(
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([_alternative_name(name)]), critical=False)
     )
+    if usages:
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
     return builder.sign(issuer_key, hashes.SHA256())
 
 

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from cryptography.x509 import ObjectIdentifier
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from pydantic import SecretStr
 
 from tests.unit.common.net.certificates import Authority, write_pem, write_pkcs12
 from tests.unit.common.net.peers import FAMILY, Recorder, frame
 from waltz.common.config.schemas import ClientConfig, TlsConfig, from_mapping, load
-from waltz.common.errors import ConfigError, ConnectFailedError, TlsRefusedError
+from waltz.common.errors import ConfigError, ConnectFailedError, TlsRefusedError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect, connect_failure, is_tls_refusal
 from waltz.common.net.listener import Listener
@@ -92,6 +94,29 @@ async def test_a_trust_store_may_hold_the_peers_own_certificate(authority: Autho
     stranger = TlsConfig(key_store_location=write_pem(tmp_path / "other.pem", other, []))
     with pytest.raises(ConnectFailedError, match="not trusted"):
         await exchange(server_context(stranger), client_context(config))
+
+
+@pytest.mark.parametrize(
+    ("usages", "is_client"),
+    [
+        ([], True),
+        ([ExtendedKeyUsageOID.CLIENT_AUTH], True),
+        ([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH], True),
+        ([ExtendedKeyUsageOID.SERVER_AUTH], False),
+        ([ExtendedKeyUsageOID.CODE_SIGNING], False),
+    ],
+)
+async def test_a_certificate_that_is_not_for_clients_is_no_identity_of_one(
+    authority: Authority, node_pem: str, trust_pem: str, tmp_path: Path, usages: list[ObjectIdentifier], is_client: bool
+) -> None:
+    store = write_pem(tmp_path / "client.pem", authority.issue("svc-a", usages), [])
+    server = server_context(TlsConfig(key_store_location=node_pem, trust_store_location=trust_pem))
+    client = client_context(TlsConfig(key_store_location=store, trust_store_location=trust_pem))
+    if is_client:
+        await exchange(server, client)
+    else:
+        with pytest.raises(WaltzError, match="certificate"):
+            await exchange(server, client)
 
 
 async def test_a_server_signed_by_another_authority_is_refused(node_pem: str, tmp_path: Path) -> None:

@@ -143,6 +143,8 @@ class PartitionAppends:
         """Whether the server's answer to a mount says that more was applied than is in the log."""
         while self._mount.channel is None and not self._mount.ahead:
             self.check_active()
+            if self._mount.refusal is not None:
+                raise NotAuthorizedError(str(self._mount.refusal))
             await self.signal.wait()
         return self._mount.ahead
 

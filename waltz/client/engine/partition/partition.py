@@ -217,7 +217,9 @@ class StreamPartition:
         ]
 
     def _not_authorized(self, message: NotAuthorized) -> None:
-        if not self.mount.refused(message) and not self.session.refused(message):
+        if self.mount.refused(message):
+            self.feed.advanced.notify()  # who waits for transactions waits in vain
+        elif not self.session.refused(message):
             self.appends.not_authorized(message)
 
     def _mounted(self) -> None:
