@@ -11,7 +11,7 @@ class Only(Access, Rights):
     def __init__(self, *rights: Right, partition_ids: Collection[int | None] | None = None) -> None:
         self.asked: list[tuple[Right, int | None]] = []
         self.principals: list[str] = []
-        self._rights = rights
+        self.rights = rights
         self._partition_ids = partition_ids
 
     def rights_of(self, principal: str) -> Rights:
@@ -20,6 +20,6 @@ class Only(Access, Rights):
 
     def refusal(self, right: Right, partition_id: int | None) -> str | None:
         self.asked.append((right, partition_id))
-        if right in self._rights and (self._partition_ids is None or partition_id in self._partition_ids):
+        if right in self.rights and (self._partition_ids is None or partition_id in self._partition_ids):
             return None
         return not_permitted(self.principals[-1], right, partition_id)

@@ -312,6 +312,19 @@ async def until_stalled(node: RunningNode) -> None:
         await node.files.run(lambda: None)
 
 
+async def test_a_server_that_is_no_more_of_the_cluster_is_refused_on_its_open_connection(tmp_path: Path) -> None:
+    rule = Only(*Right)
+    async with running_node(tmp_path, access=rule) as node:
+        peer = await node.raw()
+        request = wire.LastSessionInfoRequest(1, 2, 0, False)
+        assert isinstance(await peer.ask(request), wire.LastSessionInfoResponse)
+        rule.rights = ()
+        failure = RpcException(f"{SE}principal 'anonymous' may not replicate this node")
+        assert await peer.ask(request) == wire.FailureResponse(1, 2, 0, failure)
+        rule.rights = tuple(Right)
+        assert isinstance(await peer.ask(request), wire.LastSessionInfoResponse)
+
+
 async def test_only_servers_of_the_cluster_are_served(tmp_path: Path) -> None:
     """Whether or not the connection is opened first, nothing is executed."""
     async with running_node(tmp_path, access=Only(*(set(Right) - {Right.CLUSTER}))) as node:
