@@ -11,12 +11,13 @@ from waltz.common.pieces import at_once
 
 
 def initial(servers: Sequence[str], admins: Sequence[str]) -> Document:
-    """The rules to begin with: in audit mode, servers may reach storages, and admins may do everything else.
+    """The rules to begin with: in audit mode, servers may reach storages and ask how these are, and admins may do
+    everything else.
 
     The HTTP ports, whose readers are anonymous, stay open for reading.
     """
     rules = [Rule(True, ANONYMOUS, (Right.DESCRIBE,), ALL)]
-    rules += [Rule(True, principal, (Right.CLUSTER,), ALL) for principal in servers]
+    rules += [Rule(True, principal, (Right.CLUSTER, Right.DESCRIBE), ALL) for principal in servers]
     rights = tuple(right for right in Right if right is not Right.CLUSTER)
     rules += [Rule(True, principal, rights, ALL) for principal in admins]
     return Document(Mode.AUDIT, rules=tuple(rules))

@@ -43,6 +43,14 @@ def _lower_case(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
+def _check_acl(acl: "AclConfig", tls: "TlsConfig", prefix: str) -> None:
+    if acl.enabled and (tls.plaintext or tls.trust_store_location is None):
+        raise ValueError(
+            f"{prefix}.acl.enabled needs TLS with {prefix}.ssl.trustStore.location: without it no peer has a verified "
+            "certificate, and all are anonymous"
+        )
+
+
 def _root_path(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -233,6 +241,7 @@ class ServerConfig(ClusterConfig):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_ports(self, "server_port", "server_jetty_port")
+        _check_acl(self.acl, self.tls, "server")
         if self.min_fetch_size >= self.realtime_threshold:
             raise ValueError(
                 f"server.minFetchSize ({self.min_fetch_size}) must be smaller than "
@@ -281,6 +290,7 @@ class StorageConfig(ClusterConfig):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_ports(self, "storage_port", "storage_admin_port", "storage_jetty_port")
+        _check_acl(self.acl, self.tls, "storage")
         _check_memory("storage", self.connections, "storage.maxRequestSize", self.max_request_size_bytes)
         return self
 

@@ -77,7 +77,7 @@ def test_differences_are_lines() -> None:
     assert changes.lines_of(before) == [
         "mode audit",
         "allow anonymous to describe at *",
-        "allow server-1 to cluster at *",
+        "allow server-1 to cluster,describe at *",
         "allow ops to append,read,metadata,describe,fence,admin at *",
     ]
     groups = before._replace(groups={"pay": ("svc-a", "svc-b")})

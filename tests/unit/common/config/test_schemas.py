@@ -142,6 +142,18 @@ def test_defaults_of_host_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert from_mapping(STORAGE, StorageConfig).storage_bind_address == "node7"
 
 
+@pytest.mark.parametrize("tls", [{}, {"plaintext": True, "trustStore.location": "/trust.pem"}])
+def test_access_rules_need_verified_certificates(tls: dict[str, object]) -> None:
+    given = {f"server.ssl.{key}": value for key, value in tls.items()}
+    with pytest.raises(ConfigError, match=r"server.acl.enabled needs TLS with server.ssl.trustStore.location"):
+        from_mapping({**SERVER, "server.acl.enabled": True, **given}, ServerConfig)
+    given = {f"storage.ssl.{key}": value for key, value in tls.items()}
+    with pytest.raises(ConfigError, match=r"storage.acl.enabled needs TLS with storage.ssl.trustStore.location"):
+        from_mapping({**STORAGE, "storage.acl.enabled": True, **given}, StorageConfig)
+    trusting = {"server.ssl.trustStore.location": "/trust.pem", "server.acl.enabled": True}
+    assert from_mapping({**SERVER, **trusting}, ServerConfig).acl.enabled
+
+
 def test_defaults_of_a_storage() -> None:
     config = from_mapping(STORAGE, StorageConfig)
     assert config.storage_jetty_port is None
