@@ -8,7 +8,7 @@ TRANSACTIONS ?= 100000
 SEEDS ?= 100
 WORKERS ?= 4
 NEEDS_JAVA = @$(BIN)/waltz local java
-WITH_DEEP_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.deep' tests)
+WITH_DEEP_TESTS = $(shell grep -rlw --include='test_*.py' 'deep' tests)
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadscope
 SMOKE_TRANSACTIONS ?= 1000000
 SMOKE_RATE ?= 2000
@@ -57,9 +57,9 @@ test: $(call installed_for,test) ## the tests that every change needs, in about 
 	@echo "running the tests on $(WORKERS) processes; they take about 8 minutes on two cores"
 	@$(PYTEST) -m "not deep" --junitxml build/test.xml
 
-test-deep: $(call installed_for,test) ## the rest: more seeds, more planted bugs, more kills of real processes, in about 12 minutes
+test-deep: $(call installed_for,test) ## the rest: more seeds, more planted bugs, more kills of real processes, in about 13 minutes
 	$(NEEDS_JAVA)
-	@echo "running the long tests on $(WORKERS) processes; they take about 12 minutes on two cores"
+	@echo "running the long tests on $(WORKERS) processes; they take about 13 minutes on two cores"
 	@$(PYTEST) -m deep --junitxml build/test-deep.xml $(WITH_DEEP_TESTS)
 
 test-all: test test-deep ## all tests

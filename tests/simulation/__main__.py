@@ -112,7 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         course = course.with_conditions_of(MUTANTS[name])
     if mutants:
         seeds = None if parsed.seeds is None else range(parsed.start or 0, (parsed.start or 0) + parsed.seeds)
-        return _find_mutants(mutants, seeds, course, jobs=parsed.jobs, known=parsed.known)
+        return _find_mutants(
+            mutants, seeds, course, jobs=parsed.jobs, known=parsed.known, healthy=not parsed.only_planted
+        )
     start = parsed.start or 0
     seeds = range(start, start + (10 if parsed.seeds is None else parsed.seeds))
     jobs = 0 if len(seeds) == 1 or parsed.trace else parsed.jobs  # one seed can be looked at with a debugger
@@ -159,6 +161,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--known", action="store_true", help="with --mutant: begin with the seed that is known to find it"
+    )
+    parser.add_argument(
+        "--only-planted", action="store_true", help="with --mutant: do not look whether the seed passes without the bug"
     )
     parser.add_argument("--list-mutants", action="store_true", help="list the planted bugs")
     return parser
@@ -242,7 +247,9 @@ class _Finding(NamedTuple):
     what: str
 
 
-def _find_mutants(names: Sequence[str], seeds: range | None, course: Course, *, jobs: int, known: bool) -> int:
+def _find_mutants(
+    names: Sequence[str], seeds: range | None, course: Course, *, jobs: int, known: bool, checked: bool
+) -> int:
     def find(name: str) -> tuple[_Finding | None, str]:
         mutant = MUTANTS[name]
         tried: Sequence[int] = seeds or range(mutant.seeds)
@@ -260,9 +267,10 @@ def _find_mutants(names: Sequence[str], seeds: range | None, course: Course, *, 
     works = [functools.partial(find, name) for name in names]
     for name, outcome in zip(names, _run(works, jobs), strict=True):
         finding, what = (None, str(outcome)) if isinstance(outcome, Crash) else outcome
-        if finding is not None:
-            healthy = replace(course.with_conditions_of(MUTANTS[name]), planted=())
-            without = _fails(healthy, finding.seed, fails_without, jobs)
+        if finding is not None and checked:
+            without = _fails(
+                replace(course.with_conditions_of(MUTANTS[name]), planted=()), finding.seed, fails_without, jobs
+            )
             if without:
                 what = f"seed {finding.seed} fails WITHOUT the planted bug: {without}"
                 finding = None

@@ -73,7 +73,20 @@ def test_planted_bugs_are_listed(simulations: SimulationServer) -> None:
 @pytest.mark.parametrize("names", [OF_EVERY_RULE[::2], OF_EVERY_RULE[1::2]], ids=["one half", "other half"])
 def test_a_planted_bug_of_every_rule_is_found(simulations: SimulationServer, names: tuple[str, ...]) -> None:
     """By the seed that is known to find it."""
-    found(simulations, names)
+    found(simulations, names, "--only-planted")
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", OF_EVERY_RULE)
+def test_what_finds_a_bug_of_every_rule_finds_nothing_without_it(simulations: SimulationServer, name: str) -> None:
+    fault_kinds, settings, seed = course(name)
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    if fault_kinds:
+        arguments += ["--faults", ",".join(fault_kinds)]
+    exit_code, output = simulations.simulate("--start", str(seed), "--seeds", "1", *arguments)
+    assert exit_code == 0, output
+    assert output.count(" ok ") == 1
 
 
 @pytest.mark.deep
@@ -83,8 +96,8 @@ def test_all_other_planted_bugs_are_found(simulations: SimulationServer, names: 
     found(simulations, names)
 
 
-def found(simulations: SimulationServer, names: Sequence[str]) -> None:
+def found(simulations: SimulationServer, names: Sequence[str], *arguments: str) -> None:
     """Plant each bug, and expect it to be found."""
-    exit_code, output = simulations.simulate("--known", "--jobs", "1", "--mutant", ",".join(names))
+    exit_code, output = simulations.simulate("--known", "--jobs", "1", "--mutant", ",".join(names), *arguments)
     assert exit_code == 0, output
     assert output.count(" found by seed ") == output.count("\n") == len(names)

@@ -4,6 +4,7 @@ import logging
 import tracemalloc
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -42,10 +43,12 @@ def test_seeds_are_taken(name: str) -> None:
         TARGETS[name].check(seed)
 
 
+@pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("name", TARGETS)
-def test_damaged_input_is_refused_and_nothing_else_happens(name: str) -> None:
+def test_damaged_input_is_refused_and_nothing_else_happens(name: str, part: int) -> None:
     check = TARGETS[name].check
-    QUICK(given(damaged(TARGETS[name].seeds()))(check))()
+    half = settings(QUICK, max_examples=QUICK.max_examples // 2)
+    hypothesis.seed(part)(half(given(damaged(TARGETS[name].seeds()))(check)))()
 
 
 @pytest.mark.parametrize("name", TARGETS)
