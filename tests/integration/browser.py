@@ -14,7 +14,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 PACKAGES = "chromium chromium-driver"
-"""Of Debian."""
+"""Packages of Debian."""
 
 OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
@@ -31,7 +31,7 @@ class Browser:
         self.driver = driver
 
     def run(self, script: str) -> object:
-        """What a script returns that runs in the page."""
+        """Run a script in the page, and return its result."""
         return self.driver.execute_script(script)
 
     def until(self, script: str, wanted: Callable[[object], bool] = bool) -> None:
@@ -42,7 +42,7 @@ class Browser:
             time.sleep(0.05)
 
     def errors(self) -> list[str]:
-        """What the page has complained of in the console of the browser since the last call."""
+        """Errors that the page has written to the browser's console since the last call."""
         return [str(entry["message"]) for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]  # selenium types it in part
 
     def requested(self) -> set[str]:

@@ -19,11 +19,11 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 STORAGES = ("storage-1", "storage-2", "storage-3")
 SERVERS = ("server-1", "server-2")
 HOST = "localhost"
-"""What all containers call each other: they share one network."""
+"""The name of every container for the others: all share one network."""
 
 
 def mounts(service: str) -> dict[str, str]:
-    """What a service mounts, by where it is in the container."""
+    """The mounts of a service, by their paths in the container."""
     return dict(volume.split(":")[1::-1] for volume in SERVICES[service].get("volumes", []))
 
 

@@ -75,7 +75,7 @@ class Block(NamedTuple):
     """A block of a page that says what to do."""
 
     language: str
-    """That of a fence, or the word of a comment."""
+    """The language of a fenced block, or the first word of a comment."""
     title: str
     text: str
     line: int
@@ -101,7 +101,7 @@ def read_blocks(page: str) -> list[Block]:
 
 
 def first_block_below(heading: str) -> str:
-    """What the setup page executes first below a heading."""
+    """The first executed block of the setup page below a heading."""
     below = (DOCS / "setup.md").read_text().partition(f"\n## {heading}\n")[2]
     return next(match[3] for match in _FENCE.finditer(below) if match[1] == "sh")
 
@@ -164,11 +164,11 @@ class Hosts:
         return self._addresses[host]
 
     def directory(self, host: str) -> Path:
-        """What is ``/`` for a host."""
+        """The directory that stands for ``/`` of a host."""
         return self._root / self.address(host)
 
     def translate(self, text: str, host: str) -> str:
-        """What stands on a page, as it is for a host here."""
+        """Commands of a page with the paths and addresses of a host of this test."""
         text = _PLACE.sub(f"{self.directory(host)}/", text).replace("DNS:", "IP:")
         text = text.replace("/usr/bin/java ", f"{find_java().path} {_JAVA_OPTIONS} ")
         return _HOST.sub(lambda match: self.address(match[0]), text)
@@ -228,7 +228,7 @@ class Hosts:
         return child if child is not None and child.running else None
 
     def control(self, host: str, arguments: list[str]) -> tuple[int, str]:
-        """What systemctl does: its exit code, and what it prints."""
+        """Do what systemctl is told; returns its exit code and its output."""
         verb, *units = [each for each in arguments if each != "--now"]
         if verb == "daemon-reload":
             return 0, ""
@@ -258,7 +258,7 @@ class Hosts:
         self._services[host, unit] = self._children.start(f"{unit} on {host}", words, directory / f"{unit}.log")
 
     def _install(self, host: str, directory: Path) -> None:
-        """What a host has before anybody has done anything to it."""
+        """Make the directories and commands of a new host."""
         for each in _FOLDERS:
             (directory / each).mkdir(parents=True)
         for jar in zookeeper_jars():

@@ -17,12 +17,12 @@ from waltz.serving.__main__ import main
 
 
 class Differences(NamedTuple):
-    """What is different from an ordinary server."""
+    """The differences from an ordinary server."""
 
     newest: int = max(CLIENT_SERVER.versions)
     """The last version of the protocol with clients that it offers."""
     ports: tuple[tuple[int, int], ...] = ()
-    """Of storages, and what to connect to in their place."""
+    """Ports of storages, each with the port to connect to in its place."""
 
 
 def command(config: Path, differences: Differences) -> list[str]:

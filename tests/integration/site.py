@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
 NONE: Mapping[str, str] = {}
 _NETWORK = f"127.{1 + os.getpid() // 256 % 250}.{os.getpid() % 256}"
-"""That no other run of the tests has."""
+"""A loopback network of this run of the tests alone."""
 
 
 class Site:
@@ -97,7 +97,7 @@ class Site:
         return self._children.start(node, command, self.directory / f"{node}.log")
 
     def get(self, host: str, port: int, path: str, child: Child) -> bytes:
-        """What a daemon answers to a request, as soon as it says that all is well."""
+        """The answer of a daemon to a request, from the moment when it answers 200."""
         deadline = time.monotonic() + WAIT_S
         while True:
             child.check()
@@ -110,7 +110,7 @@ class Site:
                 time.sleep(0.05)
 
     def client_configuration(self) -> dict[str, object]:
-        """What an application needs to know."""
+        """The configuration of an application."""
         return {
             "zookeeper.connectString": self._zookeeper.connect_string,
             "zookeeper.sessionTimeout": 4000,

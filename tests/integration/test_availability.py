@@ -84,7 +84,7 @@ async def test_one_of_three_storages_is_killed_and_comes_back(tmp_path: Path) ->
 
 @pytest.mark.deep
 async def test_a_paused_storage_costs_the_server_no_memory_and_catches_up(tmp_path: Path) -> None:
-    """Its backlog is a multiple of what the server may grow by."""
+    """The storage's backlog is a multiple of the memory by which the server may grow."""
     caches = {"server.feedCacheSize": MIB, "server.transactionDataCacheSize": 4 * MIB}
     load = Load(in_flight=32, rate=1000, size_bytes=16_000, locks=100_000)
     async with (
@@ -120,7 +120,7 @@ async def test_appends_wait_while_two_of_three_storages_are_gone(tmp_path: Path)
 
 
 async def test_all_storages_are_killed_at_once(tmp_path: Path) -> None:
-    """What was acknowledged is on their disks."""
+    """Every acknowledged transaction is on the disks of the storages."""
     async with LocalCluster(tmp_path, partitions=2) as cluster, Trial.running(cluster) as trial:
         await trial.progress()
         for node in cluster.layout.storages:

@@ -42,7 +42,7 @@ POLL_INTERVAL_S = 0.02
 
 
 class OldCluster(LocalCluster):
-    """Its servers speak the versions of the original only."""
+    """A cluster whose servers speak only the protocol versions of the original."""
 
     def start_server(self, node: Node) -> None:
         self._start(node.name, [sys.executable, "-c", OLD_SERVER, str(self.layout.config_path(node.name))])
@@ -95,7 +95,7 @@ async def test_killed_nodes_are_no_deviations(tmp_path: Path) -> None:
 
 
 async def progress(operations: RandomOperations, bank: Bank, bots: list[asyncio.Task[None]]) -> None:
-    """Return after so many more operations and transfers."""
+    """Return when the bots have done the given numbers of further operations and transfers."""
     ends = operations.done + OPERATIONS_BETWEEN_FAULTS, bank.done + OPERATIONS_BETWEEN_FAULTS
     async with asyncio.timeout(TIMEOUT_S):
         while operations.done < ends[0] or bank.done < ends[1]:

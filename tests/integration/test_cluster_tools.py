@@ -69,7 +69,7 @@ def until(cluster: LocalCluster, *command: str, end: int) -> Result:
 
 
 def owners_shown(cluster: LocalCluster, *arguments: str) -> dict[str, str]:
-    """What `session show` prints of partitions, by the connect strings of their owners."""
+    """The lines of `session show`, by the connect strings of the partitions' owners."""
     lines = run("session", "show", *config(cluster), *arguments).stdout.splitlines()
     matches = ((re.search(r"owner: \d+ \((\S+)\)", line), line) for line in lines)
     return {match[1]: line for match, line in matches if match is not None}
@@ -175,7 +175,7 @@ def test_disabled_partitions_take_no_appends_at_either_server(mixed: LocalCluste
     done("partition", "configure", *config(mixed), "-p", "0-1", "format=table", "disabled=true")
 
     async def refusal(partition_id: int) -> str:
-        """What a client says once the server has heard of it."""
+        """The refusal that a client gets once its server knows that the partition is disabled."""
         async with waltz.connect(mixed.layout.client_config_path) as client:
             while True:
                 try:

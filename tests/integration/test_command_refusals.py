@@ -77,10 +77,10 @@ ARGUMENTS = {
 }
 
 MAKES = {"zookeeper create", "cluster create"}
-"""What is wrong for the others is what these are for."""
+"""Commands that create a cluster: that there is none yet is no error for them."""
 
 ASKING = {"storage repair"}
-"""It waits for what an owner says is committed, and there is none."""
+"""Commands that wait for an owner's committed mark, while no server runs."""
 
 READING = ("list", "show-cluster-key")
 

@@ -21,7 +21,7 @@ from waltz.storage.node.node import CLOSE_TIMEOUT_S
 pytestmark = pytest.mark.integration
 
 STEPS_OF_CLOSING = 7
-"""Of a server, with a deadline each."""
+"""Steps in which a server closes, each with a deadline."""
 
 
 @pytest.fixture

@@ -218,7 +218,7 @@ def test_a_server_that_is_gone_is_noticed_and_what_was_known_stays(browser: Brow
 
 
 def keep_screenshot(path: Path) -> None:
-    """What the documentation shows."""
+    """Keep a screenshot for the documentation."""
     with (
         tempfile.TemporaryDirectory() as directory,
         chromium(Path(directory)) as running,

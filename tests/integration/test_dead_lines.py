@@ -34,7 +34,7 @@ DEADLINE_S = 60.0
 FETCH_SIZE = 30
 POLL_INTERVAL_S = 0.01
 HANDSHAKE_BYTES = 1000
-"""Of what a node sends, so much is less than hellos and TLS take."""
+"""Bytes sent by a node: fewer than hellos and the handshake of TLS take."""
 
 
 @contextmanager
@@ -166,5 +166,5 @@ async def bulk_reads_go_on(lines: Lines, count: int) -> None:
 
 
 def open_connections(line: Proxy) -> list[Connection]:
-    """Those that are not dead."""
+    """The connections that are not dead."""
     return [connection for connection in line.connections if not connection.dead]

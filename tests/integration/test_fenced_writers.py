@@ -344,7 +344,8 @@ async def listens(node: Node) -> bool:
 async def test_a_server_that_was_cut_off_neither_appends_nor_fences(
     plain_cluster: LocalCluster, two: waltz.Client
 ) -> None:
-    """It goes on in the belief that it owns the partition: its clients reach it, but it reaches nobody."""
+    """The server still takes itself for the owner: its clients reach it, but it reaches neither ZooKeeper nor
+    storages."""
     layout = plain_cluster.layout
     zombie, successor = layout.servers
     zookeeper = Proxy(HOST, 0, HOST, layout.zookeeper_port)

@@ -128,7 +128,7 @@ def read_log(cluster: Path | MockDriver) -> Log:
 
 
 class Play:
-    """What the comments of the pages ask of the test."""
+    """The actions that comments of the pages call for."""
 
     def __init__(self, hosts: Hosts, application: Application) -> None:
         self._hosts = hosts
@@ -149,7 +149,7 @@ class Play:
         assert {place: log.get(place) for place in acknowledged} == acknowledged
 
     def _check_backup(self) -> None:
-        """The log is exactly what the copy of the storage holds, which is what was acknowledged until then."""
+        """The log equals the copy of the storage, and holds everything acknowledged before the copy was made."""
         log = self._application.read()
         assert log == self._read_copy()
         acknowledged = self._application.acknowledged
@@ -173,7 +173,7 @@ class Play:
         return self._hosts.directory(HOME) / "backup/storage/waltz"
 
     def _read_copy(self) -> Log:
-        """What the files of the backup hold."""
+        """The records in the files of the backup."""
         found: Log = {}
         with closing(OsFiles()) as files:
             for partition_id in range(PARTITIONS):

@@ -22,7 +22,7 @@ from waltz.storage.node.node import CLOSE_TIMEOUT_S
 
 KINDS = ("server", "storage")
 STEPS_OF_CLOSING = 7
-"""Of a server, with a deadline each."""
+"""Steps in which a server closes, each with a deadline."""
 FOLDERS = [MANIFESTS, KUBERNETES / "external", KUBERNETES / "zookeeper"]
 ALL = [one for folder in FOLDERS for one in resources(folder)]
 OLDEST, NEWEST = "1.29", "1.34"

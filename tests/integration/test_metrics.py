@@ -32,7 +32,7 @@ needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="no promtool; Debia
 
 
 class Scrape(NamedTuple):
-    """What Prometheus would get at one moment: the texts by node, none of those that do not answer."""
+    """One scrape of Prometheus: the answers by node, without the nodes that do not answer."""
 
     texts: Mapping[str, str | None]
 
@@ -95,7 +95,7 @@ class Course(NamedTuple):
     documents: Mapping[str, Mapping[str, Mapping[str, object]]]
     """The JSON of a server and a storage."""
     logs: Mapping[str, str]
-    """What the nodes have logged by the end, as JSON."""
+    """The JSON log lines of the nodes at the end."""
 
 
 @pytest.fixture(scope="module")
@@ -352,7 +352,7 @@ FIRING: dict[str, dict[str, str]] = {
     "WaltzTlsFailures": {f'waltz_tls_handshake_failures_total{{{SERVER_TARGET},port="client"}}': "0+5x60"},
     "WaltzTlsStoreUnusable": {f'waltz_tls_stores_unusable{{{SERVER_TARGET},port="client"}}': "1x60"},
 }
-"""What has each alert fire, and no other."""
+"""For each alert the changed samples that make it fire, and no other alert."""
 
 
 @needs_promtool

@@ -67,7 +67,7 @@ def partitions() -> list[dict[str, object]]:
 
 
 def states(partition: dict[str, object]) -> list[str]:
-    """Of its replicas, sorted."""
+    """The states of a partition's replicas, sorted."""
     replicas = partition["replicas"]
     assert isinstance(replicas, list)
     return sorted(each["state"] for each in replicas)

@@ -52,7 +52,8 @@ async def test_zookeeper_keeps_what_it_is_given(tmp_path: Path) -> None:
 
 
 def test_spark_starts() -> None:
-    """Its launcher says how Java is called: one argument too many for this Java, and it would not start."""
+    """Spark's launcher chooses the arguments of Java; an argument unknown to this Java would keep Spark from
+    starting."""
     lend_java_to_spark()
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     result = subprocess.run([submit, "--version"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.deep, pytest.mark.timeout(600
 
 TIMEOUT_S = 60.0
 EAGER = {"storage.maxRetryInterval": 1000}
-"""Servers try storages that are back again at least once in so many milliseconds."""
+"""Servers try lost storages again after at most this number of milliseconds."""
 
 RECORD = ClusterPaths.of(ROOT).partition(0)
 

@@ -28,7 +28,7 @@ LIMIT_S = 120.0
 EAGER: Overrides = {"storage.maxRetryInterval": 1000}
 """Servers do not let a storage wait for long that was away for long."""
 SMALL = Load(in_flight=8, rate=50)
-"""What others append meanwhile."""
+"""The load of the other clients."""
 
 
 async def sessions(cluster: LocalCluster) -> list[int]:

@@ -18,11 +18,12 @@ KILLS = (5, pytest.param(15, marks=pytest.mark.deep))
 PARTITIONS = {"each syncs its own file": 3, "journal": 8}
 IN_FLIGHT = 6
 SIZES_BYTES = ((0, 10, 128, 1000), (0, 128, 1000, 8000))
-"""Of payloads, by partition: with the large ones groups are written while the one before is being synced."""
+"""Sizes of payloads of even and odd partitions: with large payloads a group is written while the one before is being
+synced."""
 
 
 class Writer:
-    """Appends to one partition; knows what was sent and what was acknowledged."""
+    """Appends to one partition, and remembers the sent records and the number of acknowledged ones."""
 
     def __init__(self, partition_id: int, choices: random.Random) -> None:
         self.partition_id = partition_id
@@ -50,7 +51,7 @@ class Writer:
             self._send()
 
     async def compare(self, first: int) -> None:
-        """Read everything from ``first`` on; it is what was sent."""
+        """Read all records from ``first`` on, and compare them with the sent ones."""
         assert self._client is not None
         while first < len(self.sent):
             found = await self._client.records(self._session_id, self.partition_id, first, 10_000, timeout_s=TIMEOUT_S)

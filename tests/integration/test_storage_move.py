@@ -84,7 +84,7 @@ def held(node: Node) -> dict[str, object]:
 
 
 async def sequences(cluster: LocalCluster, nodes: list[Node], partition_id: int) -> list[list[Record]]:
-    """Everything that each of the nodes holds."""
+    """The records that each of the nodes holds."""
     tls = client_context(load(cluster.layout.cli_config_path, CliConfig).tls)
     zookeeper = await cluster.zookeeper()
     found = []

@@ -29,7 +29,7 @@ def increment(transaction: TableTransaction) -> None:
 
 @pytest.mark.deep
 async def test_eight_writers_of_one_counter_lose_no_update_while_nodes_are_killed(tmp_path: Path) -> None:
-    """What was appended are the numbers from 1 on, each once, and as many as were acknowledged."""
+    """The log has the numbers from 1 on, each once, and as many as were acknowledged."""
     async with LocalCluster(tmp_path / "cluster", partitions=1, plaintext=True) as cluster:
         config = cluster.layout.client_config_path
         async with AsyncExitStack() as stack:
@@ -76,7 +76,7 @@ async def write(table: Table, acknowledged: list[int], stopping: asyncio.Event) 
 
 
 async def progress(acknowledged: list[int], writers: list[asyncio.Task[None]]) -> None:
-    """Return after so many more increments."""
+    """Return after the given number of further increments."""
     end = len(acknowledged) + INCREMENTS_BETWEEN_FAULTS
     async with asyncio.timeout(TIMEOUT_S):
         while len(acknowledged) < end:

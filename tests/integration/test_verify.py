@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 TIMEOUT_S = 60.0
 EAGER = {"storage.maxRetryInterval": 1000}
-"""Servers try storages that are back again so often at least (in milliseconds)."""
+"""Servers try lost storages again after at most this number of milliseconds."""
 
 PATHS = ClusterPaths.of(ROOT)
 
@@ -79,7 +79,7 @@ Change = Callable[[bytes | None], bytes]
 
 
 def rewrite(cluster: LocalCluster, path: str, change: Change) -> bytes | None:
-    """Change a node of ZooKeeper as nobody should; what was there before."""
+    """Change a node of ZooKeeper by force, and return its former data."""
 
     async def at(zookeeper: ZooKeeper) -> bytes | None:
         data, stat = await zookeeper.get(path)

@@ -29,7 +29,7 @@ CHECKPOINT_INTERVAL = 100
 """Transactions after which a store session is followed by another one, in all of these tests."""
 
 FENCES = 3
-"""That are carried out at least while others append."""
+"""Least number of fences that are carried out while others append."""
 
 SESSION_FENCED, HEARTBEAT, HEARTBEAT_TOLD, LAST_TRANSACTION, LAST_TRANSACTION_TOLD = range(23, 28)
 
@@ -74,7 +74,7 @@ async def two(plain_cluster: LocalCluster) -> AsyncIterator[waltz.Client]:
 
 @pytest.fixture
 async def plain(plain_cluster: LocalCluster) -> AsyncIterator[waltz.Client]:
-    """Its appends belong to no session."""
+    """A client whose appends belong to no write session."""
     async with client_of(plain_cluster, sessions=False) as client:
         yield client
 
@@ -263,7 +263,7 @@ async def test_a_store_session_of_somebody_else_ends_it(
 
 
 async def begin_store_session(cluster: LocalCluster, partition: int) -> int:
-    """As another owner would, as far as ZooKeeper is concerned."""
+    """Begin a store session in the metadata in ZooKeeper, as another owner would."""
     zookeeper = await cluster.zookeeper()
     try:
         path = ClusterPaths.of(ROOT).partition(partition)
@@ -287,7 +287,7 @@ async def test_another_generation_ends_it(plain_cluster: LocalCluster, one: walt
 
 
 async def raise_generation(cluster: LocalCluster, partition: int) -> None:
-    """As the cluster manager would, had the partition gone and come back."""
+    """Raise the generation, as the cluster manager does when a partition has gone and come back."""
     zookeeper = await cluster.zookeeper()
     try:
         path = ClusterPaths.of(ROOT).server_descriptors

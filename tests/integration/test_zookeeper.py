@@ -1,4 +1,4 @@
-"""Everything of ZooKeeper's that the unit tests do in memory, on a real one."""
+"""The cases that unit tests run on the ZooKeeper in memory, on a real one."""
 
 import asyncio
 import os
@@ -108,7 +108,7 @@ async def test_unreachable_is_one_line_naming_the_connect_string(caplog: pytest.
 
 
 async def test_a_server_that_is_stopped_is_waited_for_no_longer_than_asked() -> None:
-    """It still accepts connections, as a process that was stopped by a signal does, and a connection attempt hangs."""
+    """A server stopped by a signal still accepts connections, so that a connection attempt hangs."""
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         async with asyncio.timeout(TIMEOUT_S):
             with pytest.raises(ZooKeeperUnreachableError, match="within 1 s"):

@@ -36,7 +36,7 @@ TAIL_LINES = 60
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What is the same for all seeds of a call."""
+    """The options that all seeds of a call have in common."""
 
     fault_kinds: tuple[str, ...] = ()
     """The only kinds of faults; none: whatever the seed selects."""
@@ -48,7 +48,7 @@ class Course:
     """Bugs that are planted."""
 
     def with_conditions_of(self, mutant: Mutant) -> "Course":
-        """The same where a planted bug comes to light, as far as nothing else is asked for."""
+        """The course with the conditions that bring a planted bug to light, unless other conditions were given."""
         kinds = self.fault_kinds or mutant.fault_kinds
         conditions = {**WITHOUT_JOURNAL, **mutant.conditions, **self.conditions}
         return replace(self, fault_kinds=kinds, conditions=conditions)
@@ -76,7 +76,7 @@ class Course:
             return Simulation(seed, options, faults, echo).run()
 
     def command(self, seed: int, only_faults: Sequence[int] | None) -> str:
-        """What runs a seed again."""
+        """The command that runs a seed again."""
         parts = [f"python -m tests.simulation --start {seed} --seeds 1 --trace --no-shrink"]
         if self.fault_kinds:
             parts.append(f"--faults {','.join(self.fault_kinds)}")
@@ -188,11 +188,11 @@ def _run(works: Sequence[Callable[[], _T]], jobs: int) -> Generator[_T | Crash]:
 
 
 class _Outcome(NamedTuple):
-    """What is kept of a seed."""
+    """The outcome of a seed."""
 
     result: Result
     report: str
-    """What is to be said of its failure."""
+    """The report of the failure."""
 
 
 def _run_seeds(course: Course, seeds: range, *, jobs: int, trace: bool, keep_going: bool, shrunk: bool) -> int:
@@ -222,7 +222,7 @@ def _run_seeds(course: Course, seeds: range, *, jobs: int, trace: bool, keep_goi
 
 
 def _report(result: Result, course: Course, *, shrunk: bool, traced: bool) -> str:
-    """What failed, with which faults, the end of the trace, and how to see it again."""
+    """The failures, the faults, the end of the trace, and the commands that repeat them."""
     lines = [f"  {failure}" for failure in result.failures]
     only_faults: Sequence[int] = course.only_faults or ()
     if shrunk:

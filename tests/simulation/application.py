@@ -31,7 +31,7 @@ UP_AFTER_S = 10.0
 """By then the cluster has come up, and every client is mounted."""
 
 LARGE_FACTOR = 50
-"""So many times as large as the mean are the largest transactions."""
+"""Size of the largest transactions, as a multiple of the mean size."""
 
 BURSTS = (1, 1, 2, 4, 8, 16)
 """Transactions that are submitted at once."""
@@ -93,7 +93,7 @@ class ApplicationHost(Host):
                 submit(count)
 
     def _pause_s(self) -> float:
-        """As long as makes the quota last until shortly before the end."""
+        """A pause that makes the quota last until shortly before the end."""
         left_s = max(self.world.options.duration_s - 4.0 - self.world.loop.time(), 2.0)
         mean_s = sum(BURSTS) / len(BURSTS) * left_s / max(self.quota, 1)
         return min(self.draw.expovariate(1 / mean_s), 2.0)
@@ -187,15 +187,15 @@ class ClientHost(ApplicationHost):
         return {"client.autoMount": not self.world.options.wandering}
 
     def beside(self, client: WaltzClient) -> list[Coroutine[Any, Any, None]]:
-        """What it does beside submitting."""
+        """The application's work beside submitting."""
         return []
 
     def callbacks(self) -> WaltzClientCallbacks:
-        """What the client of a run calls."""
+        """The callbacks for the client of a run."""
         return Callbacks(self)
 
     def context(self, submitted: Submitted) -> TransactionContext:
-        """What the client calls for one transaction."""
+        """The context of one transaction."""
         return Context(self, submitted)
 
     async def _submit(self, client: WaltzClient) -> None:
@@ -226,7 +226,7 @@ class ClientHost(ApplicationHost):
 
 
 class Callbacks(WaltzClientCallbacks):
-    """What the client calls."""
+    """The callbacks of the client."""
 
     def __init__(self, host: ClientHost) -> None:
         self._host = host
@@ -343,7 +343,7 @@ class Context(TransactionContext):
 
 
 def hashes_of(locks: Iterable[PartitionLocalLock]) -> tuple[int, ...]:
-    """What the checker knows locks by."""
+    """The hashes by which the checker knows locks."""
     return tuple(lock.hash for lock in locks)
 
 

@@ -1,4 +1,4 @@
-"""Which kind of application runs on which machine."""
+"""The kinds of applications, by machine."""
 
 from tests.simulation.application import ApplicationHost, ClientHost
 from tests.simulation.checker import Checker

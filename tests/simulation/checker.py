@@ -13,12 +13,12 @@ from waltz.common.records import Record
 
 
 class Attempt(NamedTuple):
-    """What a client built when it was asked to."""
+    """An append as the client built it."""
 
     client: str
     partition_id: int
     high_water_mark: int
-    """What the locks are to be checked against."""
+    """The mark against which the locks are checked."""
     write_locks: tuple[int, ...]
     read_locks: tuple[int, ...]
     append_locks: tuple[int, ...]
@@ -26,7 +26,7 @@ class Attempt(NamedTuple):
 
 
 class Outcome(enum.Enum):
-    """What the client library said about a transaction in the end."""
+    """The final answer of the client library about a transaction."""
 
     PENDING = "pending"
     COMMITTED = "committed"
@@ -54,7 +54,7 @@ class Submitted:
     """When it was submitted."""
     outcome: Outcome = Outcome.PENDING
     seen_at: int | None = None
-    """Its id in the log, once anybody has seen it there."""
+    """The transaction's id in the log, once anybody has seen it there."""
     told_at: int | None = None
     """The id that its author was told."""
 
@@ -322,7 +322,7 @@ class Checker:
         self._check_log(partition_id, [final[transaction_id] for transaction_id in range(len(log))])
 
     def check_outcomes(self) -> None:
-        """What was reported is in the log, or is not."""
+        """Compare the reported outcomes with the log."""
         for submitted in self.submitted:
             if submitted.told_at is not None:
                 self._check_told(submitted)

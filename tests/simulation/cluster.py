@@ -43,7 +43,7 @@ SUPERVISOR_PAUSE_S = 1.0
 
 
 class World:
-    """What every host needs."""
+    """The parts of the simulation that every host needs."""
 
     def __init__(
         self, seed: int, options: SimulationOptions, loop: SimulatedLoop, trace: Trace, fail: Callable[[str], None]
@@ -141,7 +141,7 @@ class Host:
             self.lose_power()
 
     def lose_power(self) -> None:
-        """What a loss of power does beside ending the program."""
+        """The effects of a loss of power beside the end of the program."""
 
     def start_in(self, delay_s: float) -> None:
         """Start the program a little later."""
@@ -175,7 +175,7 @@ class Host:
         return self.zookeeper
 
     async def program(self, process: Process) -> None:
-        """What runs; returns when the program ends by itself."""
+        """The program of the host; returns when it ends by itself."""
         raise NotImplementedError
 
     async def stop(self) -> None:

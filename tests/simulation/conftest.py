@@ -1,4 +1,4 @@
-"""What tests of whole simulations share."""
+"""Fixtures for tests of whole simulations."""
 
 import contextlib
 from collections.abc import Iterator

@@ -72,7 +72,7 @@ class Ledger:
         self._staged += records
 
     def left(self) -> list[str]:
-        """What it lacks of the log."""
+        """The transactions of the log that the database lacks."""
         return [
             f"{self.name} has {len(effects)} of {len(log)} of partition {partition_id}"
             for partition_id, (effects, log) in enumerate(zip(self.effects, self._checker.log, strict=True))
@@ -242,7 +242,7 @@ class Consumers:
             host.start()
 
     def left(self) -> list[str]:
-        """What the databases lack of the log."""
+        """The transactions of the log that the databases lack."""
         return [each for ledger in self.ledgers for each in ledger.left()]
 
     def check(self) -> None:

@@ -23,7 +23,7 @@ from waltz.storage.disk.segment.segment_format import encode_record
 from waltz.storage.remote.admin_client import StorageAdminClient
 
 BEGIN_ANEW_AFTER = 5
-"""So many repairs fail before an operator has the partition begin anew on the node."""
+"""Number of failed repairs after which an operator has the partition begin anew on the node."""
 
 REPAIR_PAUSE_S = 1.0
 MARK_TIMEOUT_S = 3.0
@@ -146,7 +146,7 @@ async def _scan(storage: StorageHost, partition_id: int) -> bool:
 
 
 class _SlowRepair(Repair):
-    """It takes its time for the records that it has got, and then something happens."""
+    """A repair that is slow with the records that it has read, so that another fault meets it."""
 
     meanwhile: Callable[[], None] | None = None
 
@@ -189,7 +189,7 @@ def _is_served(storage: StorageHost, partition_id: int) -> bool:
 
 
 async def _begin_anew(target: Target, storage: StorageHost, partition_id: int) -> None:
-    """What the documentation says for a partition that cannot be repaired."""
+    """The documented steps for a partition that cannot be repaired."""
     target.world.trace.line("operator", f"has partition {partition_id} of {storage.name} begin anew")
 
     async def work(process: Process) -> None:

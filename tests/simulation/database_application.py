@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class DatabaseHost(ClientHost):
-    """What is committed in the database is what the application has applied."""
+    """An application with a database, which must hold exactly the applied transactions."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -23,7 +23,7 @@ from waltz.storage.disk.files.files import File, Files
 T = TypeVar("T")
 
 SECTOR_BYTES = 512
-"""What a disk writes as a whole or not at all."""
+"""Size of the unit that a disk writes as a whole or not at all."""
 
 PLENTY_BYTES = 1 << 40
 """Room on a disk."""
@@ -103,7 +103,7 @@ class _Node:
         self.locked_by = None
 
     def keep_some(self, random_source: random.Random) -> None:
-        """Of what is unsynced an arbitrary part becomes durable, the rest never will."""
+        """Make an arbitrary part of the unsynced changes durable, and drop the rest."""
         if self.unsynced:
             self.durable = surviving(self.durable, self.unsynced, random_source)
         self.unsynced.clear()
@@ -200,12 +200,12 @@ class Trouble:
     """Calls of some kinds, on some files, that fail."""
 
     kinds: frozenset[str]
-    """Of :data:`CALLS`."""
+    """The calls that fail, of :data:`CALLS`."""
     error: int | None
     """``errno``; ``None``: the calls never return."""
     concerns: Callable[[str], bool] = _everything
     times: int | None = None
-    """So many calls; ``None``: all, until the trouble is over."""
+    """Number of calls that fail; ``None``: all, until the trouble is over."""
 
     def meets(self, kind: str, path: str) -> bool:
         """Whether a call fails; counts it if it does."""
@@ -225,7 +225,7 @@ class SimulatedDisk:
         self.slowness = 1.0
         """How much slower than in ordinary times it is."""
         self.troubles: list[Trouble] = []
-        """What is wrong with it."""
+        """The present troubles of the disk."""
         self.operations_until_crash: int | None = None
         """After so many writes, syncs and changes of directories :attr:`crash` is called, in the middle of the last."""
         self.crash_behind: Callable[[str, str], bool] | None = None
@@ -391,7 +391,7 @@ class SimulatedDisk:
         self.enter("make-directory", (path, _DIRECTORY))
 
     def names(self, directory: str) -> list[str]:
-        """What a directory holds."""
+        """The names in a directory."""
         if directory not in self._seen:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
         return sorted({posixpath.basename(path) for path in self._seen if _dirname(path) == directory} - {""})

@@ -136,7 +136,7 @@ class IsolatedSide:
 
     @property
     def silent(self) -> list[str]:
-        """Who was never told a confirmed mark."""
+        """The readers that were never told a confirmed mark."""
         return [host.name for host in self.hosts if not host.answers]
 
     def start(self) -> None:

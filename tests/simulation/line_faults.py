@@ -53,7 +53,7 @@ async def stall(target: Target, fault: Fault) -> None:
 
 
 async def lag_follower(target: Target, fault: Fault) -> None:
-    """What a machine reads from ZooKeeper is old."""
+    """A machine reads old data from ZooKeeper."""
     host = target.any_host(fault)
     lag_s = (0.3, 1.0, 4.0)[fault.other % 3]
     target.say(fault, host.name, f"reads from a follower of ZooKeeper that is {lag_s} s behind")

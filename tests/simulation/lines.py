@@ -6,7 +6,7 @@ WINDOW_BYTES = 256 << 10
 """Bytes of one direction of a connection that may be between a write and the read on the other side, at least."""
 
 WINDOW_MAX_BYTES = 6 << 20
-"""As far as windows grow on long lines (what Linux allows by default)."""
+"""Largest window on a long line (the default of Linux)."""
 
 SLOW_START_BYTES = 16 << 10
 """What a connection over a long line may have on its way at first, and after it was idle."""
@@ -19,7 +19,7 @@ SEGMENT_BYTES = 16 << 10
 
 
 class Line(NamedTuple):
-    """What a line between two hosts is like for good, in each direction."""
+    """The lasting properties of a line between two hosts, equal in both directions."""
 
     bytes_per_s: float | None = None
     """How fast bytes leave; ``None``: at once."""

@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 STEPS_PER_INSTANT_MAX = 100_000
-"""So many turns of the loop within an instant are taken for a process that spins."""
+"""Number of turns of the loop within an instant from which on a process is said to spin."""
 INSTANT_S = 1e-6
 """Timers that come a rounding error after each other are none that let time pass."""
 
@@ -115,7 +115,7 @@ class Process:
         self._settle()
 
     def unblock(self) -> None:
-        """The operating system has done what was asked of it."""
+        """Go on: the operating system has done its work."""
         self._blocked = False
         self._settle()
 
@@ -179,7 +179,7 @@ class _Handle(asyncio.Handle):
 
 
 class _TimerHandle(asyncio.TimerHandle):
-    """As :class:`_Handle`."""
+    """Like :class:`_Handle`, with a time."""
 
     __slots__ = ("process",)
     _repr = None
@@ -366,7 +366,7 @@ class SimulatedLoop(BaseEventLoop):
         raise NotImplementedError("a simulated process has no threads")
 
     def timers_of(self, process: Process) -> list[Callable[..., object]]:
-        """What is still to be called for a process at some time."""
+        """The timers of a process."""
         handles = [timer[2] for timer in self._timers if timer[2].process is process and not timer[2].cancelled()]
         return [handle._callback for handle in handles]
 

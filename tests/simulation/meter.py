@@ -44,7 +44,7 @@ class CountingTrace(Trace):
 
 @dataclass(slots=True)
 class Phase:
-    """What was used between two moments. Keys of counters: kinds of hosts (``server``), or of connections."""
+    """Usage between two moments. Keys of counters: kinds of hosts (``server``), or of connections."""
 
     name: str
     simulated_s: float = 0.0
@@ -148,7 +148,7 @@ def watches(world: World) -> Counter[str]:
 
 
 def memory_bytes() -> int:
-    """What this process has in memory, without garbage."""
+    """Memory of this process, without garbage."""
     gc.collect()
     return int(Path(f"/proc/{os.getpid()}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
 

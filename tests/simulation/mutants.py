@@ -66,9 +66,9 @@ class Mutant(NamedTuple):
 
     description: str
     seeds: int
-    """So many seeds, from the first, find it."""
+    """Number of seeds, from the first, among which one finds the bug."""
     found_by: int
-    """The first of them that does."""
+    """The first seed that finds the bug."""
     plant: Plant
     fault_kinds: tuple[str, ...] = ()
     """The kinds of faults that bring it to light; none: all."""

@@ -35,7 +35,7 @@ RETRANSMISSION_MAX_S = 2.0
 _BYTES = (bytes, bytearray, memoryview)
 
 _Item = tuple[float, bytes, str | None]
-"""What travels: when it arrives, and bytes or the end of the connection."""
+"""An item on its way: time of arrival, and bytes or the end of the connection."""
 
 
 FIN = "FIN"
@@ -125,7 +125,7 @@ class SimulatedTransport(asyncio.Transport):
         self.way: Condition
         """How bytes get to the peer."""
         self.addresses: tuple[tuple[str, int], tuple[str, int]]
-        """Of this end and of the other."""
+        """Addresses of this end and of the other end."""
         self.socket_open = True
         self._network = network
         self._loop: SimulatedLoop = network.loop
@@ -151,7 +151,7 @@ class SimulatedTransport(asyncio.Transport):
         self._last_arrival_s = 0.0
         self._arrival_scheduled = False
         self.unacknowledged_bytes = 0
-        """Of what was sent: that the kernel on the other side has not acknowledged."""
+        """Sent bytes that the kernel of the other side has not acknowledged."""
         self._unread_bytes = 0
         self._withheld_bytes = 0
         self._blackholed = False

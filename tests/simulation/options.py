@@ -1,4 +1,4 @@
-"""What a simulated cluster looks like, and how it is treated; drawn from the seed."""
+"""The size of a simulated cluster, its load and its conditions, drawn from the seed."""
 
 import ast
 import logging
@@ -22,7 +22,7 @@ class SimulationOptions:
     clients: int = 3
     partitions: int = 2
     transactions: int = 2_100
-    """That all clients submit together."""
+    """Number of transactions that all clients submit together."""
     duration_s: float = 60.0
     """Time under load and faults."""
     healing_s: float = 240.0
@@ -43,7 +43,7 @@ class SimulationOptions:
     large_share: float = 0.005
     """Share of the transactions that are up to fifty times as large as the mean."""
     zero_bytes: int = 0
-    """That the payloads of transactions hold beside their data: a sector of zeros may be all right."""
+    """Number of zeros in a payload beside its data: a sector of zeros is not always damage."""
     network_delay_factor: float = 1.0
     """How slow the network is in ordinary times; 1: a third of a millisecond one way."""
     slow_lines: float = 0.0
@@ -77,7 +77,7 @@ class SimulationOptions:
     read_share: float = 0.2
     """Share of applied transactions whose data the application reads."""
     fewest_write_locks: int = 0
-    """That every transaction has; at most two."""
+    """Least number of write locks of a transaction, at most two."""
     window_size_bytes: int = 2 << 20
     """Bytes in flight to one replica (rule S8)."""
     ring_size_bytes: int = 8 << 20
@@ -93,7 +93,7 @@ class SimulationOptions:
     ending_max_s: float = 120.0
     """Time within which each transaction must have ended, once all faults have."""
     append_memory_bytes: int = 0
-    """What appends may use of the memory of a server; 0: what servers use when nobody says anything."""
+    """Memory of a server for appends; 0: the default of servers."""
     max_transaction_bytes: int = 32 << 20
     """The largest transaction that servers and clients take."""
     forgetful_storages: bool = False
@@ -127,7 +127,7 @@ class SimulationOptions:
     old_storages: float = 0.0
     """Share of the storages that offer servers nothing but the version of the original."""
     away_storages: int = 0
-    """So many storages, now these and now those, are away from the beginning to the end of the faults."""
+    """Number of storages, others now and then, that are away from the beginning to the end of the faults."""
     fault_count: int = 16
     fault_kinds: tuple[str, ...] = ()
     """The only kinds of faults; none: whatever the seed selects."""

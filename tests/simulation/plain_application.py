@@ -18,7 +18,7 @@ LATE_MAX_S = 0.5
 """How much longer than its deadline an append may take."""
 
 _NOT_SENT = "not in the log"
-"""What the note on a cancelled append says when its outcome is known."""
+"""Text of the note on a cancelled append that is known not to be in the log."""
 
 
 class PlainHost(ApplicationHost):
@@ -45,7 +45,7 @@ class PlainHost(ApplicationHost):
         return {}
 
     def beside(self, client: Client) -> list[Coroutine[Any, Any, None]]:
-        """What it does beside appending and following."""
+        """The application's work beside appending and following."""
         return []
 
     @property

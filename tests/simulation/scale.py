@@ -189,7 +189,7 @@ class Scale:
         return self._with_replicas(GROUPS - 1) == self.report.size.partitions
 
     def _with_replicas(self, count: int) -> int:
-        """How many partitions have so many replicas that are current."""
+        """Number of partitions with the given number of current replicas."""
         return sum(
             sum(view.status is ReplicaStatus.CURRENT for view in partition.replica_views) == count
             for host in self._cluster.servers

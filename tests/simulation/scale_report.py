@@ -1,4 +1,4 @@
-"""What became of a run of :mod:`tests.simulation.scale`, as tables."""
+"""The report of a run of :mod:`tests.simulation.scale`, as tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ OPERATIONS_SHOWN = 8
 
 
 class Size(NamedTuple):
-    """Of a cluster."""
+    """Size of a cluster."""
 
     partitions: int
     servers: int
@@ -25,7 +25,7 @@ class Size(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """What became of a run."""
+    """The figures of a run."""
 
     size: Size
     phases: dict[str, Phase] = field(default_factory=dict)

@@ -42,7 +42,7 @@ class Sessions:
         }
 
     def keep(self, client: WaltzClient | Client) -> list[Coroutine[Any, Any, None]]:
-        """What goes on for as long as a client is open."""
+        """The work that lasts as long as a client is open."""
         return [self._keep(client, partition_id) for partition_id in range(self._world.options.partitions)]
 
     async def _keep(self, client: WaltzClient | Client, partition_id: int) -> None:
@@ -144,7 +144,7 @@ def _registered_last(client: WaltzClient | Client, partition_id: int) -> bytes |
 
 
 class SessionHost(ClientHost):
-    """Its transactions are not attempted again but for locks."""
+    """An application that repeats its transactions only after conflicts of locks."""
 
     def __init__(self, world: World, name: str, checker: Checker, quota: int) -> None:
         super().__init__(world, name, checker, quota)
@@ -161,7 +161,7 @@ class SessionHost(ClientHost):
 
 
 class PlainSessionHost(PlainHost):
-    """The same without callbacks."""
+    """Such an application on the plain face."""
 
     def __init__(self, world: World, name: str, checker: Checker, quota: int) -> None:
         super().__init__(world, name, checker, quota)

@@ -38,13 +38,13 @@ class _Told(NamedTuple):
 
 
 class _Partition:
-    """What is known of one partition."""
+    """The known state of one partition."""
 
     def __init__(self) -> None:
         self.begins: list[Begin] = []
         """In order of marks, and of numbers among those at the same mark."""
         self.owners: dict[int, object] = {}
-        """Who has opened each store session."""
+        """Owners by the store sessions that they opened."""
         self.recorded: defaultdict[int, set[str]] = defaultdict(set)
         """The storages that have recorded each store session."""
         self.told: dict[int, _Told] = {}
@@ -185,7 +185,7 @@ class SessionChecks:
         self._dead_below[key] = max(self._dead_below.get(key, number), number)
 
     def client_asks(self, client_id: int, partition_id: int) -> None:
-        """Its application wants another number."""
+        """The client's application asks for another number."""
         self._asking[client_id, partition_id] += 1
 
     def client_asked(self, client_id: int, partition_id: int, number: int | None) -> None:

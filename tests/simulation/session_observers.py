@@ -95,7 +95,7 @@ def _begins_are_seen(checks: SessionChecks) -> Iterator[None]:
 
 
 def _asked(fence: Pending) -> tuple[bool, int | None]:
-    """That it was a fence, and for whom the session is to be exclusive."""
+    """The request was a fence; the client for which the session is to be exclusive, if any."""
     request = fence.request
     exclusive = type(request) is HeartbeatRequest or (
         type(request) is LastTransactionIdRequest and FenceOption.EXCLUSIVE in request.fence

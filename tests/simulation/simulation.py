@@ -94,7 +94,7 @@ class CallbackSpinsError(KeyboardInterrupt):
 
 @dataclass(slots=True)
 class Result:
-    """What became of one simulation."""
+    """The result of one simulation."""
 
     seed: int
     failures: list[str] = field(default_factory=list)
@@ -218,7 +218,7 @@ class Simulation:
 
     @contextlib.contextmanager
     def _conditions(self) -> Iterator[None]:
-        """What the options ask for and no configuration file can."""
+        """The conditions that options set and no configuration file can."""
         options = self.options
         store_options = functools.partial(
             StoreOptions, window_size_bytes=options.window_size_bytes, ring_size_bytes=options.ring_size_bytes
@@ -486,7 +486,7 @@ class Simulation:
     # The disks
 
     async def _check_disks(self) -> None:
-        """What is left when all machines lose power at once."""
+        """Compare the disks after a loss of power of all machines."""
         for host in self.target.hosts:
             host.crash(power_loss=True)
         for partition_id, storages in enumerate(self.cluster.replicas):

@@ -30,16 +30,16 @@ from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.partition import StoragePartition
 
 COMPARED_RECORDS = 100
-"""So many of the last records are compared whenever a log is opened; all of them in the end."""
+"""Number of last records that are compared whenever a log is opened; in the end all are."""
 REPLAYED_EVERY = 32
-"""After so many acknowledgements of a storage with a journal, a copy of its disk is drained and compared."""
+"""Number of acknowledgements of a storage with a journal after which a copy of its disk is drained and compared."""
 
 Key = tuple[str, int]
 """Name of a storage, and a partition."""
 
 
 class StorageChecks:
-    """Follows what storages acknowledge, and calls ``fail`` when they have not got it."""
+    """Follows the acknowledgements of storages, and calls ``fail`` when a storage lacks an acknowledged record."""
 
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
@@ -62,7 +62,7 @@ class StorageChecks:
 
     @property
     def to_be_repaired(self) -> AbstractSet[Key]:
-        """What faults have damaged and nobody has repaired."""
+        """The replicas that faults have damaged and nobody has repaired."""
         return self._damaged
 
     def damaged(self, storage: str, partition_id: int) -> None:
@@ -329,7 +329,7 @@ class StorageChecks:
 
 @functools.lru_cache(maxsize=1000)
 def _success(session_id: int, seq_num: int, partition_id: int) -> bytes:
-    """What each storage answers."""
+    """The bytes with which each storage confirms a request."""
     return wire.encode(wire.SuccessResponse(session_id, seq_num, partition_id))
 
 

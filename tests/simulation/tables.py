@@ -39,7 +39,7 @@ State = dict[bytes, bytes | None]
 
 
 class Decision(NamedTuple):
-    """What a transaction rests on, and what it writes."""
+    """The rows that a transaction has read, and the rows that it writes."""
 
     reads: Mapping[bytes, bytes | None]
     writes: Mapping[bytes, bytes]
@@ -235,7 +235,7 @@ class Tables:
             host.start()
 
     def left(self) -> list[str]:
-        """What is not yet as it has to be at the end."""
+        """The differences from the state that must be reached at the end."""
         last_id = len(self._checker.log[PARTITION]) - 1
         pending = [f"{host.name} waits for {host.pending}" for host in self.hosts if host.pending]
         return pending + [

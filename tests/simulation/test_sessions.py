@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 @pytest.fixture(autouse=True)
 def _collected() -> Iterator[None]:
-    """What is left of them goes while that is ignored."""
+    """Collect the killed processes while the warning is ignored."""
     yield
     gc.collect()
 

@@ -1,4 +1,4 @@
-"""What must hold for each storage alone."""
+"""The checks of single storages."""
 
 from typing import Any, cast
 

@@ -67,9 +67,9 @@ class WireClientHost(Host):
         self.draw = world.random(self.name)
         self.outstanding: dict[bytes, Submitted] = {}
         self.numbers: defaultdict[int, list[int]] = defaultdict(list)
-        """What was ever told of each partition, by whomever."""
+        """All numbers ever told, by partition."""
         self.own_numbers: dict[int, int] = {}
-        """What was told last of each partition."""
+        """The number told last, by partition."""
         self.channels: list[Channel] = []
         """All connections of this run."""
         self._number = number
@@ -78,7 +78,7 @@ class WireClientHost(Host):
 
     @property
     def client_id(self) -> int:
-        """Of this run."""
+        """The client id of this run."""
         return FIRST_CLIENT_ID + 1_000 * self._number + self.runs
 
     @property
@@ -212,7 +212,7 @@ async def fence(cluster: SimulatedCluster, checks: SessionChecks, partition_id: 
 
 
 class Conversation(Wire):
-    """What a client that keeps no rules says on one connection."""
+    """The messages of a client that keeps no rules, on one connection."""
 
     def __init__(self, host: WireClientHost, partition_id: int, connection_number: int) -> None:
         super().__init__(partition_id, host.client_id, connection_number * 10_000, host.checks)

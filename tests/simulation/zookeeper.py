@@ -51,9 +51,9 @@ class SimulatedEnsemble:
         self.deafness_s: dict[str, float] = {}
         """Added to every operation and every watch of a host, on average."""
         self.operations: Counter[Operation] = Counter()
-        """What was attempted so far."""
+        """Numbers of attempted operations."""
         self.read_bytes: Counter[str] = Counter()
-        """What hosts were given as values of nodes."""
+        """Bytes of the values that hosts have read."""
         self._random = random_source
         self.server = Leader(self.latency_s)
         self.context = contextvars.Context()

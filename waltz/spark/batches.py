@@ -65,7 +65,7 @@ class BatchMaker:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _kept(self, heads: Heads | None) -> pa.Array | None:
-        """Which rows have one of the wanted headers; ``None``: all."""
+        """A mask of the rows with one of the wanted headers; ``None`` if every row is kept."""
         if heads is None or self._headers is None:
             return None
         return pc.is_in(over_memory(pa.int32(), heads.column("header")), value_set=self._headers)

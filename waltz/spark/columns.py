@@ -19,7 +19,7 @@ class Columns(NamedTuple):
     """The names of the columns of a format."""
 
     owner: str
-    """What has the columns, as error texts name it."""
+    """The owner of the columns, as error texts name it."""
     names: tuple[str, ...]
 
     def check_option(self, option: str, names: Sequence[str]) -> None:

@@ -49,7 +49,7 @@ class OwnerReader:
         self._tls = tls
         self._connection: OwnerConnection | None = None
         self._generation = 0
-        """Of the partition, when its owner was looked up."""
+        """Generation of the partition at the last look-up of its owner."""
 
     async def records(self, partition_id: int, first: int, max_count: int) -> Chunk | None:
         """Committed records ``first``, ``first + 1``, ...; ``None`` only when ``first`` is not committed.

@@ -19,7 +19,7 @@ Decode = Callable[[pa.BinaryArray, int, pa.Int64Array], dict[str, pa.Array]]
 """Payloads, partition and transaction ids to columns by name; all columns are as long as the payloads."""
 
 _Strict = Callable[[pa.BinaryArray], dict[str, pa.Array]]
-"""The same for payloads of the right format; raises any error for others."""
+"""Decodes payloads of the right format, and raises any error for other payloads."""
 
 _WRAPPER = "p"
 """The member of the object in which every document is wrapped, so that each document makes exactly one row."""

@@ -31,7 +31,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 OWNER = "the partition's server"
-"""What the owner is called in texts, beside the names of storages."""
+"""Name of the owner in error texts, where storages have names of their own."""
 
 
 class RecordsClient(Protocol):

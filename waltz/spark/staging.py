@@ -36,7 +36,7 @@ NOTHING_DONE = -1
 _PIECE_BYTES = 4 << 20
 """Payload bytes of one partition that a task gathers before it writes them."""
 _GATHERED_BYTES = 64 << 20
-"""The same limit for all partitions together."""
+"""Limit of the bytes that are gathered for all partitions together."""
 _MAX_NAME_BYTES = 200
 _TRASH = "trash-"
 
@@ -56,7 +56,7 @@ class LogIdentity(NamedTuple):
     """The id of the query in its checkpoint; ``None`` if it cannot be read, and for batches."""
 
     def encode(self) -> bytes:
-        """As a JSON document."""
+        """The JSON document that is stored."""
         document = {"cluster_key": str(self.cluster_key), "format": self.format, "query": self.query}
         return json.dumps(document).encode()
 
@@ -94,7 +94,7 @@ class Manifest:
     """Each partition's high-water mark when nothing of the epoch had been appended yet."""
 
     def encode(self) -> bytes:
-        """As a JSON document."""
+        """The JSON document that is stored."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod

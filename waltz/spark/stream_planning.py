@@ -145,7 +145,7 @@ class StreamPlanner:
         return {partition_id: mark + 1 for partition_id, mark in sorted(marks.items())}
 
     async def _known_ends(self, places: Positions) -> Positions:
-        """The same, for the partitions whose owners answer."""
+        """Ends of the partitions whose owners answer."""
         options = self.options
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + min(PATIENCE_S, options.planning_timeout_s)

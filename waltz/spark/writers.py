@@ -187,7 +187,7 @@ class BatchWriter(DataSourceArrowWriter):
         return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Append what was staged."""
+        """Append the staged rows."""
         self._sink.commit(messages, self._epoch)
         if not self._named and self._sink.options.staging_path:
             self._sink.remove_staging()
@@ -216,11 +216,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Append what was staged."""
+        """Append the staged rows."""
         self._sink.commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove what was staged."""
+        """Remove the staged rows."""
         self._sink.abort(messages, batchId)
 
 

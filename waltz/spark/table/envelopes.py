@@ -152,11 +152,11 @@ class _Gathered:
         self._values = values
         self._pieces: list[_Piece] = []
         self.size_bytes = 0
-        """Of the bodies."""
+        """Size of the bodies."""
         self._places: list[int] = []
         self._flags = bytearray()
         self.ids: list[int] = []
-        """Of the transactions that have rows."""
+        """Ids of the transactions that have rows."""
         self._counts: list[int] = []
         self._written_at: list[int] = []
 

@@ -43,7 +43,7 @@ class TableSplit(NamedTuple):
     max_body_bytes: int
     ages: Ages
     now_ms: int
-    """The same for all tasks of a query."""
+    """The clock by which rows are expired, one for all tasks of a query."""
 
 
 async def plan(options: TableReadOptions) -> list[TableSplit]:

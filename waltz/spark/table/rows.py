@@ -47,11 +47,11 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     OPERATION: (StringType,),
 }
 _READ_ONLY = [name for name in SCHEMA.fieldNames() if name not in _TYPES]
-"""Of what was read; new rows get others."""
+"""Columns that only rows read from a table have; written rows get new values of them."""
 
 
 _LARGEST_BODY_BYTES = 2**32 - 1
-"""Of what is read again here, which the partition's limit has allowed."""
+"""Limit for envelopes that this writer reads again; the partition's own limit has been checked before."""
 
 
 def _system_clock() -> int:
