@@ -81,7 +81,7 @@ def example_of(value: object) -> str | None:
 
 
 def client_of(name: str, page: str) -> str:
-    """Of which type the client is that an example is given."""
+    """The type of the client that an example is given."""
     if name.rpartition(".")[2] in WITH_CALLBACKS or page == "callbacks":
         return "waltz.WaltzClient"
     return "waltz.blocking.Client" if page == "blocking" else GIVEN["client"]

@@ -1,4 +1,4 @@
-"""Which tests run together, and what is said of their seconds."""
+"""The groups of tests, and the record of their seconds."""
 
 import os
 import subprocess

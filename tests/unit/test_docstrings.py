@@ -34,7 +34,7 @@ NOT_FOR_APPLICATIONS = {
 
 
 def common_parameters() -> set[str]:
-    """Those that mean the same everywhere, and are explained once."""
+    """Parameters with one meaning everywhere, which are explained once."""
     rows = re.findall(r"^\| (`.*?) \| (.*) \|$", PARAMETERS.read_text(), flags=re.MULTILINE)
     assert all(len(meaning.split()) > 2 for _, meaning in rows)
     return {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}

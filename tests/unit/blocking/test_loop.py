@@ -77,7 +77,7 @@ def test_misuse_is_refused_instead_of_blocking_for_ever(driver: MockDriver) -> N
 
 
 async def test_usable_beside_a_running_loop(driver: MockDriver) -> None:
-    """As in a notebook."""
+    """A notebook runs a loop on the main thread; the blocking client is used beside it."""
     with blocking.connect(driver) as client:
         assert client.append(0, b"a") == 0
     assert asyncio.get_running_loop().is_running()

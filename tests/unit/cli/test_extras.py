@@ -54,7 +54,7 @@ def test_a_missing_extra_is_named_in_one_line(
 
 @pytest.fixture
 def without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Everything is there but Java."""
+    """An environment with every extra, but without Java."""
     (tmp_path / "zookeeper-3.9.5.jar").touch()
     monkeypatch.setenv("WALTZ_ZOOKEEPER_JARS", str(tmp_path))
     monkeypatch.setattr(demo, "NEEDED", ())

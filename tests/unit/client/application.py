@@ -32,7 +32,7 @@ QUICK = ClientOptions(
     mark_resend_s=0.05,
     close_grace_s=0.2,
 )
-"""The same client in a hurry."""
+"""Options of a client with short pauses and time-outs."""
 
 
 class Callbacks(WaltzClientCallbacks):
@@ -66,7 +66,7 @@ class Callbacks(WaltzClientCallbacks):
 
 
 class AsyncCallbacks(Callbacks):
-    """The same, every callback async."""
+    """The class above, with every callback async."""
 
     async def client_high_water_mark(self, partition_id: int) -> int:
         await asyncio.sleep(0)
@@ -152,7 +152,7 @@ class Context(TransactionContext):
 
 
 class AsyncContext(Context):
-    """The same, every callback async."""
+    """The class above, with every callback async."""
 
     async def execute(self, builder: TransactionBuilder) -> bool:
         await asyncio.sleep(0)

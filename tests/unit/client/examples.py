@@ -39,10 +39,10 @@ def examples() -> dict[str, str]:
 
 _ALL = examples()
 TESTS = {heading: source for heading, source in _ALL.items() if "\ndef test_" in source}
-"""Those that pytest runs."""
+"""The examples that pytest runs."""
 EXAMPLES = {heading: source for heading, source in _ALL.items() if "__main__" not in source and heading not in TESTS}
 PROGRAMS = {heading: source for heading, source in _ALL.items() if "__main__" in source}
-"""Those that are run as processes of their own."""
+"""The examples that run as processes of their own."""
 
 
 def run(heading: str, cluster: object) -> None:

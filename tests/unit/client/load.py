@@ -93,7 +93,7 @@ class Load:
         return sum(context.calls == COMMITTED for context in self.contexts)
 
     def check(self, callbacks: LoadCallbacks, log: dict[int, list[waltz.Record]]) -> None:
-        """Everything exactly once; ``log`` is what is in the log of each partition."""
+        """Check that every transaction was applied exactly once; ``log`` has the log of each partition."""
         assert not callbacks.errors
         for partition_id, applied in callbacks.applied.items():
             expected = [(record.transaction_id, record.req_id) for record in log[partition_id]]

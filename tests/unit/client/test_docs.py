@@ -35,7 +35,7 @@ def test_example(heading: str, written_before: int, caplog: pytest.LogCaptureFix
 
 @pytest.mark.deep
 def test_type_checkers_accept_the_examples(tmp_path: Path) -> None:
-    """As strictly as that can be done with functions that have no annotations."""
+    """The checks are as strict as functions without annotations allow."""
     for number, source in enumerate([*EXAMPLES.values(), *PROGRAMS.values(), *TESTS.values()]):
         (tmp_path / f"example_{number}.py").write_text(source + "\n")
     strict = ["--strict", "--allow-untyped-defs", "--allow-untyped-calls", "--cache-dir", str(tmp_path / "cache")]

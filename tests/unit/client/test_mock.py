@@ -331,7 +331,7 @@ async def test_what_execute_does_wrong_is_told_and_nothing_is_sent(clients: Clie
 
 
 def test_the_pytest_plugin(tmp_path: Path) -> None:
-    """As the documentation shows it, in a folder of its own."""
+    """The example of the documentation, in a folder of its own."""
     (tmp_path / "test_it.py").write_text(TESTS["With pytest"])
     module = "waltz.client.pytest_plugin"
     installed = any(entry.value == module for entry in entry_points(group="pytest11"))

@@ -109,7 +109,8 @@ async def test_leaving_is_interrupted_while_a_transaction_is_applied(world: Worl
 
 
 async def test_a_partition_that_moves_while_it_is_joined_again(wide_world: World) -> None:
-    """Its new owner feeds it from where it joins, not from behind what was received before."""
+    """The new owner feeds the partition from the mark of the new mount, not from behind the transactions received
+    before."""
     old = await wide_world.server([0, 1])
     new = await wide_world.server([])
     callbacks = Gated()

@@ -1,4 +1,4 @@
-"""Which event loop is taken, and that the client needs no other than Python's own."""
+"""The choice of the event loop; Python's own is enough for the client."""
 
 import asyncio
 import subprocess

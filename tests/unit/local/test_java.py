@@ -1,4 +1,4 @@
-"""Which Java is taken, and how Spark gets it."""
+"""The choice of Java, for ZooKeeper and for Spark."""
 
 import os
 import subprocess

@@ -12,6 +12,6 @@ def make_chunk(records: list[Record]) -> Chunk:
 
 
 def decode(records: list[Record]) -> Chunk | None:
-    """The same, of no records, too."""
+    """Decode chunks, also of no records."""
     encoded = b"behind us" + len(records).to_bytes(4, "big") + encode_records(records)
     return decode_chunk(encoded + b"ahead", 9, len(encoded), partition_id=0, source="storage a:1")

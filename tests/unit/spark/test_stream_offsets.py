@@ -18,7 +18,7 @@ from waltz.spark.stream_offsets import (
 
 
 def stored(offset: dict[str, object]) -> dict[str, object]:
-    """As Spark brings it back."""
+    """The offset as Spark brings it back from the checkpoint."""
     found = json.loads(json.dumps(offset))
     assert isinstance(found, dict)
     return found

@@ -72,7 +72,7 @@ def test_a_bomb_takes_no_more_than_announced(codec: Codec) -> None:
 
 
 def resident_bytes() -> int:
-    """Of the memory of this process, what is in use."""
+    """The resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

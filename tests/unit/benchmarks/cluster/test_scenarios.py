@@ -1,4 +1,4 @@
-"""Which scenarios there are, and how they are told apart."""
+"""The scenarios of the benchmark, and their names."""
 
 import itertools
 

@@ -141,7 +141,7 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def apply_all(batches: DatabaseBatches[Connection], count: int, reported: list[int]) -> None:
-    """As a face does it; errors are noted, and the transaction is tried again."""
+    """Apply all transactions as a face does: an error is noted, and the transaction is tried again."""
     while (done := batches.marks[PARTITION]) < count - 1:
         rest = entries(done + 1, min(batches.count(PARTITION), count - 1 - done))
         try:
@@ -160,7 +160,8 @@ async def test_many_in_one_database_transaction() -> None:
 
 
 async def test_only_the_transaction_that_fails_by_itself_is_told() -> None:
-    """Everything before it is committed, nothing of it, and once it works the batches grow again."""
+    """Everything before the failing transaction is committed, and nothing of it; once it works the batches grow
+    again."""
     poisoned = {11: 3}
 
     def apply(transaction: Transaction, data: bytes, connection: Connection) -> None:

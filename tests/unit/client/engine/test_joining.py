@@ -32,7 +32,7 @@ class SlowCluster(FixedCluster):
         await super().join(member)
 
     def closed(self) -> list[bool]:
-        """Of each engine that wanted to join, whether it is closed."""
+        """Whether each engine that tried to join is closed."""
         return [isinstance(engine, Engine) and engine.closed for engine in self.engines]
 
     def opening(self) -> Joining:

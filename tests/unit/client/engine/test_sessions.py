@@ -20,7 +20,7 @@ OLD = (0, 1, 2, 3, 4)
 
 
 def drivers(count: int = 2) -> tuple[MockServerPartition, list[MockDriver]]:
-    """So many clients of one partition."""
+    """Drivers for the given number of clients of one partition."""
     partitions = MockServerPartition.create(1)
     return partitions[0], [MockDriver(partitions) for _ in range(count)]
 
@@ -402,7 +402,8 @@ def test_threads_have_the_same() -> None:
 
 
 async def test_a_feed_of_an_old_server_takes_no_exclusive_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its engine is another member of the cluster: it would take the session from its own client."""
+    """The engine of the feed is another member of the cluster: an exclusive session for it would be taken from its
+    own client."""
     driver = MockDriver(1, versions=OLD)
     (partition,) = driver.partitions
     partition.add(b"a")

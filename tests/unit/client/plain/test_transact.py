@@ -23,7 +23,7 @@ WRITERS, ROUNDS = 4, 12
 
 @pytest.fixture(params=VERSIONS, ids=["version 5", "version 4"])
 def drivers(request: pytest.FixtureRequest) -> list[MockDriver]:
-    """Of one cluster, one for each writer."""
+    """Drivers of one cluster, one for each writer."""
     shared = MockServerPartition.create(2)
     return [MockDriver(shared, versions=request.param) for _ in range(WRITERS)]
 

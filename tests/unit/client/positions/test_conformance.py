@@ -74,7 +74,7 @@ class Sqlite(SqlitePositions):
 
 
 class Alchemy(SqlAlchemyPositions):
-    """The same with SQLAlchemy."""
+    """Positions and effects in a database of SQLAlchemy."""
 
     def __init__(self, path: Path, faults: Faults) -> None:
         engine = sqlalchemy.create_engine(f"sqlite:///{path}", poolclass=sqlalchemy.NullPool)
@@ -92,7 +92,7 @@ class Alchemy(SqlAlchemyPositions):
 
 
 class File(file.FilePositions):
-    """The same in a file, which one consumer has at a time: another one waits until it is closed."""
+    """Positions in a file, which one consumer has at a time: another consumer waits until the file is closed."""
 
     def __init__(self, path: Path, faults: Faults) -> None:
         super().__init__(path)

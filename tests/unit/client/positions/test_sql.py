@@ -190,7 +190,7 @@ async def test_of_two_that_begin_at_the_same_moment_one_may_be_told(engine: sqla
 async def test_a_row_that_somebody_else_has_made_meanwhile(
     engine: sqlalchemy.Engine | Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it is found where reading a row that is not there locks nothing."""
+    """The case of databases in which reading a missing row locks nothing."""
     if isinstance(engine, Path):
         pytest.skip("one at a time changes the database")
     positions, other = store(engine), store(engine)

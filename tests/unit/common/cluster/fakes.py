@@ -61,7 +61,7 @@ def encode_range(records: list[Record]) -> bytes:
 
 
 def damaged(log: list[Record], transaction_id: int) -> list[Record]:
-    """The same log with one payload that no longer matches its checksum."""
+    """The log with one payload that no longer matches its checksum."""
     return [item._replace(data=b"X" + item.data) if item.transaction_id == transaction_id else item for item in log]
 
 
@@ -149,10 +149,10 @@ class FakeOwner(_Handler):
         """What it has beside the storages: nothing, as a server whose caches have forgotten it."""
         self.max_answer_records = 1_000_000
         self.refused_lists = 0
-        """So many requests for transactions come before it owns the partition."""
+        """Number of requests for transactions that are refused before the server owns the partition."""
         self.lists: list[TransactionDataListRequest] = []
         self.unknown_at_first: dict[int, int] = defaultdict(int)
-        """So many first requests for a partition find the mark not known yet."""
+        """By partition, the number of first requests that find the mark not known yet."""
         self.silent: set[int] = set()
         """Partitions that get no answer, as those that a server does not own."""
         self.before_answer: Callable[[], Awaitable[None]] | None = None
@@ -229,7 +229,7 @@ def make_metadata(
 
 @dataclass
 class FakeCluster:
-    """Everything of a cluster with one owner and some storages; every storage holds every partition."""
+    """A whole cluster with one owner and some storages; every storage holds every partition."""
 
     zookeeper: ZooKeeper
     root: str

@@ -66,7 +66,8 @@ def replicas(states: dict[str, tuple[int, int]]) -> Replicas:
 
 
 def test_whoever_is_unresolved_may_vote() -> None:
-    """Of an earlier session as well: the recovery of the current one may not have written down who takes part."""
+    """A member of an earlier session may vote, too: the recovery of the current session may not have recorded its
+    members yet."""
     found = replicas({A: (6, UNRESOLVED), B: (7, UNRESOLVED), C: (6, 41)})
     assert [found.may_vote(0, storage) for storage in (A, B, C, "d:6000")] == [True, True, False, False]
     assert not found.may_vote(1, A)

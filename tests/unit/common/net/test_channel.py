@@ -267,7 +267,7 @@ async def test_close_ends_although_the_peer_reads_nothing(monkeypatch: pytest.Mo
 
 
 async def test_a_line_that_is_dead_is_not_waited_for_to_say_farewell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything has left, as far as kernels know: a relay has it."""
+    """For the kernel everything has left; a relay holds the bytes."""
     monkeypatch.setattr(channel_module, "CLOSE_TIMEOUT_S", 3600.0)
     monkeypatch.setattr(channel_module, "FAREWELL_S", 0.05)
     server, client = Recorder(), Recorder()

@@ -24,7 +24,7 @@ QUICK = settings(
 
 
 def use(path: Path, content: bytes) -> None:
-    """As both stores of both sides."""
+    """Use the bytes as key store and trust store of client and server."""
     path.write_bytes(content)
     store = str(path)
     for config in (

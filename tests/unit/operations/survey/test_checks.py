@@ -1,4 +1,4 @@
-"""Which checks fail for which fault, and what is said of it."""
+"""The checks that fail for each fault, and their reasons."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who gets into the log, and under which id."""
+"""Admission of appends to the log, and their ids."""
 
 from tests.unit.server.fakes import GENERATION, append
 from waltz.server.partition.admission import Admission

@@ -1,4 +1,4 @@
-"""Which connection of a client counts: the table of cases."""
+"""The valid connection among several of a client: the table of cases."""
 
 import pytest
 

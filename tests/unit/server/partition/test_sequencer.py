@@ -31,7 +31,7 @@ class Arrive(NamedTuple):
 
 
 class Work(NamedTuple):
-    """So many turns."""
+    """Work that takes the given number of turns."""
 
     turns: int
 
@@ -72,11 +72,11 @@ class Model:
         self.left: dict[int, Pending] = {}
         """What is not answered, by the number of its arrival; dicts keep their order."""
         self.looked_at: set[int] = set()
-        """Of these, what was looked at in the session that runs, or ran last."""
+        """The unanswered requests that were looked at in the running session, or in the last one."""
         self.awaiting: dict[int, int] = {}
-        """Of these, what waits for a commit, and the ids."""
+        """The unanswered requests that wait for a commit, with its ids."""
         self.hand: list[int] = []
-        """Of these, what the log was given, in order of the ids."""
+        """The unanswered requests that were given to the log, in order of their ids."""
         self.next_id = 0
         self.arrived = 0
         self.open(0)

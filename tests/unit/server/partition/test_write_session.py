@@ -1,4 +1,4 @@
-"""Who may append under which number: every case of the table."""
+"""Clients and numbers under which they may append: every case of the table."""
 
 import itertools
 

@@ -524,7 +524,7 @@ async def test_a_connection_that_closed_is_forgotten(server: Server) -> None:
 
 
 async def test_a_mount_is_that_of_the_client_whose_id_came_first(server: Server) -> None:
-    """As in the original, whatever id the mount and later messages bear."""
+    """The rule of the original, whatever ids the mount and later messages bear."""
     mixed, other = await server.connect(), await server.connect()
     mixed.send(frame(15, 0, client=8), mount(1, 9))
     await mixed.expect(frame(16, 0, struct.pack(">ii", 1, 0), client=8), mounted(1, 0))

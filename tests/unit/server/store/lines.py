@@ -287,7 +287,7 @@ class LineNetwork(FakeNetwork):
         return LineConnector(self, reachable)
 
     def set_lines(self, **values: float) -> None:
-        """The same change for all lines."""
+        """Change all lines alike."""
         for line in self.lines.values():
             for name, value in values.items():
                 setattr(line, name, value)

@@ -150,7 +150,7 @@ class Chaos:
 
 
 class LineChaos(Chaos):
-    """The same over slow and long lines, with large transactions and connections that die without a word."""
+    """Chaos over slow and long lines, with large transactions and connections that die silently."""
 
     network_type = LineNetwork
     patience_s = 600.0

@@ -366,7 +366,7 @@ async def test_a_copy_that_fails_again_and_again_keeps_no_barred_replica_out(wor
 
 
 async def test_health_is_measured(world: LineWorld) -> None:
-    """Who looks learns whether a quorum still answered when it was asked last, a moment ago, though a session runs."""
+    """Health reports the last answer of a quorum, a moment ago, although a session runs."""
     server = await serving(world)
     session_id = server.log.session_id
     rounds = ReplicaRounds(lambda: {0: server.log})

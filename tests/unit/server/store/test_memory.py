@@ -9,7 +9,7 @@ MIB = 1 << 20
 
 
 def fill(budget: MemoryBudget, accounts: int, item_bytes: int, divisor: int = 4) -> list[int]:
-    """As many greedy accounts take in turn what they get; what each has in the end."""
+    """The given number of greedy accounts take memory in turn; returns the final share of each."""
     greedy = [budget.account(divisor) for _ in range(accounts)]
     hungry = True
     while hungry:

@@ -20,7 +20,7 @@ def chunk_of(payloads: Sequence[bytes], first: int = 0) -> Chunk:
 
 
 def chunks_of(payloads: Sequence[bytes], size: int) -> Iterator[Chunk]:
-    """The same in several answers."""
+    """The log, cut into several answers."""
     for first in range(0, len(payloads), size):
         yield chunk_of(payloads[first : first + size], first)
 

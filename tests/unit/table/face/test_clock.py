@@ -24,7 +24,7 @@ DAY_OLD = PartitionProperties(format="table", ttl_version_age_ms=24 * HOUR_MS, m
 
 
 class Clock:
-    """That of a process, which may be wrong."""
+    """The clock of a process, which may be wrong."""
 
     def __init__(self, ahead_ms: int = 0) -> None:
         self.ahead_ms = ahead_ms

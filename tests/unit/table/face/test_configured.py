@@ -191,7 +191,7 @@ async def server() -> MemoryZooKeeperServer:
 
 @pytest.fixture
 async def zookeeper(server: MemoryZooKeeperServer) -> AsyncIterator[MemoryZooKeeper]:
-    """That of the client in ZooKeeper."""
+    """The connection of the client to ZooKeeper."""
     zookeeper = await server.connect()
     await zookeeper.create("/waltz", None)
     yield zookeeper

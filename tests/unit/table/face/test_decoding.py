@@ -1,4 +1,4 @@
-"""Which envelopes are read in a thread."""
+"""The envelopes that are read in a thread."""
 
 import asyncio
 

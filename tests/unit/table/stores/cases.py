@@ -34,7 +34,7 @@ def encoded(envelope: Envelope | None) -> bytes:
 
 
 def request_id(transaction_id: int) -> bytes:
-    """That of a transaction; a few are not known."""
+    """The request id of a transaction; a few are unknown."""
     return b"" if transaction_id < 0 or transaction_id % 5 == 3 else bytes(ReqId.of(1, 0, 0, transaction_id))
 
 

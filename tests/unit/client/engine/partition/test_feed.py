@@ -29,7 +29,7 @@ class FailingOnce(Callbacks):
 
 
 class FailingOnceLater(Callbacks):
-    """The same, async, and with an error hook that fails, too."""
+    """An async variant, whose error hook fails as well."""
 
     def __init__(self) -> None:
         super().__init__()

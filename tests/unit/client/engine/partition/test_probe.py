@@ -1,4 +1,4 @@
-"""Which appends are measured, and for how long."""
+"""The choice of the appends whose latency is measured, and the time of the measurement."""
 
 from waltz.client.engine.partition.probe import ONE_IN, AppendCounts, LatencyProbe
 from waltz.client.engine.submission import AppendFields, Submission
