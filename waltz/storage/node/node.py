@@ -97,6 +97,7 @@ class StorageNode:
         store = await _read_store_params(config, zookeeper)
         metrics.describe(DESCRIPTIONS)
         metrics.gauge(GROUP, "waltz-version-id", lambda: installed_version() or "unknown")
+        rules = await _start_rules(config, zookeeper, store.partition_count, metrics) if config.acl.enabled else None
         # Before the partitions are opened: they need two files each at once, and may all be assigned to this node.
         raise_open_files(_files_of(store.partition_count, config) + config.connections.max)
         try:
@@ -112,14 +113,9 @@ class StorageNode:
                 journal=JournalSizes() if config.journal_enabled else None,
             )
         except (StorageError, OSError) as error:
+            if rules is not None:
+                await rules.watch.close()
             raise WaltzError(_explain(config, store, error)) from error
-        rules = None
-        if config.acl.enabled:
-            try:
-                rules = await _start_rules(config, zookeeper, store.partition_count, metrics)
-            except BaseException:
-                await manager.close()
-                raise
         node = cls(manager, metrics, access if rules is None else rules.access)
         node._rules = rules
         try:
