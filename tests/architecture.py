@@ -57,6 +57,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "storage.disk.journal",
         "storage.disk.log",
         "storage.disk.segment",
+        "storage.disk.times",
     ),
     "storage.disk.files": ("storage",),
     "storage.disk.journal": (
@@ -71,10 +72,15 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "storage",
         "storage.disk.files",
         "storage.disk.segment",
+        "storage.disk.times",
     ),
     "storage.disk.segment": (
         "common",
         "storage",
+        "storage.disk.files",
+    ),
+    "storage.disk.times": (
+        "common",
         "storage.disk.files",
     ),
     "storage.node": (

@@ -4,6 +4,6 @@
    ``connection``: hello and frames of one connection.
 2. Clients and servers: ``client_server``, ``append_request``, ``version5``, ``write_sessions``, ``confirmed_marks``,
    ``mark_feed``, ``refused``; ``versions``: the first version with each feature.
-3. Servers and storages: ``storage``, ``storage_version1``, ``fencing``. Tools and storages: ``admin``,
-   ``admin_version1``.
+3. Servers and storages: ``storage``, ``storage_version1``, ``storage_times``, ``fencing``. Tools and storages:
+   ``admin``, ``admin_version1``.
 """

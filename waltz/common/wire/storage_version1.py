@@ -1,8 +1,8 @@
 """Both versions of the storage protocol: the original's, and our extension of it.
 
 Version 0 is the original's. Version 1, which only our own nodes offer in their hello, has one frame for the appends of
-many partitions, so that one turn of the loop costs one frame and not one for each partition. Everything else, with all
-answers, is as in version 0: an append among many is the same request as in a frame of its own, so the partitions stay
+many partitions, so that one turn of the loop costs one frame and not one for each partition; and messages about times
+(:mod:`waltz.common.wire.storage_times`). Everything else, with all answers, is as in version 0: an append among many is the same request as in a frame of its own, so the partitions stay
 independent of each other.
 """
 
@@ -16,6 +16,7 @@ from waltz.common.wire import storage as wire
 from waltz.common.wire.catalogue import Catalogue, layout
 from waltz.common.wire.fields import INT, LONG, list_of, structure
 from waltz.common.wire.frames import FRAME_HEADER, STORAGE
+from waltz.common.wire.storage_times import StorageTimeMessage, storage_time_layouts
 from waltz.common.wire.structures import RECORD_LIST
 
 OUR_VERSION = 1
@@ -62,7 +63,7 @@ class AppendManyRequest(NamedTuple):
     appends: list[PartitionAppend]
 
 
-Message = wire.Message | AppendManyRequest
+Message = wire.Message | AppendManyRequest | StorageTimeMessage
 """All messages of the data port."""
 
 _ENTRIES = list_of(structure(PartitionAppend, LONG, INT, RECORD_LIST), ENTRY_OVERHEAD_BYTES)
@@ -75,6 +76,7 @@ _CATALOGUES: dict[int, Catalogue[Any]] = {
         {
             **wire.LAYOUTS,
             APPEND_MANY_REQUEST: layout(AppendManyRequest, LONG, LONG, INT, _ENTRIES),
+            **storage_time_layouts(),
         },
     ),
 }

@@ -3,8 +3,9 @@
 1. ``files``: the border to the operating system, and group sync.
 2. ``segment``: one segment of a log: format, opening, recovery, scan.
 3. ``log``: all segments of one partition.
-4. ``journal``: what was written lazily to all segments, durable with one sync.
-5. ``control_file`` and ``fence``: state of all partitions; ``clean_stop``: the note of an orderly stop.
-6. ``directory``: all of it together. ``salvage`` repairs a closed partition, ``inspection`` looks at files
+4. ``times``: which transactions were committed when.
+5. ``journal``: what was written lazily to all segments, durable with one sync.
+6. ``control_file`` and ``fence``: state of all partitions; ``clean_stop``: the note of an orderly stop.
+7. ``directory``: all of it together. ``salvage`` repairs a closed partition, ``inspection`` looks at files
    offline, ``draining`` leaves them without a journal.
 """

@@ -17,6 +17,7 @@ from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.replay import forget_lost, lost_reason
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.salvage import Reported, Salvage, Staged, Survey
+from waltz.storage.disk.times.time_format import TIME_INDEX_SUFFIX
 from waltz.storage.errors import CorruptionError, StorageError
 
 logger = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class StorageDirectory:
         self.control_file.reset(partition_id)
         if not delete_files:
             return
-        found = self._segment_files(partition_id)
+        found = [*self._files_of(partition_id, TIME_INDEX_SUFFIX), *self._segment_files(partition_id)]
         for path in found:
             self._files.remove(path)
         if found:
@@ -133,9 +134,12 @@ class StorageDirectory:
 
     def _segment_files(self, partition_id: int) -> list[str]:
         """Paths of the data and index files of a partition."""
+        return self._files_of(partition_id, ".seg", ".idx")
+
+    def _files_of(self, partition_id: int, *suffixes: str) -> list[str]:
         directory = self._directory_of(partition_id)
         names = self._files.list_directory(directory) if self._files.exists(directory) else []
-        return [str(Path(directory) / name) for name in names if name.endswith((".seg", ".idx"))]
+        return [str(Path(directory) / name) for name in names if name.endswith(suffixes)]
 
     def _directory_of(self, partition_id: int) -> str:
         return str(Path(self.path) / str(partition_id))

@@ -6,6 +6,6 @@
    ``journal_jobs``: one change of a partition; ``turns``: changes of many partitions become durable together;
    ``without_journal``: what becomes of them when no journal takes them; ``checkpoints``; ``journal_start``.
 3. ``manager``: all partitions of the directory; ``data_port`` and ``admin_port``; ``node``: the process.
-4. ``scrubber``: background scans; ``findings``: known damage, for health and metrics.
+4. ``times``: times of commits; ``scrubber``: background scans; ``findings``: known damage, for health and metrics.
 5. ``partition_metrics`` and ``descriptions``: measurements.
 """

@@ -8,17 +8,19 @@ requests are served whether or not one was sent.
 from collections import deque
 
 from waltz.common.access import EVERYTHING, Access, Right
-from waltz.common.errors import DeadlineExceededError
+from waltz.common.errors import DeadlineExceededError, ProtocolError
 from waltz.common.net.channel import Channel
 from waltz.common.progress_timer import ProgressTimer
 from waltz.common.wire import storage as wire
 from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import Bounds
+from waltz.common.wire.storage_times import CommittedNotice, TimeEntryRequest
 from waltz.common.wire.structures import RpcException
 from waltz.storage.errors import StorageError
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.replies import failure_frame
 from waltz.storage.node.request_queue import PartitionRequest
+from waltz.storage.node.times import take_notice
 
 HELLO_TEXT = "Waltz Storage Server"
 
@@ -64,12 +66,12 @@ class DataConnection:
         self._rights = self._access.rights_of(channel.principal)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Every frame is one request, or the appends of many partitions."""
+        """Every frame is one request, the appends of many partitions, or a notice."""
         if self._rights is not EVERYTHING:
             self._ask_permission()
         if self._version >= our_wire.OUR_VERSION:
             for start, _ in bounds:
-                if buffer[start] == our_wire.APPEND_MANY_REQUEST:
+                if buffer[start] >= our_wire.APPEND_MANY_REQUEST:
                     self._take_one_by_one(channel, buffer, bounds)
                     return
         for message, (start, end) in zip(wire.decode_batch(buffer, bounds), bounds, strict=True):
@@ -83,6 +85,8 @@ class DataConnection:
         for start, end in bounds:
             if buffer[start] == our_wire.APPEND_MANY_REQUEST:
                 self._take_many(buffer, start, end)
+            elif buffer[start] > our_wire.APPEND_MANY_REQUEST:
+                self._take_ours(buffer, start, end)
             else:
                 self.frames_received(channel, buffer, [(start, end)])
         self._regulate()
@@ -96,6 +100,16 @@ class DataConnection:
                 self._dispatch(request)
             else:
                 partition.receive(request)
+
+    def _take_ours(self, buffer: bytes, start: int, end: int) -> None:
+        """Take a message that version 0 does not have."""
+        message = our_wire.decode(buffer, start, end, self._version)
+        if isinstance(message, TimeEntryRequest):
+            self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
+        elif not isinstance(message, CommittedNotice):
+            raise ProtocolError(f"{type(message).__name__} is not a request")
+        elif self._refusal is None:
+            take_notice(self._manager.partitions, message)
 
     def channel_writable(self, channel: Channel) -> None:
         """Continue where the peer stopped reading."""

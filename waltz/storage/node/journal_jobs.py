@@ -131,6 +131,7 @@ class Truncation:
         behind = self._log.end_behind(self._transaction_id)
         if behind.segment_first_id != self._log.end.segment_first_id:
             return []
+        self._log.times.cut(self._transaction_id)
         self._behind = behind
         return [
             Truncated(self._log.partition_id, NO_SESSION, self._transaction_id, behind.segment_first_id, behind.offset)

@@ -31,6 +31,7 @@ from waltz.storage.node.partition_metrics import GROUP, PartitionMetrics
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, QueueLimits
 from waltz.storage.node.scrubber import Scrubber
 from waltz.storage.node.session_rule import disabled
+from waltz.storage.node.times import TimeWriter
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class StorageManager:
         self._closed = False
         self.scrubber = Scrubber(self.partitions)
         """Scans the partitions' files in the background."""
+        self._times = TimeWriter(files, self.partitions)
         registry.gauge(GROUP, f"{GROUP}-num-partitions", lambda: len(self.assigned_partition_status()))
         registry.gauge(GROUP, f"{GROUP}-partition-ids", lambda: sorted(self.assigned_partition_status()))
         registry.gauge(GROUP, f"{GROUP}-out-of-service-partition-ids", lambda: sorted(self.out_of_service()))
@@ -131,6 +133,7 @@ class StorageManager:
             await files.run(opened.take_clean_stop)
             await manager._open_assigned()
             manager.scrubber.start()
+            manager._times.start()
         except BaseException:
             await manager.close()
             raise
@@ -364,6 +367,7 @@ class StorageManager:
                 return
             self._closed = True
             await self.scrubber.close()
+            await self._times.close()
             await self._drop_staged(self._directory.drop_all_staged)
             partitions = list(self.partitions.values())
             in_order = await asyncio.gather(*map(self._close_partition, partitions))

@@ -222,6 +222,11 @@ class StoragePartition:
         elif not self._writing and not (self._max_gathered_bytes and self._enlist()):
             self._writer.wake()
 
+    def note_committed(self, session_id: int, transaction_id: int, time_ms: int) -> None:
+        """Enter that everything up to a transaction was committed at a time, as the owner of a session tells."""
+        if session_id == self._session_id and transaction_id <= self._log.max_transaction_id:
+            self._log.times.add(transaction_id, time_ms)
+
     async def set_available(self, available: bool) -> None:
         """Persist whether servers may use the partition. Raises ``OSError``."""
         await self._change(partial(self._control_file.set_available, self.partition_id, available))

@@ -4,14 +4,18 @@ import logging
 import struct
 from typing import NamedTuple
 
+from waltz.common.ids import NO_TRANSACTION
 from waltz.common.records import RecordHeader
 from waltz.common.wire import storage as wire
+from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import FRAME_HEADER
+from waltz.common.wire.storage_times import TimeEntryRequest
 from waltz.common.wire.structures import RpcException
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.segment.segment import StoredRecords
 from waltz.storage.errors import wire_text
 from waltz.storage.node.session_rule import ReadRequest, StorageRequest
+from waltz.storage.node.times import answer_time
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +43,8 @@ def failure_frame(message: StorageRequest, text: str) -> bytes:
 
 def last_requested_id(message: ReadRequest) -> int:
     """The highest transaction id that the read asks for."""
+    if isinstance(message, TimeEntryRequest):
+        return NO_TRANSACTION
     if isinstance(message, wire.RecordHeaderListRequest | wire.RecordListRequest):
         return message.transaction_id + message.max_count - 1
     return message.transaction_id
@@ -58,15 +64,15 @@ def answer_read(log: PartitionLog, message: ReadRequest) -> ReadAnswer:
     try:
         if isinstance(message, wire.RecordListRequest):
             frame = _record_list_frame(log, message)
+        elif isinstance(message, TimeEntryRequest):
+            frame = our_wire.encode(answer_time(log, message), our_wire.OUR_VERSION)
         elif isinstance(message, wire.RecordRequest):
             frame = wire.encode(_record(log, message))
         else:
             answer, read_bytes = _headers(log, message)
             frame = wire.encode(answer)
     except Exception as error:
-        logger.error(
-            "partition %d: a read at transaction %d failed: %s", message.partition_id, message.transaction_id, error
-        )
+        logger.error("partition %d: a read failed: %s: %s", message.partition_id, message, error)
         frame = failure_frame(message, wire_text(error))
     return ReadAnswer(frame, max(len(frame), read_bytes))
 

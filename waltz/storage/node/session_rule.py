@@ -6,6 +6,7 @@ it is acknowledged (rule S1): a newer session may have spoken while the disk was
 
 from waltz.common.wire import storage as wire
 from waltz.common.wire.fencing import fence_message, offline_fence_message
+from waltz.common.wire.storage_times import TimeEntryRequest
 from waltz.storage.disk.control_file import ASSIGNED, AVAILABLE, PartitionInfo
 from waltz.storage.errors import ConcurrentUpdateError, StorageError
 
@@ -27,10 +28,17 @@ StorageRequest = (
     | wire.RecordHeaderListResponse
     | wire.RecordListRequest
     | wire.RecordListResponse
+    | TimeEntryRequest
 )
 """Whatever can arrive for a partition: every message but the open request. Responses are refused when taken up."""
 
-ReadRequest = wire.RecordHeaderRequest | wire.RecordRequest | wire.RecordHeaderListRequest | wire.RecordListRequest
+ReadRequest = (
+    wire.RecordHeaderRequest
+    | wire.RecordRequest
+    | wire.RecordHeaderListRequest
+    | wire.RecordListRequest
+    | TimeEntryRequest
+)
 
 _OfflineRequest = (
     wire.LastSessionInfoRequest

@@ -16,7 +16,7 @@ from waltz.common.errors import (
     ProtocolError,
     WaltzError,
 )
-from waltz.common.ids import Endpoint
+from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.net.channel import Channel
 from waltz.common.net.outbox import Outbox
 from waltz.common.progress_timer import ProgressTimer
@@ -24,6 +24,13 @@ from waltz.common.records import Record, RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import STORAGE, Bounds
+from waltz.common.wire.storage_times import (
+    CommittedNotice,
+    PartitionCommitted,
+    TimeEntryRequest,
+    TimeEntryResponse,
+    TimeQuestion,
+)
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.connection import StorageConnection, verify_payloads
 from waltz.storage.remote.errors import RemoteStorageError
@@ -57,7 +64,7 @@ Response = TypeVar("Response")
 _FAMILY = STORAGE._replace(run=wire.SUCCESS_RUN)
 
 
-class StorageClient(StorageConnection[wire.Message]):
+class StorageClient(StorageConnection[our_wire.Message]):
     """One open connection to the data port of a storage node. All methods belong to the event loop's thread.
 
     Every ``timeout_s`` is a time without progress of the request (:mod:`waltz.storage.remote.owed_answers`), not the
@@ -84,6 +91,8 @@ class StorageClient(StorageConnection[wire.Message]):
         self._gathered_bytes = 0
         self._gathered_from = 0
         """The sequence number of the first of them."""
+        self._noted: dict[int, list[PartitionCommitted]] = {}
+        """Commits that are to be told, by time."""
         self.outbox: Outbox | None = None
         """Writes appends at the end of the turn, together with those of other connections and of other partitions;
         without it each for itself."""
@@ -200,6 +209,31 @@ class StorageClient(StorageConnection[wire.Message]):
         """The progress of the connection up to ``position``. A system call."""
         return self._owed.transfer(position, 0 if self._channel is None else self._channel.left_bytes())
 
+    @property
+    def keeps_times(self) -> bool:
+        """Whether the storage has a time index; one of the original has none."""
+        return self._version >= our_wire.OUR_VERSION
+
+    def note_committed(self, session_id: int, partition_id: int, transaction_id: int, time_ms: int) -> None:
+        """Tell the storage, if it keeps times, that everything up to a transaction is committed. Nothing answers.
+
+        What is told in one turn of the loop with one time is one frame.
+        """
+        if not self.keeps_times or self._closed is not None:
+            return
+        if not self._noted:
+            self._loop.call_soon(self._send_noted)
+        self._noted.setdefault(time_ms, []).append(PartitionCommitted(session_id, partition_id, transaction_id))
+
+    def _send_noted(self) -> None:
+        noted, self._noted = self._noted, {}
+        channel = self._channel
+        if channel is None or self._closed is not None:
+            return
+        self._write_gathered(channel)
+        for time_ms, entries in noted.items():
+            channel.send(our_wire.encode(CommittedNotice(-1, -1, -1, time_ms, entries), channel.version))
+
     async def append(
         self, session_id: int, partition_id: int, records: Sequence[Record], *, offline: bool = False, timeout_s: float
     ) -> None:
@@ -259,6 +293,17 @@ class StorageClient(StorageConnection[wire.Message]):
         verify_payloads(records, partition_id, self.endpoint)
         return records
 
+    async def time_entry(
+        self, session_id: int, partition_id: int, question: TimeQuestion, value: int, *, timeout_s: float
+    ) -> tuple[int, int] | None:
+        """A transaction and the time at which it was committed; ``None`` if the storage knows none such.
+
+        For connections that :attr:`keeps_times` only.
+        """
+        request = TimeEntryRequest(session_id, self._calls.next_seq_num(), partition_id, question, value)
+        found = await self._partition_call(request, TimeEntryResponse, timeout_s)
+        return None if found.transaction_id == NO_TRANSACTION else (found.transaction_id, found.time_ms)
+
     # The channel's callbacks
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
@@ -278,7 +323,7 @@ class StorageClient(StorageConnection[wire.Message]):
                     self._log_defect()
             if succeeded:
                 continue
-            message = wire.decode(buffer, start, end)
+            message = our_wire.decode(buffer, start, end, channel.version)
             done = owed.answered(message.seq_num, now_s)
             if done is None:
                 self._calls.resolve(message.seq_num, message)
@@ -368,12 +413,12 @@ class StorageClient(StorageConnection[wire.Message]):
         if self._calls.owes_too_much and self._channel is not None:
             self._channel.abort(ProtocolError(f"storage {self.endpoint} leaves requests unanswered"))
 
-    async def _partition_call(self, request: wire.Message, response_type: type[Response], timeout_s: float) -> Response:
+    async def _partition_call(self, request: our_wire.Message, response_type: type[Response], timeout_s: float) -> Response:
         what = f"{type(request).__name__} for partition {request.partition_id}"
         frame = our_wire.encode(request, self._open_channel().version)
         return await self._call(request.seq_num, frame, response_type, what, timeout_s)
 
-    async def _ask(self, seq_num: int, frame: bytes, what: str, timeout_s: float) -> wire.Message:
+    async def _ask(self, seq_num: int, frame: bytes, what: str, timeout_s: float) -> our_wire.Message:
         """Send a request; its deadline is checked together with those of the appends."""
         channel = self._open_channel()
         future = self._calls.expect(seq_num)
@@ -387,7 +432,7 @@ class StorageClient(StorageConnection[wire.Message]):
             if self._calls.owes_too_much:
                 channel.abort(ProtocolError(f"storage {self.endpoint} leaves requests unanswered"))
 
-    def _append_error(self, message: wire.Message) -> WaltzError:
+    def _append_error(self, message: our_wire.Message) -> WaltzError:
         if isinstance(message, wire.FailureResponse):
             return RemoteStorageError(message.error.message or "")
         return self._protocol_error(f"answered an append with {type(message).__name__}")

@@ -39,6 +39,8 @@ from waltz.storage.disk.segment.segment import (
 )
 from waltz.storage.disk.segment.segment_format import WIRE_PIECES
 from waltz.storage.disk.segment.segment_opening import create_segment
+from waltz.storage.disk.times.time_format import time_index_path
+from waltz.storage.disk.times.time_index import TimeIndex
 from waltz.storage.errors import CorruptionError, ReadOnlyError, StorageError
 
 logger = logging.getLogger(__name__)
@@ -109,6 +111,14 @@ class PartitionLog:
         self._descriptors = descriptors
         self._view = LogView(segments, _end_of(segments[-1]), 0)
         self._closed = False
+        self.times = TimeIndex(
+            files,
+            directory,
+            cluster_key,
+            partition_id,
+            lambda: [segment.first_transaction_id for segment in self._view.segments],
+        )
+        """Which transactions were committed when."""
         self.damage = LogDamage(lambda: self._view, self._pinned, self._change)
         """What is damaged, although the log could be opened."""
 
@@ -155,6 +165,7 @@ class PartitionLog:
             descriptors=descriptors,
             segment_size_threshold_bytes=segment_size_threshold_bytes,
         )
+        log._open_times()
         if log.max_transaction_id < local_low_water_mark:
             logger.error(
                 "partition %d in %s ends with transaction %d, below its local low-water mark %d",
@@ -164,6 +175,13 @@ class PartitionLog:
                 local_low_water_mark,
             )
         return log
+
+    def _open_times(self) -> None:
+        try:
+            self.times.open(self.max_transaction_id)
+        except OSError as error:
+            text = "partition %d in %s: times are neither known nor kept, since their files cannot be opened: %s"
+            logger.error(text, self.partition_id, self.directory, error)
 
     @property
     def max_transaction_id(self) -> int:
@@ -307,6 +325,7 @@ class PartitionLog:
         kept = self._kept(transaction_id)
         last = kept[-1]
         end = self.end_behind(transaction_id)
+        self.times.cut(transaction_id)
         # Readers stop seeing the records before they go; the changed epoch tells those who are just reading them.
         self._view = LogView(kept, end, view.epoch + 1)
         self._change("truncation", partial(self._cut, view.segments[len(kept) :], last, end))
@@ -346,12 +365,22 @@ class PartitionLog:
         last.truncate(handles, end.next_transaction_id - 1, end.offset)
 
     def _remove(self, segment: Segment) -> None:
-        for path in (segment.path, segment.index_path):
+        for path in (segment.path, segment.index_path, time_index_path(segment.path)):
             if self._files.exists(path):
                 self._files.remove(path)
         self._files.sync_directory(self.directory)
         self._descriptors.discard(segment)
         self.damage.forget(segment)
+
+    def write_times(self) -> None:
+        """Write what the time index has in memory. Blocking; what cannot be written may be lost."""
+        if self._closed or self.read_only_reason is not None:
+            return
+        try:
+            self.times.write()
+        except OSError as error:
+            text = "partition %d in %s: the times of commits cannot be written, and may be lost: %s"
+            logger.warning(text, self.partition_id, self.directory, error)
 
     def flush(self) -> None:
         """Make index and data of the current segment durable, as a low-water mark wants it. Blocking; ``OSError``."""
@@ -369,6 +398,7 @@ class PartitionLog:
         try:
             if self.read_only_reason is None:
                 self.flush()
+            self.write_times()
         finally:
             self._closed = True
             self._descriptors.close()

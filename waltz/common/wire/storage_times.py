@@ -1,0 +1,83 @@
+"""Messages about times, which version 1 adds to the protocol between servers and the storage port.
+
+The owner of a partition tells the storages what was committed when, by its own clock, about once a second and apart
+from appends. Storages keep that in the time index, and answer questions from it.
+"""
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from waltz.common.wire.catalogue import Layout, layout
+from waltz.common.wire.fields import INT, LONG, enumeration, list_of, structure
+
+COMMITTED_NOTICE = 20
+"""Type number of :class:`CommittedNotice`."""
+TIME_ENTRY_REQUEST = 21
+"""Type number of :class:`TimeEntryRequest`."""
+
+
+class TimeQuestion(IntEnum):
+    """Which entry of a time index is wanted; the other words of a question say the value."""
+
+    LAST_AT = 0
+    """The last one that is not later than the value, in milliseconds since the epoch."""
+    FIRST_COVERING = 1
+    """The first one whose transaction is not before the value, a transaction id."""
+
+
+class PartitionCommitted(NamedTuple):
+    """Everything up to the transaction is committed in a partition. Counts only for the session that the storage
+    follows."""
+
+    session_id: int
+    partition_id: int
+    transaction_id: int
+
+
+class CommittedNotice(NamedTuple):
+    """What was committed by ``time_ms``, milliseconds since the epoch. The only message without an answer.
+
+    The three common fields are -1.
+    """
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    time_ms: int
+    entries: list[PartitionCommitted]
+
+
+class TimeEntryRequest(NamedTuple):
+    """Asks for an entry of a partition's time index."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    question: TimeQuestion
+    value: int
+
+
+class TimeEntryResponse(NamedTuple):
+    """The entry; twice -1 when the index has none such."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    transaction_id: int
+    time_ms: int
+
+
+StorageTimeMessage = CommittedNotice | TimeEntryRequest | TimeEntryResponse
+
+_COMMON = (LONG, LONG, INT)
+_ENTRY_BYTES = 20
+
+
+def storage_time_layouts() -> dict[int, Layout[Any]]:
+    """The messages by type byte."""
+    entries = list_of(structure(PartitionCommitted, LONG, INT, LONG), _ENTRY_BYTES)
+    return {
+        COMMITTED_NOTICE: layout(CommittedNotice, *_COMMON, LONG, entries),
+        TIME_ENTRY_REQUEST: layout(TimeEntryRequest, *_COMMON, enumeration(TimeQuestion, "question"), LONG),
+        22: layout(TimeEntryResponse, *_COMMON, LONG, LONG),
+    }

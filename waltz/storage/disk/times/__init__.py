@@ -1,0 +1,5 @@
+"""The time index of one partition: which transactions were committed when.
+
+1. ``time_format`` (pure): bytes of the files, and the search in them.
+2. ``time_index``: the files of a partition.
+"""

@@ -1,0 +1,248 @@
+"""The time index of one partition: a file beside each segment in which committed transactions are entered.
+
+Only committed transactions are entered. What a file lacks (written by a node of the original, lost in a crash) is not
+known; nothing is ever made up. Entries are kept in memory until they are written, together and without a sync.
+"""
+
+import logging
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from uuid import UUID
+
+from waltz.common.ids import NO_TRANSACTION
+from waltz.storage.disk.files.files import File, Files
+from waltz.storage.disk.times.time_format import (
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    TIME_INDEX_SUFFIX,
+    TimeEntry,
+    TimeHeader,
+    decode_entry,
+    encode_entry,
+    entry_count,
+    entry_offset,
+    last_position,
+    time_index_name,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_UNWRITTEN = 1024
+"""Most entries in memory of a partition whose files cannot be written; the oldest are given up."""
+
+_NONE = TimeEntry(NO_TRANSACTION, 0)
+
+
+class TimeIndex:
+    """Entries of a partition; none before :meth:`open`.
+
+    :meth:`add` belongs to the event loop's thread; all other methods block.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        cluster_key: UUID,
+        partition_id: int,
+        segments: Callable[[], Sequence[int]],
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            files: The file system.
+            directory: The partition's directory.
+            cluster_key: Files with another one are not used.
+            partition_id: Files with another one are not used.
+            segments: The first ids of the log's segments, ascending, at the moment of the call.
+        """
+        self._files = files
+        self._directory = Path(directory)
+        self._cluster_key = cluster_key
+        self._partition_id = partition_id
+        self._segments = segments
+        self._usable = False
+        self._first_ids: list[int] = []
+        self._last: TimeEntry | None = None
+        self._unwritten: list[TimeEntry] = []
+        self._on_disk = threading.Lock()
+        """One use of the files at a time."""
+        self._in_memory = threading.Lock()
+        """Guards ``_last`` and ``_unwritten``, never while files are used: the loop must not wait for a disk."""
+
+    def open(self, max_transaction_id: int) -> None:
+        """Open the files that belong to a log that was recovered; entries behind its maximum are cut, others removed.
+
+        Raises ``OSError``; nothing is entered or known then.
+        """
+        known, found = set(self._segments()), []
+        for name in self._files.list_directory(str(self._directory)):
+            path = Path(name)
+            if path.suffix != TIME_INDEX_SUFFIX or not path.stem.isdecimal():
+                continue
+            if int(path.stem) in known and name == time_index_name(int(path.stem)):
+                found.append(int(path.stem))
+            else:
+                self._files.remove(str(self._directory / name))
+        self._first_ids = found
+        try:
+            self._last = self._cut_files(max_transaction_id)
+        except OSError:
+            self._first_ids = []
+            raise
+        self._usable = True
+
+    def add(self, transaction_id: int, time_ms: int) -> None:
+        """Enter that a transaction, and all before it, was committed at a time. Does not block.
+
+        A clock that went back does not make the index go back: the entry has the time of the one before it then, which
+        is later than its own.
+        """
+        with self._in_memory:
+            last = self._last or _NONE
+            if transaction_id <= last.transaction_id or not self._usable:
+                return
+            self._last = TimeEntry(transaction_id, max(time_ms, last.time_ms))
+            self._unwritten.append(self._last)
+            if len(self._unwritten) > MAX_UNWRITTEN:
+                del self._unwritten[0]
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether :meth:`write` has something to do."""
+        return bool(self._unwritten)
+
+    def write(self) -> None:
+        """Write what is in memory to the files, without a sync. Raises ``OSError``; what remains is tried again."""
+        with self._on_disk:
+            with self._in_memory:
+                entries = list(self._unwritten)
+            segments = self._segments()
+            for first_id, group in groupby(entries, lambda entry: _segment_of(segments, entry.transaction_id)):
+                written = list(group)
+                if first_id is not None:
+                    self._append(first_id, written)
+                with self._in_memory:
+                    # Those that are given up meanwhile are the oldest.
+                    self._unwritten = [each for each in self._unwritten if each > written[-1]]
+
+    def cut(self, transaction_id: int) -> None:
+        """Remove all entries behind a transaction, durably: before the records go. Raises ``OSError``."""
+        if self._last is None or self._last.transaction_id <= transaction_id:
+            return
+        with self._on_disk:
+            last = self._cut_files(transaction_id)
+            with self._in_memory:
+                self._unwritten = [each for each in self._unwritten if each.transaction_id <= transaction_id]
+                self._last = self._unwritten[-1] if self._unwritten else last
+
+    def at(self, time_ms: int) -> TimeEntry | None:
+        """The last entry that is not later than a time. Raises ``OSError``."""
+        with self._on_disk:
+            with self._in_memory:
+                in_memory = [each for each in self._unwritten if each.time_ms <= time_ms]
+            if in_memory:
+                return in_memory[-1]
+            return self._last_in_files(self._first_ids, lambda entry: entry.time_ms <= time_ms)
+
+    def covering(self, transaction_id: int) -> TimeEntry | None:
+        """The first entry that is not before a transaction. Raises ``OSError``."""
+        with self._on_disk:
+            position = max(0, bisect_right(self._first_ids, transaction_id) - 1)
+            for first_id in self._first_ids[position:]:
+                with self._opened(first_id) as (file, header):
+                    if file is None:
+                        continue
+                    found = self._first_behind(file, header, transaction_id)
+                if found is not None:
+                    return found
+            with self._in_memory:
+                return next((each for each in self._unwritten if each.transaction_id >= transaction_id), None)
+
+    # Files
+
+    def _append(self, first_id: int, entries: Sequence[TimeEntry]) -> None:
+        header = TimeHeader(self._cluster_key, self._partition_id, first_id)
+        file = self._files.open(self._path(first_id), create=True)
+        try:
+            if file.read(0, HEADER_BYTES) != header.encode():
+                file.truncate(0)
+                file.write(0, [header.encode()])
+            offset = entry_offset(entry_count(file.size()))
+            file.write(offset, [encode_entry(header, entry) for entry in entries])
+        finally:
+            file.close()
+        if first_id not in self._first_ids:
+            self._first_ids = sorted([*self._first_ids, first_id])
+
+    def _cut_files(self, transaction_id: int) -> TimeEntry | None:
+        """Cut the files behind a transaction, and torn ends; the last entry that is left."""
+        dropped = [first_id for first_id in self._first_ids if first_id > transaction_id]
+        self._first_ids = [first_id for first_id in self._first_ids if first_id <= transaction_id]
+        for first_id in reversed(dropped):
+            if self._files.exists(self._path(first_id)):
+                self._files.remove(self._path(first_id))
+        if dropped:
+            self._files.sync_directory(str(self._directory))
+        for first_id in reversed(self._first_ids):
+            with self._opened(first_id) as (file, header):
+                if file is None:
+                    continue
+                last = _last_in(file, header, lambda entry: entry.transaction_id <= transaction_id)
+                size_bytes = HEADER_BYTES if last is None else entry_offset(last + 1)
+                if file.size() > size_bytes:
+                    file.truncate(size_bytes)
+                    file.sync()
+                if last is not None:
+                    return _read(file, header, last)
+        return None
+
+    def _last_in_files(self, first_ids: Sequence[int], is_wanted: Callable[[TimeEntry], bool]) -> TimeEntry | None:
+        for first_id in reversed(first_ids):
+            with self._opened(first_id) as (file, header):
+                if file is None:
+                    continue
+                last = _last_in(file, header, is_wanted)
+                if last is not None:
+                    return _read(file, header, last)
+        return None
+
+    def _first_behind(self, file: File, header: TimeHeader, transaction_id: int) -> TimeEntry | None:
+        before = _last_in(file, header, lambda entry: entry.transaction_id < transaction_id)
+        positions = range(0 if before is None else before + 1, entry_count(file.size()))
+        return next((entry for at in positions if (entry := _read(file, header, at)) is not None), None)
+
+    @contextmanager
+    def _opened(self, first_id: int) -> Iterator[tuple[File | None, TimeHeader]]:
+        """A file, ``None`` if it is gone or has another header: then it is empty for its readers."""
+        header = TimeHeader(self._cluster_key, self._partition_id, first_id)
+        try:
+            file = self._files.open(self._path(first_id), create=False)
+        except FileNotFoundError:
+            yield None, header
+            return
+        try:
+            yield (file if file.read(0, HEADER_BYTES) == header.encode() else None), header
+        finally:
+            file.close()
+
+    def _path(self, first_id: int) -> str:
+        return str(self._directory / time_index_name(first_id))
+
+
+def _segment_of(segments: Sequence[int], transaction_id: int) -> int | None:
+    position = bisect_right(segments, transaction_id) - 1
+    return segments[position] if position >= 0 else None
+
+
+def _read(file: File, header: TimeHeader, position: int) -> TimeEntry | None:
+    return decode_entry(header, file.read(entry_offset(position), ENTRY_BYTES))
+
+
+def _last_in(file: File, header: TimeHeader, is_wanted: Callable[[TimeEntry], bool]) -> int | None:
+    return last_position(partial(_read, file, header), entry_count(file.size()), is_wanted)

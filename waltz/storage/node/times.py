@@ -1,0 +1,73 @@
+"""Times of commits in a storage node: what owners tell is entered at once and written to the files now and then."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from waltz.common.tasks import owned, restarting
+from waltz.common.wire.storage_times import CommittedNotice, TimeEntryRequest, TimeEntryResponse, TimeQuestion
+from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.log.log import PartitionLog
+
+WRITE_INTERVAL_S = 10.0
+"""Interval of the writes: a storage that dies without a stop loses the times of as many seconds."""
+
+
+class Timed(Protocol):
+    """The part of a partition that is needed here."""
+
+    @property
+    def log(self) -> PartitionLog:
+        """The log with the time index."""
+        ...
+
+    def note_committed(self, session_id: int, transaction_id: int, time_ms: int) -> None:
+        """Enter what the owner of a session tells."""
+        ...
+
+
+def take_notice(partitions: Mapping[int, Timed], notice: CommittedNotice) -> None:
+    """Hand each partition what was committed in it; partitions that are not here are passed over."""
+    for session_id, partition_id, transaction_id in notice.entries:
+        partition = partitions.get(partition_id)
+        if partition is not None:
+            partition.note_committed(session_id, transaction_id, notice.time_ms)
+
+
+def answer_time(log: PartitionLog, message: TimeEntryRequest) -> TimeEntryResponse:
+    """Answer a question from the time index; blocking. Raises ``OSError``."""
+    find = log.times.at if message.question is TimeQuestion.LAST_AT else log.times.covering
+    return TimeEntryResponse(*message[:3], *(find(message.value) or (-1, -1)))
+
+
+class TimeWriter:
+    """Writes the time indexes of all partitions, in one job of a thread."""
+
+    def __init__(self, files: Files, partitions: Mapping[int, Timed]) -> None:
+        self._files = files
+        self._partitions = partitions
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        what = "the writing of time indexes"
+        self._task = owned(restarting(self._run, what), what)
+
+    async def close(self) -> None:
+        """Write no more; partitions write the rest when they are closed."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(WRITE_INTERVAL_S)
+            logs = [each.log for each in self._partitions.values() if each.log.times.has_unwritten]
+            if logs:
+                await self._files.run(partial(_write, logs))
+
+
+def _write(logs: Sequence[PartitionLog]) -> None:
+    for log in logs:
+        log.write_times()
