@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         ServerError,
         SessionFencedError,
         SessionNotSupportedError,
+        TimesNotSupportedError,
         TransactionTooLargeError,
     )
     from waltz.client.events import ClientEvent
@@ -150,6 +151,7 @@ __all__ = [
     "StoreAdminError",
     "StoredMarkError",
     "StringSerializer",
+    "TimesNotSupportedError",
     "Transaction",
     "TransactionBuilder",
     "TransactionContext",
@@ -201,6 +203,7 @@ _HOMES = {
         "ServerError",
         "SessionFencedError",
         "SessionNotSupportedError",
+        "TimesNotSupportedError",
         "TransactionTooLargeError",
     ),
     "waltz.client.events": ("ClientEvent",),

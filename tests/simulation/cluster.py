@@ -303,6 +303,7 @@ class ServerHost(Host):
             zookeeper,
             registry=self.world.registry(self.name),
             random_source=self.world.random(f"{self.name} run {self.runs}"),
+            clock_ms=lambda: 1_700_000_000_000 + int(process.loop.time() * 1000),
         )
         await server.start()
         self.server = server

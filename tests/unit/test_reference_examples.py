@@ -231,6 +231,7 @@ SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     f"{ERRORS}SessionFencedError": in_sessions,
     f"{ERRORS}SessionNotSupportedError": before_sessions,
     f"{ERRORS}ConfirmedMarkNotSupportedError": before_sessions,
+    f"{ERRORS}TimesNotSupportedError": before_sessions,
     "waltz.common.errors.ProtocolError": server,
     "waltz.common.errors.DeadlineExceededError": unreachable,
     "waltz.common.errors.ConnectionClosedError": server,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -177,13 +178,18 @@ class PlainClient(Calls):
             if transaction_id is not None:
                 return transaction_id
 
-    def feed(self, partition_id: int, *, after: int, until: int | None = None) -> TransactionFeed:
-        """The transactions with an id above ``after`` (up to ``until``), one by one, and those to come."""
-        return TransactionFeed(self, self.run(self._feed_of(partition_id, after, until)))
+    def feed(
+        self, partition_id: int, *, after: int | None = None, since: datetime | None = None, until: int | None = None
+    ) -> TransactionFeed:
+        """The transactions with an id above ``after``, or since a time, (up to ``until``), one by one, and those to
+        come."""
+        return TransactionFeed(self, self.run(self._feed_of(partition_id, after, since, until)))
 
-    def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
+    def feed_batches(
+        self, partition_id: int, *, after: int | None = None, since: datetime | None = None, until: int | None = None
+    ) -> BatchFeed:
         """The same in lists of the transactions that came together."""
-        return BatchFeed(self, self.run(self._feed_of(partition_id, after, until)))
+        return BatchFeed(self, self.run(self._feed_of(partition_id, after, since, until)))
 
     def feed_all(
         self,
@@ -236,6 +242,17 @@ class PlainClient(Calls):
         """
         return self.run(self._client.high_water_mark(partition_id, confirmed=confirmed, timeout_s=timeout_s))
 
+    def offset_at(self, partition_id: int, time: datetime, *, timeout_s: float | None = None) -> int:
+        """Id of the last transaction that is known to have been committed at or before a time; -1 when none is.
+
+        Never that of a later one; see :meth:`waltz.Client.offset_at`.
+        """
+        return self.run(self._client.offset_at(partition_id, time, timeout_s=timeout_s))
+
+    def time_of(self, partition_id: int, transaction_id: int, *, timeout_s: float | None = None) -> datetime | None:
+        """The time by which a transaction is known to have been committed; ``None`` when it is not known."""
+        return self.run(self._client.time_of(partition_id, transaction_id, timeout_s=timeout_s))
+
     def write_session(self, partition_id: int) -> int | None:
         """Number of the write session of the client's appends to a partition, if there is one."""
 
@@ -277,5 +294,5 @@ class PlainClient(Calls):
 
         return Election(self, self.run(made()))
 
-    async def _feed_of(self, partition_id: int, after: int, until: int | None) -> Feed:
-        return self._client.feed_batches(partition_id, after=after, until=until)
+    async def _feed_of(self, partition_id: int, after: int | None, since: datetime | None, until: int | None) -> Feed:
+        return self._client.feed_batches(partition_id, after=after, since=since, until=until)

@@ -1,12 +1,16 @@
 """Arguments of applications: a default, and checks whose errors name the argument."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 from waltz.client.errors import InvalidOperationError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 
 APPEND_TIMEOUT_S = 30.0
 """Default time limit of an append, retries included."""
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def check_integer(value: object, name: str) -> None:
@@ -27,6 +31,23 @@ def check_seconds(value: object, name: str) -> None:
     """Raise ``TypeError`` for anything but a number."""
     if not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, not {value!r}")
+
+
+def milliseconds_of(value: object, name: str) -> int:
+    """A time in whole milliseconds since the epoch, not later than ``value``.
+
+    Raises ``TypeError`` for anything but a ``datetime``, and ``ValueError`` for one without a time zone.
+    """
+    if not isinstance(value, datetime):
+        raise TypeError(f"{name} must be a datetime, not {value!r}")
+    if value.utcoffset() is None:
+        raise ValueError(f"{name} must have a time zone, for example datetime.now(UTC); {value} has none")
+    return (value - _EPOCH) // _MILLISECOND
+
+
+def time_from(time_ms: int) -> datetime:
+    """The inverse of :func:`milliseconds_of`, in UTC."""
+    return _EPOCH + time_ms * _MILLISECOND
 
 
 def check_endpoint(value: object) -> None:

@@ -383,6 +383,32 @@ class ConfirmedMarkNotSupportedError(ClientError):
         self.partition_id = partition_id
 
 
+class TimesNotSupportedError(ClientError):
+    """Nobody knows the times of a partition's commits: the server is too old for the question, or the storages are.
+
+    Examples:
+        ```python
+        from datetime import datetime, timedelta, timezone
+
+        an_hour_ago = datetime.now(timezone.utc) - timedelta(hours=1)
+        try:
+            print(await client.offset_at(0, an_hour_ago))
+        except waltz.TimesNotSupportedError as error:
+            print(error)
+        ```
+    """
+
+    def __init__(self, partition_id: int, *, storages: bool) -> None:
+        super().__init__(
+            f"no storage of partition {partition_id} keeps times of commits: all of them are the original's. Give the"
+            " partition a storage of Waltz for Python, and times are known from then on"
+            if storages
+            else f"the server of partition {partition_id} is too old to tell times of commits. Upgrade it, or move the "
+            "partition to a server that can (by preferred partitions)"
+        )
+        self.partition_id = partition_id
+
+
 class BulkReadsNotSupportedError(ClientError):
     """The server's version of the protocol has no bulk reads; transactions are read one by one."""
 

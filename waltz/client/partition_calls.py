@@ -3,8 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 
-from waltz.client.arguments import check_integer
+from waltz.client.arguments import check_integer, milliseconds_of, time_from
 from waltz.client.election import Election
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Environment
@@ -45,6 +46,41 @@ class PartitionCalls(ABC):
             ClientClosedError: The client is closed.
         """
         return await self._own_engine().high_water_mark(partition_id, timeout_s, confirmed=confirmed)
+
+    async def offset_at(self, partition_id: int, time: datetime, *, timeout_s: float | None = None) -> int:
+        """Id of the last transaction that is known to have been committed at or before a time; -1 when none is.
+
+        A feed after it has every transaction that was committed later, and perhaps some of the time before: the
+        storages note about once a second what is committed, by the clock of the partition's server. Never is the id
+        that of a later transaction. For a time that has not come yet it is the high-water mark, which a quorum of the
+        storages has confirmed. What was committed before the storages kept times (those of the original keep none)
+        counts as committed when they began; then, and before the first transaction, the id is -1.
+
+        Args:
+            partition_id: The partition.
+            time: The time, with a time zone.
+            timeout_s: Limit of the call in seconds.
+
+        Raises:
+            PartitionNotFoundError: The cluster has no such partition.
+            TimesNotSupportedError: The server is too old, or no storage of the partition keeps times.
+            DeadlineExceededError: No answer came in time; by default within 10 s.
+            ClientClosedError: The client is closed.
+            ValueError: The time has no time zone.
+        """
+        return await self._own_engine().offset_at(partition_id, milliseconds_of(time, "time"), timeout_s)
+
+    async def time_of(
+        self, partition_id: int, transaction_id: int, *, timeout_s: float | None = None
+    ) -> datetime | None:
+        """The time by which a transaction is known to have been committed, in UTC; usually within a second.
+
+        ``None`` when it is not known: the transaction is not committed, or was a moment ago. What was committed before
+        the storages kept times has the time at which they began. Raises as :meth:`offset_at`.
+        """
+        check_integer(transaction_id, "transaction_id")
+        time_ms = await self._own_engine().time_of(partition_id, transaction_id, timeout_s)
+        return None if time_ms is None else time_from(time_ms)
 
     async def renew_session(self, partition_id: int) -> int:
         """Continue in the present write session of a partition, whichever client has begun it; returns its number.

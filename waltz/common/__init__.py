@@ -7,7 +7,7 @@
 2. ``config``: the settings of every process; ``metrics``: its measurements.
 3. ``wire``: bytes without I/O; ``net``: connections and HTTP endpoints; ``zk``: ZooKeeper; ``cluster``: owners of
    partitions; ``acl``: access rules.
-4. Life of a process: ``daemon``, ``loops``, ``tasks``, ``polling``, ``progress_timer``; its logs: ``json_log``,
-   ``quiet_log``; ``version``.
+4. Life of a process: ``daemon``, ``loops``, ``tasks``, ``polling``, ``progress_timer``, ``wall_clock``; its
+   logs: ``json_log``, ``quiet_log``; ``version``.
 5. Texts and pieces: ``brief``, ``java_text``, ``pieces``.
 """

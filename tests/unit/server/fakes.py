@@ -19,14 +19,16 @@ from waltz.common.wire.client_server import (
     decode,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, FrameSplitter
+from waltz.common.wire.storage_times import TimeQuestion
 from waltz.server.feeding.caches import FeedCache, TransactionCache
 from waltz.server.partition.partition import PartitionOptions, ServerPartition
 from waltz.server.partition.partition_metrics import PartitionMetrics
 from waltz.server.requests.appends import AppendCall, append_call
 from waltz.server.requests.link import ClientLink
-from waltz.server.store.interface import Append, LogListener, encode_appends
+from waltz.server.store.interface import Append, LogListener, TimeEntry, encode_appends
 from waltz.server.store.memory import MemoryBudget
 from waltz.server.store.replica.replica_view import ReplicaView
+from waltz.server.store.session.times import best_entry
 
 GENERATION = 3
 
@@ -134,6 +136,8 @@ class FakeLog:
         self.batches: list[int] = []
         self.is_owner = True
         self.confirmations = 0
+        self.times: list[TimeEntry] = []
+        self.time_error: Exception | None = None
         self.reads: list[tuple[int, int]] = []
         self.failing_reads = 0
         self.max_records_per_read = 1 << 30
@@ -212,6 +216,15 @@ class FakeLog:
         mark = self.mark
         await asyncio.sleep(0)
         return mark if self.open and self.is_owner else None
+
+    def tell_time(self, time_ms: int) -> None:
+        """Nobody asks for it here."""
+
+    async def time_entry(self, question: TimeQuestion, value: int, timeout_s: float) -> TimeEntry | None:
+        await asyncio.sleep(0)
+        if self.time_error is not None:
+            raise self.time_error
+        return best_entry(question, value, self.times)
 
     async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:
         self._read(first_id, max_count)

@@ -29,8 +29,9 @@ from waltz.client.errors import (
 )
 from waltz.client.events import Events, Lagging
 from waltz.common.errors import WaltzError
-from waltz.common.ids import Endpoint
+from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.net.tls import client_context
+from waltz.common.wire.storage_times import TimeQuestion
 
 
 class Engine:
@@ -325,6 +326,27 @@ class Engine:
         if self.closed:
             raise ClientClosedError
         return await self.rpc.high_water_mark(partition_id, timeout_s, confirmed=confirmed)
+
+    async def offset_at(self, partition_id: int, time_ms: int, timeout_s: float | None = None) -> int:
+        """Id of the last transaction that is known to have been committed by a time; -1 when none is.
+
+        Raises as :meth:`high_water_mark`, and ``TimesNotSupportedError``.
+        """
+        if self.closed:
+            raise ClientClosedError
+        found = await self.rpc.time_entry(partition_id, TimeQuestion.LAST_AT, time_ms, timeout_s)
+        return found[0]
+
+    async def time_of(self, partition_id: int, transaction_id: int, timeout_s: float | None = None) -> int | None:
+        """The time by which a transaction was committed, in milliseconds since the epoch; ``None``: not known.
+
+        Raises as :meth:`offset_at`.
+        """
+        if self.closed:
+            raise ClientClosedError
+        question, wanted = TimeQuestion.FIRST_COVERING, max(transaction_id, 0)
+        found, time_ms = await self.rpc.time_entry(partition_id, question, wanted, timeout_s)
+        return None if found == NO_TRANSACTION else time_ms
 
     def request_list(self, partition_id: int, first_id: int, max_count: int, max_bytes: int) -> PendingList:
         """Begin a bulk read."""

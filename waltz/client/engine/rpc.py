@@ -35,9 +35,11 @@ from waltz.common.wire.client_server import (
     decode,
     transaction_data_head,
 )
+from waltz.common.wire.client_times import TimeResponse
 from waltz.common.wire.confirmed_marks import ConfirmedMarkResponse
 from waltz.common.wire.frames import Bounds
 from waltz.common.wire.refused import NotAuthorized
+from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.wire.version5 import TransactionDataListResponse
 from waltz.common.wire.write_sessions import LastTransactionIdResponse
 
@@ -81,6 +83,7 @@ class RpcClient:
             TransactionDataListResponse: RpcPartition.list_response,
             HighWaterMarkResponse: RpcPartition.mark_response,
             ConfirmedMarkResponse: RpcPartition.confirmed_mark_response,
+            TimeResponse: RpcPartition.time_response,
             LastTransactionIdResponse: RpcPartition.last_response,
             NotAuthorized: RpcPartition.not_authorized,
         }
@@ -135,14 +138,29 @@ class RpcClient:
             DeadlineExceededError: No answer came in time.
             ClientClosedError: The client is closed.
         """
+        return await self._partition(partition_id, timeout_s).high_water_mark(
+            self._options.rpc_timeout_s if timeout_s is None else timeout_s, confirmed=confirmed
+        )
+
+    async def time_entry(
+        self, partition_id: int, question: TimeQuestion, value: int, timeout_s: float | None = None
+    ) -> tuple[int, int]:
+        """A transaction and the time of its commit; twice -1 when it is not known.
+
+        Raises as :meth:`high_water_mark`, with ``TimesNotSupportedError`` for servers and storages that are too old.
+        """
+        partition = self._partition(partition_id, timeout_s)
+        return await partition.time_entry(
+            question, value, self._options.rpc_timeout_s if timeout_s is None else timeout_s
+        )
+
+    def _partition(self, partition_id: int, timeout_s: float | None) -> RpcPartition:
         check_integer(partition_id, "partition_id")
         if not 0 <= partition_id < len(self.partitions):
             raise PartitionNotFoundError(partition_id, len(self.partitions))
         if timeout_s is not None:
             check_seconds(timeout_s, "timeout_s")
-        return await self.partitions[partition_id].high_water_mark(
-            self._options.rpc_timeout_s if timeout_s is None else timeout_s, confirmed=confirmed
-        )
+        return self.partitions[partition_id]
 
     # Administration. All raise ConnectFailedError, ConnectionClosedError, DeadlineExceededError, ClientClosedError, and
     # ProtocolError when the server's version is too old.

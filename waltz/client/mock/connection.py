@@ -37,6 +37,7 @@ from waltz.common.wire.client_server import (
     encode,
     encode_feed_data,
 )
+from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.frames import Bounds
 from waltz.common.wire.mark_feed import MarkAdvanced, MarkFeedRequest
@@ -108,6 +109,7 @@ class MockConnection:
             FlushRequest: self._flush,
             HighWaterMarkRequest: self._tell_mark,
             ConfirmedMarkRequest: self._tell_confirmed_mark,
+            TimeRequest: self._tell_time,
             TransactionDataRequest: self._send_data,
             TransactionDataListRequest: self._send_data_list,
             CheckStorageConnectivityRequest: self._tell_connectivity,
@@ -269,6 +271,10 @@ class MockConnection:
     def _tell_confirmed_mark(self, request: ConfirmedMarkRequest) -> None:
         mark = self._partition_of(request).high_water_mark
         self._send(ConfirmedMarkResponse(request.req_id, ConfirmedMarkStatus.OK, mark))
+
+    def _tell_time(self, request: TimeRequest) -> None:
+        found = self._partition_of(request).time_entry(request.question, request.value)
+        self._send(TimeResponse(request.req_id, TimeStatus.OK, *found))
 
     def _send_data(self, request: TransactionDataRequest) -> None:
         self._send(_data(self._partition_of(request), request))

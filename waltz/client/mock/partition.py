@@ -1,6 +1,7 @@
 """The log of one partition in memory; several drivers, on several loops and threads, may share it."""
 
 import threading
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Self
 
@@ -8,8 +9,10 @@ from waltz.client.mock.nodes import MockNodes
 from waltz.common.checksum import checksum
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.records import Record
+from waltz.common.wall_clock import now_ms
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import LockFailure
+from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, SessionFenced
 
 _OTHERS_CLIENT_ID = -2
@@ -34,7 +37,10 @@ class MockServerPartition:
         self.partition_id = partition_id
         self.nodes = nodes or MockNodes()
         """What the cluster of the partition keeps in ZooKeeper, where that counts: that of its first partition."""
+        self.clock_ms: Callable[[], int] = now_ms
+        """The time of commits, in milliseconds since the epoch; a test may replace it."""
         self._records: list[Record] = []
+        self._times_ms: list[int] = []
         self._locks: dict[int, int] = {}
         self.write_session = 1
         """The number of the present write session."""
@@ -68,9 +74,20 @@ class MockServerPartition:
         with self._mutex:
             transaction_id = len(self._records)
             req_id = ReqId.of(_OTHERS_CLIENT_ID, 0, self.partition_id, transaction_id & 0x7FFF_FFFF)
-            self._records.append(Record(transaction_id, req_id, header, data, checksum(data)))
+            self._commit(Record(transaction_id, req_id, header, data, checksum(data)))
         self._tell()
         return transaction_id
+
+    def time_entry(self, question: TimeQuestion, value: int) -> tuple[int, int]:
+        """What a server would tell of the times of commits, to the millisecond; twice -1 when it is not known."""
+        with self._mutex:
+            times_ms = self._times_ms
+            found = bisect_right(times_ms, value) - 1 if question is TimeQuestion.LAST_AT else value
+            return (found, times_ms[found]) if 0 <= found < len(times_ms) else (NO_TRANSACTION, -1)
+
+    def _commit(self, record: Record) -> None:
+        self._records.append(record)
+        self._times_ms.append(max([self.clock_ms(), *self._times_ms[-1:]]))
 
     def fence(self, holder: int | None = None, expected_session: int = NO_WRITE_SESSION) -> int | None:
         """Begin a new write session as if a client had, and return its number; exclusive for the client ``holder``.
@@ -103,7 +120,7 @@ class MockServerPartition:
             if conflict > request.client_high_water_mark:
                 return LockFailure(request.req_id, conflict)
             transaction_id = len(self._records)
-            self._records.append(Record(transaction_id, request.req_id, request.header, request.data, request.checksum))
+            self._commit(Record(transaction_id, request.req_id, request.header, request.data, request.checksum))
             for lock in (*request.write_locks, *request.append_locks):
                 locks[lock] = transaction_id
         self._tell()

@@ -7,11 +7,19 @@ import inspect
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from datetime import datetime
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from waltz.client.arguments import APPEND_TIMEOUT_S, check_integer, check_loop, check_mark, check_seconds
+from waltz.client.arguments import (
+    APPEND_TIMEOUT_S,
+    check_integer,
+    check_loop,
+    check_mark,
+    check_seconds,
+    milliseconds_of,
+)
 from waltz.client.builder import Append, append_fields, fields_of
 from waltz.client.decisions import Decide, check_attempts, chosen_append
 from waltz.client.engine.engine import Engine
@@ -49,6 +57,7 @@ MAX_IN_FLIGHT = 2048
 
 Data = bytes | bytearray | memoryview
 Locks = Iterable[PartitionLocalLock]
+FeedKind = TypeVar("FeedKind", bound=Feed)
 
 
 def environment_for(
@@ -494,8 +503,10 @@ class Client(PartitionCalls):
         finally:
             deadlines.pending.pop(append, None)
 
-    def feed(self, partition_id: int, *, after: int, until: int | None = None) -> TransactionFeed:
-        """The transactions of a partition with an id above ``after``, one by one, with their data.
+    def feed(
+        self, partition_id: int, *, after: int | None = None, since: datetime | None = None, until: int | None = None
+    ) -> TransactionFeed:
+        """The transactions of a partition with an id above ``after``, or since a time, one by one, with their data.
 
         ``async for transaction in client.feed(...)`` yields records (``transaction_id``, ``req_id``, ``header``,
         ``data``), and continues with later commits. They are read in bulk, ahead of their consumer.
@@ -503,21 +514,27 @@ class Client(PartitionCalls):
         Args:
             partition_id: The partition, from 0.
             after: Id of the transaction before the first one; -1 for all.
+            since: Instead of ``after``: a time, with a time zone. The feed begins after :meth:`offset_at`: it has every
+                transaction that was committed later, and usually some of a second before.
             until: Id of the last transaction; ``None``: without an end.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
             ClientClosedError: The client is closed.
+            InvalidOperationError: Both ``after`` and ``since`` are given, or neither.
             ClientAheadError: By reading: the log ends before ``after``.
+            TimesNotSupportedError: By reading: nobody knows the times of the partition's commits.
             DeadlineExceededError: By reading: servers have failed for a minute (10 s before the first record). Another
                 read tries again.
             DataChecksumError: By reading: servers send damaged data.
         """
-        return TransactionFeed(*self._feed_arguments(partition_id, after, until))
+        return self._feed(TransactionFeed, partition_id, after, since, until)
 
-    def feed_batches(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
+    def feed_batches(
+        self, partition_id: int, *, after: int | None = None, since: datetime | None = None, until: int | None = None
+    ) -> BatchFeed:
         """The same in lists of the transactions that came together: the fastest way to read a log."""
-        return BatchFeed(*self._feed_arguments(partition_id, after, until))
+        return self._feed(BatchFeed, partition_id, after, since, until)
 
     def library_feed(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
         """Like :meth:`feed_batches`, for reads of the library itself, which the application does not see."""
@@ -734,6 +751,22 @@ class Client(PartitionCalls):
         except TypeError:
             check_seconds(timeout_s, "timeout_s")
             raise
+
+    def _feed(
+        self,
+        kind: type[FeedKind],
+        partition_id: int,
+        after: int | None,
+        since: datetime | None,
+        until: int | None,
+    ) -> FeedKind:
+        if (after is None) == (since is None):
+            raise InvalidOperationError("a feed begins after= a transaction or since= a time: give one of the two")
+        if since is None:
+            assert after is not None
+            return kind(*self._feed_arguments(partition_id, after, until))
+        since_ms = milliseconds_of(since, "since")
+        return kind(*self._feed_arguments(partition_id, NO_TRANSACTION, until)).since(since_ms)
 
     def _feed_arguments(
         self, partition_id: int, after: int, until: int | None, feeds_of: dict[int, PartitionFeeds] | None = None

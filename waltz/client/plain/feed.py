@@ -21,6 +21,7 @@ from waltz.client.errors import (
     ConfirmedMarkNotSupportedError,
     InvalidOperationError,
     OtherLogError,
+    TimesNotSupportedError,
 )
 from waltz.client.plain.reader import BulkReader, OpenEngine, Share, SingleReader
 from waltz.common.errors import DeadlineExceededError
@@ -90,6 +91,7 @@ class Feed:
 
     _begun = False
     _asked = False
+    _since_ms: int | None = None
 
     def __init__(
         self,
@@ -140,6 +142,14 @@ class Feed:
             assert isinstance(self._reader, BulkReader)
             self._expected = request_id
             self._reader = BulkReader(self._engine, self.partition_id, self.position - 1, self._share)
+        return self
+
+    def since(self, time_ms: int) -> Self:
+        """Begin with the first transaction that is not known to have been committed by a time; returns the feed.
+
+        To be called before the first read. Reads raise ``TimesNotSupportedError`` where nobody knows times.
+        """
+        self._since_ms = time_ms
         return self
 
     async def __aenter__(self) -> Self:
@@ -291,6 +301,8 @@ class Feed:
             return
         partition = await self._engine.join(self.partition_id)
         try:
+            if self._since_ms is not None:
+                await self._begin_at(self._since_ms)
             await confirm_mark(self._engine, self._open_engine, partition, self.position)
             if isinstance(self._reader, BulkReader):
                 self._reader.partition = partition
@@ -301,10 +313,16 @@ class Feed:
                     before, *self._ahead = await self._one_by_one()
                 if before.req_id != self._expected:
                     raise OtherLogError(self.partition_id, self.position)
-        except (ClientAheadError, OtherLogError):
+        except (ClientAheadError, OtherLogError, TimesNotSupportedError):
             await self.aclose()
             raise
         self._begun = True
+
+    async def _begin_at(self, time_ms: int) -> None:
+        last_before = await self._engine.offset_at(self.partition_id, time_ms)
+        self.position = self.handed_out = last_before
+        self._reader = BulkReader(self._engine, self.partition_id, last_before, self._share)
+        self._since_ms = None
 
     async def begin_at_last(self, waiting: Callable[[DeadlineExceededError], object]) -> None:
         """Like :meth:`begin`, for any time without an owner of the partition; ``waiting`` gets the reason each time."""

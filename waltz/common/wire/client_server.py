@@ -3,8 +3,8 @@
 ``req_id`` holds the 16 bytes of a :class:`~waltz.common.ids.ReqId`; wrap it in one to read its parts. A response
 carries the request id of its request, :class:`FeedData` that of the append that made the transaction. The
 additions of version 5 are in :mod:`waltz.common.wire.version5` and :mod:`waltz.common.wire.write_sessions`, those of
-version 6 in :mod:`waltz.common.wire.confirmed_marks`, :mod:`waltz.common.wire.mark_feed` and
-:mod:`waltz.common.wire.refused`.
+version 6 in :mod:`waltz.common.wire.confirmed_marks`, :mod:`waltz.common.wire.client_times`,
+:mod:`waltz.common.wire.mark_feed` and :mod:`waltz.common.wire.refused`.
 """
 
 import struct
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, AppendRequest, append_layout
 from waltz.common.wire.catalogue import Catalogue, Layout, layout
+from waltz.common.wire.client_times import ClientTimeMessage, client_time_layouts
 from waltz.common.wire.confirmed_marks import ConfirmedMarkMessage, confirmed_mark_layouts
 from waltz.common.wire.fields import (
     BOOLEAN,
@@ -50,6 +51,7 @@ from waltz.common.wire.versions import (
     FIRST_WITH_NOT_AUTHORIZED,
     FIRST_WITH_PARTITION_STATE,
     FIRST_WITH_PREFERENCES,
+    FIRST_WITH_TIME,
 )
 from waltz.common.wire.write_sessions import WriteSessionMessage
 
@@ -245,6 +247,7 @@ Message = (
     | PartitionClosed
     | WriteSessionMessage
     | ConfirmedMarkMessage
+    | ClientTimeMessage
     | MarkFeedMessage
     | NotAuthorized
 )
@@ -329,6 +332,8 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         layouts.update(version5_layouts())
     if version >= FIRST_WITH_CONFIRMED_MARK:
         layouts.update(confirmed_mark_layouts())
+    if version >= FIRST_WITH_TIME:
+        layouts.update(client_time_layouts())
     if version >= FIRST_WITH_MARK_FEED:
         layouts.update(mark_feed_layouts())
     if version >= FIRST_WITH_NOT_AUTHORIZED:

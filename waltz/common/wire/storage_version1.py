@@ -2,8 +2,8 @@
 
 Version 0 is the original's. Version 1, which only our own nodes offer in their hello, has one frame for the appends of
 many partitions, so that one turn of the loop costs one frame and not one for each partition; and messages about times
-(:mod:`waltz.common.wire.storage_times`). Everything else, with all answers, is as in version 0: an append among many is the same request as in a frame of its own, so the partitions stay
-independent of each other.
+(:mod:`waltz.common.wire.storage_times`). Everything else, with all answers, is as in version 0: an append among many is
+the same request as in a frame of its own, so the partitions stay independent of each other.
 """
 
 import struct

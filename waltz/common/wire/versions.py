@@ -44,6 +44,9 @@ asks for the rest with feed requests, as far as it has room."""
 FIRST_WITH_CONFIRMED_MARK = 6
 """A server tells a high-water mark after a quorum of the storages has confirmed that it still owns the partition."""
 
+FIRST_WITH_TIME = 6
+"""A server tells which transactions were committed at a time, and when a transaction was."""
+
 FIRST_WITH_MARK_FEED = 6
 """A server tells marks, instead of the headers of transactions, to a connection that asks for them."""
 

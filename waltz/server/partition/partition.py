@@ -8,7 +8,7 @@ record: no task, no future, no timer.
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple, cast
 
@@ -18,6 +18,7 @@ from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
 from waltz.common.tasks import owned
+from waltz.common.wall_clock import now_ms
 from waltz.common.wire.client_server import (
     FlushRequest,
     HighWaterMarkRequest,
@@ -28,6 +29,7 @@ from waltz.common.wire.client_server import (
     TransactionDataRequest,
     encode_feed_data,
 )
+from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
 from waltz.common.wire.version5 import AppendFailure, PartitionClosed, TransactionDataListRequest
 from waltz.common.wire.versions import FIRST_WITH_PARTITION_CLOSED
@@ -46,6 +48,7 @@ from waltz.server.partition.partition_metrics import PartitionMetrics
 from waltz.server.partition.registrations import Registrations
 from waltz.server.partition.replicated import LogFactory
 from waltz.server.partition.sequencer import Sequencer, Verdict
+from waltz.server.partition.times import TimeQuestions
 from waltz.server.partition.undecided import UndecidedAppends
 from waltz.server.requests.appends import AcceptedRun, AppendCall
 from waltz.server.requests.deadlines import Deadlines
@@ -85,6 +88,8 @@ class PartitionOptions(NamedTuple):
     max_undecided_count: int = 10_000
     """Flushes, mounts and lock failures that wait for commits, before further requests have to wait as a whole; and
     questions for an unknown mark, or for a confirmed one, before further ones are answered with "unknown" at once."""
+    clock_ms: Callable[[], int] = now_ms
+    """The wall clock of this server: the times of commits are its."""
 
 
 class ServerPartition:
@@ -117,6 +122,7 @@ class ServerPartition:
         "_questions",
         "_registrations",
         "_sequencer",
+        "_times",
         "_transaction_cache",
         "_undecided",
         "closed",
@@ -162,6 +168,13 @@ class ServerPartition:
         self._questions = Deadlines(options.answer_timeout_s, self._expire)
         self._proof: asyncio.Task[None] | None = None
         self._confirmed_marks = ConfirmedMarks(partition_id, self._confirmed_mark, options.max_undecided_count)
+        self._times = TimeQuestions(
+            partition_id,
+            lambda: self._log,
+            options.clock_ms,
+            options.answer_timeout_s / 2,
+            options.max_undecided_count,
+        )
         self._leaving = AppendFailure.MOVED
         self._farthest_claim: AnyFeedRequest | MountRequest | None = None
         self._claimant = ""
@@ -219,6 +232,7 @@ class ServerPartition:
                 self._proof.cancel()
                 await asyncio.gather(self._proof, return_exceptions=True)
             await self._confirmed_marks.close()
+            await self._times.close()
             self._refuse(self._sequencer.close())
             for pending in (*self._mounts.take(), *self._questions.take()):
                 self._expire(pending)
@@ -277,6 +291,10 @@ class ServerPartition:
         """Find out whether the partition is :attr:`healthy`, for readers of its health or ``unasked``, unless a recent
         commit shows it."""
         self._log.confirm_if_idle(unasked=unasked)
+
+    def tell_time(self, time_ms: int) -> None:
+        """Have the storages enter what is committed now."""
+        self._log.tell_time(time_ms)
 
     @property
     def replica_views(self) -> Sequence[ReplicaView]:
@@ -442,6 +460,10 @@ class ServerPartition:
     def ask_confirmed_mark(self, link: ClientLink, request: ConfirmedMarkRequest) -> None:
         """Answer with a mark that a quorum of the storages has confirmed after this moment, or that there is none."""
         self._confirmed_marks.ask(link, request)
+
+    def ask_time(self, link: ClientLink, request: TimeRequest) -> None:
+        """Answer when the storages have told what they know of a commit's time."""
+        self._times.ask(link, request)
 
     # Calls of the log
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from waltz.common.records import Record, RecordHeader
-from waltz.server.store.interface import Append, LogListener
+from waltz.common.wire.storage_times import TimeQuestion
+from waltz.server.store.interface import Append, LogListener, TimeEntry
 from waltz.server.store.replica.replica_view import ReplicaView
 
 
@@ -39,6 +40,9 @@ class PartitionLog(Protocol):
     def confirm_if_idle(self, *, unasked: bool) -> None:
         """Find out whether it is healthy, for readers of its health or ``unasked``, unless a recent commit shows it."""
 
+    def tell_time(self, time_ms: int) -> None:
+        """Have the storages enter what is committed now."""
+
     @property
     def replica_views(self) -> Sequence[ReplicaView]:
         """The session's view on every assigned replica, for operators."""
@@ -64,6 +68,9 @@ class PartitionLog(Protocol):
     async def confirmed_mark(self, timeout_s: float) -> int | None:
         """The high-water mark at a moment of this call at which no other server had written; ``None`` if that cannot be
         found out in time."""
+
+    async def time_entry(self, question: TimeQuestion, value: int, timeout_s: float) -> TimeEntry | None:
+        """What the storages know of the times of commits. Raises ``ReadFailedError``, ``TimesNotKeptError``."""
 
     async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:
         """Committed records, at least one if the first is committed."""

@@ -23,6 +23,7 @@ from waltz.common.net.port_metrics import watch_ports
 from waltz.common.net.tls import client_context, server_context
 from waltz.common.replica_states import REMEDIES
 from waltz.common.version import installed_version
+from waltz.common.wall_clock import now_ms
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.client import State, ZooKeeper
@@ -107,6 +108,7 @@ class WaltzServer:
         *,
         registry: Registry | None = None,
         random_source: random.Random | None = None,
+        clock_ms: Callable[[], int] = now_ms,
         make_connector: Callable[[StoreParams, ServerConfig], ConnectFunction] = _storage_connector,
         access: Access = ALLOW_ALL,
         make_console: MakeConsole | None = None,
@@ -130,6 +132,7 @@ class WaltzServer:
             lock_table_size=config.optimistic_lock_table_size,
             min_fetch_size=config.min_fetch_size,
             min_fence_interval_s=config.min_fence_interval_ms / 1000,
+            clock_ms=clock_ms,
         )
         self._store_options = StoreOptions(
             max_batch_size=config.storage_max_batch_size,
@@ -156,7 +159,7 @@ class WaltzServer:
         self._zookeeper_losses = 0
         self._managed = False
         self._closed = False
-        self._rounds = ReplicaRounds(lambda: self.partitions)
+        self._rounds = ReplicaRounds(lambda: self.partitions, clock_ms)
 
     # Start and stop
 

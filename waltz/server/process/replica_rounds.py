@@ -1,8 +1,8 @@
 """Rounds over the partitions of a server, which log the changes of their replicas.
 
-They also check whether idle partitions could commit: those whose health was read, and one other partition now and then.
-So silent storages, which have replicas of many partitions, are noticed at a cost that does not grow with the number of
-partitions.
+They also have the storages enter the times of commits, and check whether idle partitions could commit: those whose
+health was read, and one other partition now and then. So silent storages, which have replicas of many partitions, are
+noticed at a cost that does not grow with the number of partitions.
 """
 
 import asyncio
@@ -38,12 +38,16 @@ class Replicated(Protocol):
         """Find out whether the partition is healthy, for readers of its health or ``unasked``, unless it was proved
         recently."""
 
+    def tell_time(self, time_ms: int) -> None:
+        """Have the storages enter what is committed now."""
+
 
 class ReplicaRounds:
     """Visits all partitions in turn, a few in each turn of the loop."""
 
-    def __init__(self, partitions: Callable[[], Mapping[int, Replicated]]) -> None:
+    def __init__(self, partitions: Callable[[], Mapping[int, Replicated]], clock_ms: Callable[[], int]) -> None:
         self._partitions = partitions
+        self._clock_ms = clock_ms
         self._journal = ReplicaJournal()
         self._left: list[int] = []  # partitions left in this round, in reverse order
         self._round = 0
@@ -61,6 +65,7 @@ class ReplicaRounds:
             turns = math.ceil(len(self._left) / LOOKED_AT_TOGETHER)
             self._delay_s = ROUND_S / max(1, turns)
         self._next = asyncio.get_running_loop().call_later(self._delay_s, self.start)
+        now_ms = self._clock_ms()
         for _ in range(min(len(self._left), LOOKED_AT_TOGETHER)):
             partition_id = self._left.pop()
             partition = partitions.get(partition_id)
@@ -68,6 +73,7 @@ class ReplicaRounds:
                 continue
             for line in self._journal.look(partition_id, partition.replica_views):
                 logger.log(line.level, "%s", line.text, extra={"partition": partition_id, "storage": line.storage})
+            partition.tell_time(now_ms)
             partition.confirm_if_idle(unasked=partition_id == self._unasked)
 
     def _choose_unasked(self) -> None:

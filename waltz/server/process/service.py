@@ -33,6 +33,7 @@ from waltz.common.wire.client_server import (
     ServerPartitionsHealthStatResponse,
     TransactionDataRequest,
 )
+from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.version5 import AppendFailure, TransactionDataListRequest
@@ -42,6 +43,7 @@ from waltz.server.feeding.transaction_data import NOT_READY_TEXT, error_response
 from waltz.server.partition.confirmed_marks import refuse_confirmed_mark
 from waltz.server.partition.fencing import refuse_heartbeat, refuse_last
 from waltz.server.partition.partition import ServerPartition
+from waltz.server.partition.times import refuse_time
 from waltz.server.requests.appends import AppendCall, AppendLimits, Unacceptable
 from waltz.server.requests.connection import ClientConnection
 from waltz.server.requests.deadlines import Deadlines
@@ -129,6 +131,7 @@ class ServerService:
             ConfirmedMarkRequest: kind(
                 ServerPartition.ask_confirmed_mark, refuse_confirmed_mark, refuse_confirmed_mark
             ),
+            TimeRequest: kind(ServerPartition.ask_time, refuse_time, refuse_time),
             HeartbeatRequest: kind(ServerPartition.heartbeat, refuse_heartbeat, refuse_heartbeat),
             LastTransactionIdRequest: kind(ServerPartition.last_transaction_id, refuse_last, refuse_last),
         }

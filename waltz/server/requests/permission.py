@@ -11,6 +11,7 @@ from waltz.common.wire.client_server import (
     MountRequest,
     TransactionDataRequest,
 )
+from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.version5 import TransactionDataListRequest
@@ -27,6 +28,7 @@ RIGHTS: Final[Mapping[type[object], Right]] = {
     TransactionDataListRequest: Right.READ,
     HighWaterMarkRequest: Right.DESCRIBE,
     ConfirmedMarkRequest: Right.DESCRIBE,
+    TimeRequest: Right.DESCRIBE,
     HeartbeatRequest: Right.APPEND,
     LastTransactionIdRequest: Right.DESCRIBE,
 }

@@ -4,7 +4,7 @@ import random
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
@@ -25,6 +25,17 @@ class SupersededError(SessionEndedError):
 
 class ReadFailedError(WaltzError):
     """No replica could deliver committed records within the deadline."""
+
+
+class TimesNotKeptError(WaltzError):
+    """None of the storages that answered keeps the times of commits."""
+
+
+class TimeEntry(NamedTuple):
+    """Everything up to the transaction was committed by that time, by the clock of the partition's owner."""
+
+    transaction_id: int
+    time_ms: int
 
 
 _BODY_HEAD = struct.Struct(">ii")

@@ -413,7 +413,9 @@ class StorageClient(StorageConnection[our_wire.Message]):
         if self._calls.owes_too_much and self._channel is not None:
             self._channel.abort(ProtocolError(f"storage {self.endpoint} leaves requests unanswered"))
 
-    async def _partition_call(self, request: our_wire.Message, response_type: type[Response], timeout_s: float) -> Response:
+    async def _partition_call(
+        self, request: our_wire.Message, response_type: type[Response], timeout_s: float
+    ) -> Response:
         what = f"{type(request).__name__} for partition {request.partition_id}"
         frame = our_wire.encode(request, self._open_channel().version)
         return await self._call(request.seq_num, frame, response_type, what, timeout_s)

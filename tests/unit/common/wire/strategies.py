@@ -8,7 +8,9 @@ from waltz.common.checksum import checksum
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import PartitionState, TransactionDataResponse
+from waltz.common.wire.client_times import TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkStatus
+from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.wire.structures import RpcException, SessionInfo, StackFrame
 from waltz.common.wire.version5 import AppendFailure, DataListStatus, TransactionDataListResponse
 from waltz.common.wire.write_sessions import (
@@ -67,6 +69,10 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "fence": st.sampled_from([FenceOption(value) for value in range(4)]),
     "last_transaction_status": st.sampled_from(LastTransactionStatus),
     "confirmed_mark_status": st.sampled_from(ConfirmedMarkStatus),
+    "question": st.sampled_from(TimeQuestion),
+    "value": LONGS,
+    "time_status": st.sampled_from(TimeStatus),
+    "time_ms": LONGS,
     "text": NULLABLE_TEXT,
     "info": st.builds(SessionInfo, LONGS, LONGS, LONGS),
     "error": st.builds(

@@ -21,9 +21,13 @@ class Partition:
         self._partition_id = partition_id
         self._turns = turns
         self.asked: list[bool] = []
+        self.told = 0
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
         self.asked.append(unasked)
+
+    def tell_time(self, time_ms: int) -> None:
+        self.told = time_ms
 
     @property
     def replica_views(self) -> Sequence[ReplicaView]:
@@ -35,7 +39,7 @@ class NotedRounds(ReplicaRounds):
     """Notes the turns of the loop in which something is looked at."""
 
     def __init__(self, partitions: Mapping[int, Partition], turns: list[list[int]]) -> None:
-        super().__init__(lambda: partitions)
+        super().__init__(lambda: partitions, lambda: 1234)
         self._turns = turns
 
     def start(self) -> None:

@@ -45,9 +45,11 @@ from waltz.common.wire.client_server import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
+from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.refused import NotAuthorized
+from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.wire.version5 import (
     AppendFailed,
     AppendFailure,
@@ -466,6 +468,11 @@ PARTITION_REQUESTS: Sequence[tuple[Right, Message, Message | None]] = [
         Right.DESCRIBE,
         ConfirmedMarkRequest(req_id(10)),
         ConfirmedMarkResponse(req_id(10), ConfirmedMarkStatus.NOT_READY, -1),
+    ),
+    (
+        Right.DESCRIBE,
+        TimeRequest(req_id(11), TimeQuestion.LAST_AT, 5),
+        TimeResponse(req_id(11), TimeStatus.NOT_READY, -1, -1),
     ),
     (
         Right.APPEND,

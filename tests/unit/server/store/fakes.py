@@ -9,7 +9,10 @@ from typing import TypeVar
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError
 from waltz.common.net.outbox import Outbox
 from waltz.common.records import Record, RecordHeader, decode_records
+from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.wire.structures import SessionInfo
+from waltz.server.store.interface import TimeEntry
+from waltz.server.store.session.times import best_entry
 from waltz.storage.remote.errors import RemoteStorageError
 from waltz.storage.remote.owed_answers import Transfer
 
@@ -28,6 +31,7 @@ class FakePartition:
     local_low_water_mark: int = -1
     fence: int = -1
     records: list[Record] = field(default_factory=list)
+    times: list[TimeEntry] = field(default_factory=list)
 
     @property
     def maximum(self) -> int:
@@ -72,6 +76,7 @@ class FakeStorage:
         self.connections: set[FakeClient] = set()
         self.refuse_appends: str | None = None
         self.connect_count = 0
+        self.keeps_times = True
 
     @property
     def partition(self) -> FakePartition:
@@ -324,3 +329,16 @@ class FakeClient:
         self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
     ) -> list[Record]:
         return await self._call(session_id, partition_id, timeout_s, lambda p: p.records[first : first + max_count])
+
+    @property
+    def keeps_times(self) -> bool:
+        return self._storage.keeps_times
+
+    def note_committed(self, session_id: int, partition_id: int, transaction_id: int, time_ms: int) -> None:
+        entry = TimeEntry(transaction_id, time_ms)
+        self._send(self._checked(session_id, partition_id, lambda p: p.times.append(entry)), lambda *_: None)
+
+    async def time_entry(
+        self, session_id: int, partition_id: int, question: TimeQuestion, value: int, *, timeout_s: float
+    ) -> tuple[int, int] | None:
+        return await self._call(session_id, partition_id, timeout_s, lambda p: best_entry(question, value, p.times))

@@ -369,7 +369,7 @@ async def test_health_is_measured(world: LineWorld) -> None:
     """Health reports the last answer of a quorum, a moment ago, although a session runs."""
     server = await serving(world)
     session_id = server.log.session_id
-    rounds = ReplicaRounds(lambda: {0: server.log})
+    rounds = ReplicaRounds(lambda: {0: server.log}, lambda: 0)
     rounds.start()
     seen = []
     world.network.slow_storages, world.network.slow_s = {A, B}, world.options.rpc_timeout_s + 1

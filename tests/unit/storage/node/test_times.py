@@ -32,7 +32,9 @@ async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield node
 
 
-async def entry(client: StorageClient, question: TimeQuestion, value: int, partition: int = 0) -> tuple[int, int] | None:
+async def entry(
+    client: StorageClient, question: TimeQuestion, value: int, partition: int = 0
+) -> tuple[int, int] | None:
     return await client.time_entry(SESSION, partition, question, value, timeout_s=TIMEOUT_S)
 
 

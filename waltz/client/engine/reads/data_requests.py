@@ -5,12 +5,14 @@ import logging
 import math
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
 
 from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.reads.data_lists import DataLists, PendingList
 from waltz.client.engine.reads.last_transaction import Answer, LastTransactionQuestions
 from waltz.client.engine.reads.marks import MarkQuestions
+from waltz.client.engine.reads.times import TimeQuestions
 from waltz.client.errors import ClientClosedError, ClientError, DataChecksumError, NotAuthorizedError, RpcError
 from waltz.client.options import ClientOptions
 from waltz.common.errors import DeadlineExceededError, TlsRefusedError, WaltzError
@@ -23,8 +25,10 @@ from waltz.common.wire.client_server import (
     TransactionDataResponse,
     encode,
 )
+from waltz.common.wire.client_times import TimeResponse
 from waltz.common.wire.confirmed_marks import ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.refused import NotAuthorized
+from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.wire.version5 import TransactionDataListResponse
 from waltz.common.wire.write_sessions import FenceOption, LastTransactionIdResponse
 
@@ -32,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 MAX_CHECKSUM_FAILURES = 5
 """Maximum number of answers with a wrong checksum for one transaction."""
+
+T = TypeVar("T")
 
 _ASSUMED_SIZE_BYTES = 64 << 10
 """Size of transaction data before any was seen."""
@@ -116,11 +122,17 @@ class RpcPartition:
             )
             for confirmed in (False, True)
         )
+        self._times = TimeQuestions(
+            partition_id,
+            resend_s=options.mark_resend_s,
+            next_req_id=self._next_req_id,
+            present_link=self._present_link,
+        )
 
     @property
     def idle(self) -> bool:
         """Whether there is no request."""
-        marks_idle = self._marks.idle and self._confirmed_marks.idle
+        marks_idle = self._marks.idle and self._confirmed_marks.idle and self._times.idle
         return not self._pending and marks_idle and self._lists.idle and self._questions.idle
 
     @property
@@ -236,7 +248,7 @@ class RpcPartition:
         """The client lacks the right to a request. The id is that of another kind of request, or of one for data: then
         no request for data has the right."""
         error = NotAuthorizedError(message.text)
-        asked = (self._lists, self._questions, self._marks, self._confirmed_marks)
+        asked = (self._lists, self._questions, self._marks, self._confirmed_marks, self._times)
         if any(each.refused(message.req_id, error) for each in asked):
             return
         for transaction_id in list(self._sent):
@@ -300,12 +312,25 @@ class RpcPartition:
         """
         if self._closed:
             raise ClientClosedError
+        kind = "confirmed " if confirmed else ""
+        asking = (self._confirmed_marks if confirmed else self._marks).mark()
+        return await self._in_time(asking, f"{kind}high-water mark", timeout_s)
+
+    async def time_entry(self, question: TimeQuestion, value: int, timeout_s: float) -> tuple[int, int]:
+        """A transaction and the time of its commit by the server of the partition; twice -1 when it is not known.
+
+        Raises ``DeadlineExceededError``, ``TimesNotSupportedError`` and ``ClientClosedError``.
+        """
+        if self._closed:
+            raise ClientClosedError
+        return await self._in_time(self._times.entry(question, value), "time", timeout_s)
+
+    async def _in_time(self, asking: Coroutine[None, None, T], what: str, timeout_s: float) -> T:
         try:
             async with asyncio.timeout(timeout_s):
-                return await (self._confirmed_marks if confirmed else self._marks).mark()
+                return await asking
         except (TimeoutError, TlsRefusedError) as error:
-            kind = "confirmed " if confirmed else ""
-            text = f"no {kind}high-water mark of partition {self._partition_id}"
+            text = f"no {what} of partition {self._partition_id}"
             if isinstance(error, TlsRefusedError):  # another attempt in time would have the same end
                 raise DeadlineExceededError(f"{text}: {error}") from error
             text = f"{text} within {timeout_s:g} s"
@@ -321,6 +346,10 @@ class RpcPartition:
         """The server answered a question for a confirmed mark."""
         confirmed = message.confirmed_mark_status is ConfirmedMarkStatus.OK
         self._confirmed_marks.answered(message.req_id, message.transaction_id if confirmed else None)
+
+    def time_response(self, message: TimeResponse) -> None:
+        """The server answered a question about times."""
+        self._times.answered(message)
 
     # The connection
 
@@ -343,6 +372,7 @@ class RpcPartition:
         self._send()
         self._marks.resend()
         self._confirmed_marks.resend()
+        self._times.resend()
 
     def sweep(self) -> None:
         """Repeat requests that will never be answered, and end those that are too old. Called regularly.
@@ -376,6 +406,7 @@ class RpcPartition:
         self._send()
         self._marks.sweep(now_s)
         self._confirmed_marks.sweep(now_s)
+        self._times.sweep(now_s)
 
     def close(self) -> None:
         """End all requests with ``ClientClosedError``."""
@@ -389,6 +420,7 @@ class RpcPartition:
             request.finish(None, ClientClosedError())
         self._marks.close()
         self._confirmed_marks.close()
+        self._times.close()
 
     def _next_req_id(self) -> ReqId:
         self._last_seq_num = (self._last_seq_num + 1) & SEQ_NUM_MASK

@@ -19,6 +19,7 @@ from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.records import Record, RecordHeader
 from waltz.common.replica_states import ReplicaStatus
+from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.server.store.connections import StorageConnections
@@ -28,6 +29,7 @@ from waltz.server.store.interface import (
     LogListener,
     SessionEndedError,
     StoreOptions,
+    TimeEntry,
     encode_appends,
 )
 from waltz.server.store.log.batching import PendingAppends, size_of
@@ -209,6 +211,11 @@ class ReplicatedLog:
         """
         if self._session is not None:
             self._session.confirm_if_idle(unasked=unasked)
+
+    def tell_time(self, time_ms: int) -> None:
+        """Have the storages enter what is committed now."""
+        if self._session is not None:
+            self._session.tell_time(time_ms)
 
     @property
     def replica_views(self) -> tuple[ReplicaView, ...]:
@@ -609,3 +616,7 @@ class ReplicatedLog:
     async def confirmed_mark(self, timeout_s: float) -> int | None:
         """What :attr:`high_water_mark` was when it was the log's; see :meth:`LogReader.confirmed_mark`."""
         return await self._reader.confirmed_mark(timeout_s)
+
+    async def time_entry(self, question: TimeQuestion, value: int, timeout_s: float) -> TimeEntry | None:
+        """What the storages know of the times of commits; see :meth:`LogReader.time_entry`."""
+        return await self._reader.time_entry(question, value, timeout_s)

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from waltz.common.records import Record, RecordHeader
-from waltz.server.store.interface import ReadFailedError, StoreOptions
+from waltz.common.wire.storage_times import TimeQuestion
+from waltz.server.store.interface import ReadFailedError, StoreOptions, TimeEntry
 from waltz.server.store.replica.sizing import RecordSizer, Share
 from waltz.server.store.session.session import StoreSession
 
@@ -88,6 +89,13 @@ class LogReader:
                         return mark
                     await asyncio.sleep(self._options.initial_retry_interval_s)
         return None
+
+    async def time_entry(self, question: TimeQuestion, value: int, timeout_s: float) -> TimeEntry | None:
+        """What the storages know of the times of commits. Raises ``ReadFailedError``, ``TimesNotKeptError``."""
+        session = await self._session_by(self._loop.time() + timeout_s)
+        if session is None:
+            raise ReadFailedError(f"partition {self._partition_id}: no store session is open")
+        return await session.time_entry(question, value, timeout_s)
 
     async def _read(
         self,

@@ -19,7 +19,7 @@ from waltz.common.records import Record, encode_records
 from waltz.common.replica_states import ReplicaStatus
 from waltz.common.zk.znodes import ReplicaId
 from waltz.server.store.connections import Lane, StorageRpc
-from waltz.server.store.interface import ReadFailedError
+from waltz.server.store.interface import ReadFailedError, TimeEntry
 from waltz.server.store.recovery.recovery_effects import (
     Compare,
     Copy,
@@ -85,6 +85,7 @@ class Replica:
         "_serving_since_s",
         "_session",
         "_stage",
+        "_told",
         "_wake",
         "_watched_bytes",
         "_watched_position",
@@ -136,6 +137,7 @@ class Replica:
         self._copies: ReadAhead[tuple[ReplicaId, int]] = ReadAhead(self._read_from, options.copy_size_bytes)
         self._last_failure = ""
         self._refused = False
+        self._told = NO_TRANSACTION
         self._clock = options.timings.clock
         self._acknowledgement = options.timings.acknowledgements.of(self.storage)
 
@@ -181,6 +183,19 @@ class Replica:
     def holds(self, transaction_id: int) -> bool:
         """Whether a committed record can be read from this replica."""
         return self.live and self.acked >= transaction_id
+
+    def tell_committed(self, committed: TimeEntry, time_ms: int) -> None:
+        """Have the storage enter a time, if the replica is live, for what it holds and was not told of yet.
+
+        A replica that lacks the end of ``committed`` is told of what it has, at ``time_ms``, which is the present.
+        """
+        client = self._client
+        if client is None or not self.live:
+            return
+        told = committed if self.acked >= committed.transaction_id else TimeEntry(self.acked, time_ms)
+        if told.transaction_id > self._told:
+            self._told = told.transaction_id
+            client.note_committed(self._session.session_id, self._session.partition_id, *told)
 
     async def answers(self, timeout_s: float) -> bool:
         """Whether the storage still answers in the session, if the replica is live; raises what a request raises.
@@ -253,6 +268,7 @@ class Replica:
     def _begin_life(self) -> None:
         self._life += 1
         self._failure = None
+        self._told = NO_TRANSACTION
         self._serving_since_s = None
         self._in_flight_bytes = self._in_flight_count = 0
         self._watched_position = None

@@ -19,10 +19,18 @@ from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.backoff import Backoff
 from waltz.common.progress_timer import ProgressTimer
 from waltz.common.records import Record, RecordHeader
+from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.zk.client import NoNodeError, ZooKeeperError
 from waltz.common.zk.znodes import PartitionMetadata, ReplicaId
 from waltz.server.store.connections import StorageConnections
-from waltz.server.store.interface import Append, ReadFailedError, SessionEndedError, StoreOptions, SupersededError
+from waltz.server.store.interface import (
+    Append,
+    ReadFailedError,
+    SessionEndedError,
+    StoreOptions,
+    SupersededError,
+    TimeEntry,
+)
 from waltz.server.store.metadata_node import MetadataNode
 from waltz.server.store.recovery.recovery import RecoveryMachine
 from waltz.server.store.recovery.recovery_effects import Abort, Effect, Open, Renew, WriteMetadata
@@ -30,6 +38,7 @@ from waltz.server.store.replica.reader import ReplicaReader
 from waltz.server.store.replica.replica import Replica
 from waltz.server.store.replica.replica_view import ReplicaView
 from waltz.server.store.ring import BatchRing, Committed
+from waltz.server.store.session.times import CommitTimes
 from waltz.storage.remote.errors import RemoteStorageError
 
 logger = logging.getLogger(__name__)
@@ -87,6 +96,7 @@ class StoreSession:
         "_ring",
         "_stall_timer",
         "_tasks",
+        "_times",
         "_timings",
         "_told_below_floor",
         "_unconfirmed_s",
@@ -155,6 +165,7 @@ class StoreSession:
         }
         self._members = [self._replicas[replica_id] for replica_id in sorted(assigned)]
         self._reader = ReplicaReader(self, self._members)
+        self._times = CommitTimes(self, self._members)
         self._writes: asyncio.Queue[WriteMetadata] = asyncio.Queue()
         self._tasks: dict[ReplicaId | None, asyncio.Task[None]] = {}
         self._waiters: set[asyncio.Future[None]] = set()
@@ -356,6 +367,15 @@ class StoreSession:
         if first_id > self.high_water_mark:
             raise ReadFailedError(f"transaction {first_id} is not committed")
         return await self._reader.headers(first_id, min(max_count, self.high_water_mark - first_id + 1))
+
+    def tell_time(self, time_ms: int) -> None:
+        """Have the storages enter that the high-water mark is committed now; called about once a second."""
+        if self.ring is not None:
+            self._times.tell(self.high_water_mark, time_ms)
+
+    async def time_entry(self, question: TimeQuestion, value: int, timeout_s: float) -> TimeEntry | None:
+        """The best entry that the storages know. Raises as :meth:`CommitTimes.entry`."""
+        return await self._times.entry(question, value, timeout_s)
 
     async def confirm(self, timeout_s: float) -> bool:
         """Whether a quorum of the replicas still has this session, by their answers to later requests.

@@ -24,9 +24,7 @@ def new_files() -> CrashFiles:
     return files
 
 
-def open_index(
-    files: CrashFiles, segments: tuple[int, ...] = (0,), maximum: int = 1000, key: UUID = KEY
-) -> TimeIndex:
+def open_index(files: CrashFiles, segments: tuple[int, ...] = (0,), maximum: int = 1000, key: UUID = KEY) -> TimeIndex:
     index = TimeIndex(files, DIRECTORY, key, PARTITION, lambda: segments)
     index.open(maximum)
     return index

@@ -1,0 +1,98 @@
+"""Times of commits in one store session: what its storages are told, and what they answer."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from waltz.common.errors import WaltzError
+from waltz.common.ids import NO_TRANSACTION
+from waltz.common.wire.storage_times import TimeQuestion
+from waltz.server.store.connections import Lane, StorageConnections
+from waltz.server.store.interface import ReadFailedError, TimeEntry, TimesNotKeptError
+from waltz.server.store.replica.replica import Replica
+
+
+class TimedSession(Protocol):
+    """The part of the session that is needed here."""
+
+    partition_id: int
+    session_id: int
+    connections: StorageConnections
+
+    def noticed(self, error: Exception) -> bool:
+        """A request to a storage has failed; whether that has ended the session, for a newer one exists (rule S2)."""
+        ...
+
+
+class _Answer(NamedTuple):
+    """Of one storage."""
+
+    keeps_times: bool
+    entry: TimeEntry | None = None
+
+
+class CommitTimes:
+    """Tells the storages of a session, now and then, what is committed; asks them which commit was when."""
+
+    __slots__ = ("_last", "_replicas", "_session")
+
+    def __init__(self, session: TimedSession, replicas: Sequence[Replica]) -> None:
+        self._session = session
+        self._replicas = replicas
+        self._last = TimeEntry(NO_TRANSACTION, 0)
+
+    def tell(self, high_water_mark: int, time_ms: int) -> None:
+        """Tell all members. The mark is the committed one now; without a new commit only latecomers are told."""
+        if high_water_mark > self._last.transaction_id:
+            self._last = TimeEntry(high_water_mark, max(time_ms, self._last.time_ms))
+        for replica in self._replicas:
+            replica.tell_committed(self._last, time_ms)
+
+    async def entry(self, question: TimeQuestion, value: int, timeout_s: float) -> TimeEntry | None:
+        """The best answer of all members, and of this session's own knowledge; ``None`` when nothing is known.
+
+        Every entry is true, but not every storage has all of them: a new or repaired one has later ones only.
+
+        Raises:
+            ReadFailedError: No storage has answered in the time.
+            TimesNotKeptError: None of the storages that answered keeps times.
+        """
+        loop = asyncio.get_running_loop()
+        questions = [
+            loop.create_task(self._ask(replica, question, value, timeout_s))
+            for replica in self._replicas
+            if replica.live
+        ]
+        if questions:
+            await asyncio.wait(questions, timeout=timeout_s)
+        for task in questions:
+            task.cancel()
+        found = await asyncio.gather(*questions, return_exceptions=True)
+        answers = [each for each in found if isinstance(each, _Answer)]
+        if not answers:
+            raise ReadFailedError(f"partition {self._session.partition_id}: no storage has answered for its times")
+        if not any(each.keeps_times for each in answers):
+            raise TimesNotKeptError(f"partition {self._session.partition_id}: no storage keeps times")
+        return best_entry(question, value, [self._last, *(each.entry for each in answers)])
+
+    async def _ask(self, replica: Replica, question: TimeQuestion, value: int, timeout_s: float) -> _Answer | None:
+        session = self._session
+        try:
+            client = await session.connections.client(replica.storage, Lane.READ)
+            if not client.keeps_times:
+                return _Answer(keeps_times=False)
+            ids = (session.session_id, session.partition_id)
+            found = await client.time_entry(*ids, question, value, timeout_s=timeout_s)
+        except (WaltzError, OSError) as error:
+            session.noticed(error)
+            return None
+        return _Answer(keeps_times=True, entry=None if found is None else TimeEntry(*found))
+
+
+def best_entry(question: TimeQuestion, value: int, entries: Iterable[TimeEntry | None]) -> TimeEntry | None:
+    """The entry that answers a question best: the highest transaction, or the earliest time."""
+    known = [entry for entry in entries if entry is not None and entry.transaction_id != NO_TRANSACTION]
+    if question is TimeQuestion.LAST_AT:
+        return max((entry for entry in known if entry.time_ms <= value), default=None)
+    covering = [entry for entry in known if entry.transaction_id >= value]
+    return min(covering, key=lambda entry: (entry.time_ms, -entry.transaction_id), default=None)
