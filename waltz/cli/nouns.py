@@ -24,7 +24,7 @@ NOUNS = {
     "cluster": Noun("cluster", "the cluster as a whole"),
     "session": Noun("write_sessions", "write sessions: look at them, raise them"),
     "acl": Noun("acl", "access rules: who may do what, by the certificates of peers"),
-    "partition": Noun("partition", "what is configured for partitions: tables, ages of rows, appends refused"),
+    "partition": Noun("partition", "partitions: tables, ages of rows, appends refused, and their logs by time"),
     "table": Noun("table", "tables on the log: read and write rows, sweep, export, import"),
     "client": Noun("client", "the cluster as clients see it: marks, and whether all that is appended is kept"),
     "performance": Noun("performance", "how much the cluster takes, and how long it takes"),

@@ -1,10 +1,19 @@
-"""``waltz partition``: the properties of partitions."""
+"""``waltz partition``: the properties of partitions, and their logs by time."""
 
 import argparse
 import json
 from typing import NamedTuple
 
-from waltz.cli.session import Nouns, Session, cluster_command, noun, partition_ranges
+from waltz.cli.session import (
+    Nouns,
+    Session,
+    check_partition_ids,
+    client_of,
+    cluster_command,
+    moment,
+    noun,
+    partition_ranges,
+)
 from waltz.common.errors import WaltzError
 from waltz.common.partition_ids import check_partition
 from waltz.common.zk.store_admin import read_store_params, sync_cluster
@@ -37,6 +46,11 @@ def register(nouns: Nouns) -> None:
         help="e.g. format=table; PROPERTY= takes one back to its default",
     )
     _add_json(parser)
+    help_text = "print the last transaction that was committed by a time, and -1 for none"
+    parser = cluster_command(verbs, "at", help_text, _at)
+    _add_partitions(parser, required=True)
+    parser.add_argument("time", type=moment, metavar="TIME", help="e.g. 2026-03-01T12:00:00Z")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each partition")
 
 
 def _add_partitions(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -94,6 +108,17 @@ async def _configure(options: argparse.Namespace, session: Session) -> None:
         except PropertiesError as error:
             raise WaltzError(f"partition {partition_id} was not configured: {error}") from None
         print(as_json(partition_id, stored) if options.json else describe(partition_id, stored, everything=False))
+
+
+async def _at(options: argparse.Namespace, session: Session) -> None:
+    await check_partition_ids(session, *options.partition)
+    async with client_of(session) as client:
+        for partition_id in options.partition:
+            found = await client.offset_at(partition_id, options.time)
+            if options.json:
+                print(json.dumps({"partition": partition_id, "transaction": found}))
+            else:
+                print(f"partition {partition_id}: transaction {found}")
 
 
 def describe(partition_id: int, stored: StoredProperties, everything: bool) -> str:

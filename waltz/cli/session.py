@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -20,6 +21,7 @@ from waltz.common.config.schemas import CliConfig, ClientConfig
 from waltz.common.config.sources import examine_sources
 from waltz.common.errors import ConfigError, WaltzError
 from waltz.common.ids import Endpoint
+from waltz.common.iso_time import parse_time
 from waltz.common.partition_ids import check_partition
 from waltz.common.zk.store_admin import read_store_params
 
@@ -195,6 +197,14 @@ def number(minimum: int | None = None, maximum: int | None = None) -> Callable[[
 
 port = number(1, 65535)
 """A port, for argparse."""
+
+
+def moment(text: str) -> datetime:
+    """A time with its zone, for argparse."""
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def partition_ranges(text: str) -> list[int]:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 
 from waltz.cli.nouns import NOUNS
 from waltz.cli.output import counted, record_document, show, standard_input, terminal_width
-from waltz.cli.session import Nouns, Session, check_partition_ids, client_of, cluster_command, number, partition_ranges
+from waltz.cli.session import (
+    Nouns,
+    Session,
+    check_partition_ids,
+    client_of,
+    cluster_command,
+    moment,
+    number,
+    partition_ranges,
+)
 from waltz.client.arguments import APPEND_TIMEOUT_S
 from waltz.client.builder import Append
 from waltz.client.errors import AppendError, AppendManyError, SessionFencedError
@@ -66,6 +75,9 @@ def register(nouns: Nouns) -> None:
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("-n", "--count", type=number(minimum=0), default=10, metavar="N", help="default: 10")
     begin.add_argument("--after", type=number(minimum=-1), metavar="ID", help="all behind this transaction; -1: all")
+    begin.add_argument(
+        "--since", type=moment, metavar="TIME", help="all that were committed later, e.g. 2026-03-01T12:00:00Z"
+    )
     parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
 
 
@@ -268,7 +280,10 @@ async def _tail(options: argparse.Namespace, session: Session) -> None:
 
 async def _tail_of(options: argparse.Namespace, client: "Client", partition_id: int) -> None:
     mark = await client.high_water_mark(partition_id)
-    after = max(mark - options.count, -1) if options.after is None else options.after
+    if options.since is not None:
+        after = min(await client.offset_at(partition_id, options.since), mark)
+    else:
+        after = max(mark - options.count, -1) if options.after is None else options.after
     if after > mark:
         raise WaltzError(f"partition {partition_id} has no transaction {after}: the last one is {mark}")
     async for batch in client.feed_batches(partition_id, after=after, until=None if options.follow else mark):

@@ -9,5 +9,5 @@
    partitions; ``acl``: access rules.
 4. Life of a process: ``daemon``, ``loops``, ``tasks``, ``polling``, ``progress_timer``, ``wall_clock``; its
    logs: ``json_log``, ``quiet_log``; ``version``.
-5. Texts and pieces: ``brief``, ``java_text``, ``pieces``.
+5. Texts and pieces: ``brief``, ``iso_time``, ``java_text``, ``pieces``.
 """

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import waltz
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.cli.inputs import interrupting, piped
 from waltz.asynchronous import connect
-from waltz.cli import transactions
+from waltz.cli import partition, transactions
 from waltz.cli.main import main, parser
 from waltz.client.errors import AppendManyError, LockConflict, NotAppendedError, OutcomeUnknownError
 from waltz.client.locks import PartitionLocalLock
@@ -33,6 +34,7 @@ class Shell:
         self.partitions = MockServerPartition.create(1)
         self.driver = MockDriver(self.partitions)
         self._config = config
+        self.config = str(config)
         self._monkeypatch = monkeypatch
 
     def __call__(self, lines: Iterable[bytes], *arguments: str) -> int:
@@ -198,3 +200,28 @@ def test_the_wait_for_data_is_interrupted(
 def test_no_lines_are_no_transactions(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     assert shell([], "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"partition": 0, "transactions": []}
+
+
+def test_tail_since_a_time_and_the_end_at_a_time(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def check(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(partition, "check_partition_ids", check)
+    served = shell.partitions[0]
+    for hour, text in enumerate((b"one", b"two", b"three")):
+        served.clock_ms = partial(int, 1_772_323_200_000 + hour * 3_600_000)
+        served.add(text)
+    common = ["-c", shell.config]
+    assert main(["tail", *common, "-p", "0", "--since", "2026-03-01T01:30+01:00"]) == 0
+    assert capsys.readouterr().out.split("\n")[:-1] == [
+        "0/1 header=0 size=3 two",
+        "0/2 header=0 size=5 three",
+    ]
+    assert main(["partition", "at", *common, "-p", "0", "2026-03-01T01:59:59Z"]) == 0
+    assert main(["partition", "at", *common, "-p", "0", "2026-02-28T00:00:00Z", "--json"]) == 0
+    assert capsys.readouterr().out == 'partition 0: transaction 1\n{"partition": 0, "transaction": -1}\n'
+    with pytest.raises(SystemExit, match="2"):
+        main(["partition", "at", *common, "-p", "0", "noon"])
+    assert "expected a time with its zone, such as" in capsys.readouterr().err
