@@ -1,16 +1,14 @@
 """Arguments of applications: a default, and checks whose errors name the argument."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from waltz.client.errors import InvalidOperationError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
+from waltz.common.iso_time import to_milliseconds
 
 APPEND_TIMEOUT_S = 30.0
 """Default time limit of an append, retries included."""
-
-_EPOCH = datetime.fromtimestamp(0, UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def check_integer(value: object, name: str) -> None:
@@ -42,12 +40,7 @@ def milliseconds_of(value: object, name: str) -> int:
         raise TypeError(f"{name} must be a datetime, not {value!r}")
     if value.utcoffset() is None:
         raise ValueError(f"{name} must have a time zone, for example datetime.now(UTC); {value} has none")
-    return (value - _EPOCH) // _MILLISECOND
-
-
-def time_from(time_ms: int) -> datetime:
-    """The inverse of :func:`milliseconds_of`, in UTC."""
-    return _EPOCH + time_ms * _MILLISECOND
+    return to_milliseconds(value)
 
 
 def check_endpoint(value: object) -> None:

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 
-from waltz.client.arguments import check_integer, milliseconds_of, time_from
+from waltz.client.arguments import check_integer, milliseconds_of
 from waltz.client.election import Election
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Environment
 from waltz.client.engine.sessions import ExclusiveSession
+from waltz.common.iso_time import from_milliseconds
 
 
 class PartitionCalls(ABC):
@@ -80,7 +81,7 @@ class PartitionCalls(ABC):
         """
         check_integer(transaction_id, "transaction_id")
         time_ms = await self._own_engine().time_of(partition_id, transaction_id, timeout_s)
-        return None if time_ms is None else time_from(time_ms)
+        return None if time_ms is None else from_milliseconds(time_ms)
 
     async def renew_session(self, partition_id: int) -> int:
         """Continue in the present write session of a partition, whichever client has begun it; returns its number.

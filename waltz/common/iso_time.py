@@ -1,6 +1,9 @@
-"""Times as people write them: ISO 8601 with a time zone."""
+"""Times as people write them (ISO 8601 with a time zone), and as messages and files hold them (milliseconds)."""
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def parse_time(text: str) -> datetime:
@@ -16,3 +19,13 @@ def parse_time(text: str) -> datetime:
             + lacks
         )
     return found
+
+
+def to_milliseconds(time: datetime) -> int:
+    """Whole milliseconds since the epoch, not later than a time, which has a time zone."""
+    return (time - _EPOCH) // _MILLISECOND
+
+
+def from_milliseconds(time_ms: int) -> datetime:
+    """The time in UTC. Raises ``OverflowError`` for one that no calendar has."""
+    return _EPOCH + time_ms * _MILLISECOND

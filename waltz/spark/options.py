@@ -11,6 +11,7 @@ from typing import Any
 
 from waltz.common.config.schemas import TlsConfig, from_mapping
 from waltz.common.errors import ConfigError
+from waltz.common.iso_time import parse_time, to_milliseconds
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.storage_labels import DATACENTER, RACK, Labels, LabelsError, parse_labels
 from waltz.spark.columns import LOG, PAYLOAD_FORMATS, RAW, UTF8, PayloadFormat
@@ -28,6 +29,8 @@ from waltz.spark.offsets import (
 ZOOKEEPER = "zookeeper"
 CLUSTER_ROOT = "clusterRoot"
 PARTITIONS = "partitions"
+STARTING_TIMESTAMP = "startingTimestamp"
+ENDING_TIMESTAMP = "endingTimestamp"
 FAIL_ON_DATA_LOSS = "failOnDataLoss"
 MIN_PARTITIONS = "minPartitions"
 MAX_ROWS_PER_SPLIT = "maxRowsPerSplit"
@@ -47,7 +50,7 @@ TLS_PREFIX = "tls."
 
 TLS_NAMES = tuple(f"{TLS_PREFIX}{field.validation_alias}" for field in TlsConfig.model_fields.values())
 
-_BATCH_ONLY = (ENDING_OFFSETS,)
+_BATCH_ONLY = (ENDING_OFFSETS, ENDING_TIMESTAMP)
 _STREAM_ONLY = (MAX_OFFSETS_PER_TRIGGER, FAILOVER_TIMEOUT_MS)
 
 COMMON_NAMES = (
@@ -69,7 +72,16 @@ COMMON_NAMES = (
     *TLS_NAMES,
 )
 """The options of reads of the log and of tables, as documented."""
-NAMES = (*COMMON_NAMES, INCLUDE_HEADERS, PAYLOAD_FORMAT, PAYLOAD_SCHEMA, PAYLOAD_MODE, HEADERS)
+NAMES = (
+    *COMMON_NAMES,
+    STARTING_TIMESTAMP,
+    ENDING_TIMESTAMP,
+    INCLUDE_HEADERS,
+    PAYLOAD_FORMAT,
+    PAYLOAD_SCHEMA,
+    PAYLOAD_MODE,
+    HEADERS,
+)
 """All options of reads, as documented."""
 
 DEFAULT_MAX_ROWS_PER_SPLIT = 100_000
@@ -110,6 +122,10 @@ class RangeOptions(ClusterOptions):
     starting_offsets: OffsetSpec | None
     """``None``: the beginning for a batch, the end for a stream."""
     ending_offsets: OffsetSpec
+    starting_time_ms: int | None
+    """Read what was committed later than this, in milliseconds since the epoch; instead of starting offsets."""
+    ending_time_ms: int | None
+    """Read what was committed by this time; instead of ending offsets."""
     fail_on_data_loss: bool
     min_partitions: int
     max_rows_per_split: int
@@ -162,6 +178,10 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
 
 def range_options(given: Mapping[str, str]) -> RangeOptions:
     """The options of a cluster and of a part of its log. Raises ``ConfigError``."""
+    starting_time_ms = _milliseconds(given, STARTING_TIMESTAMP, STARTING_OFFSETS)
+    ending_time_ms = _milliseconds(given, ENDING_TIMESTAMP, ENDING_OFFSETS)
+    if starting_time_ms is not None and ending_time_ms is not None and ending_time_ms < starting_time_ms:
+        raise ConfigError(f"option {ENDING_TIMESTAMP}: the end is before {STARTING_TIMESTAMP}")
     return RangeOptions(
         **fields_of(cluster_options(given)),
         partitions=parse_partitions(given[PARTITIONS]) if PARTITIONS in given else None,
@@ -169,6 +189,8 @@ def range_options(given: Mapping[str, str]) -> RangeOptions:
             parse_offsets(STARTING_OFFSETS, given[STARTING_OFFSETS], EARLIEST) if STARTING_OFFSETS in given else None
         ),
         ending_offsets=parse_offsets(ENDING_OFFSETS, given.get(ENDING_OFFSETS, LATEST), LATEST),
+        starting_time_ms=starting_time_ms,
+        ending_time_ms=ending_time_ms,
         fail_on_data_loss=boolean(given, FAIL_ON_DATA_LOSS, True),
         min_partitions=positive(given, MIN_PARTITIONS, 1),
         max_rows_per_split=positive(given, MAX_ROWS_PER_SPLIT, DEFAULT_MAX_ROWS_PER_SPLIT),
@@ -179,6 +201,17 @@ def range_options(given: Mapping[str, str]) -> RangeOptions:
         ),
         failover_timeout_s=positive(given, FAILOVER_TIMEOUT_MS, DEFAULT_FAILOVER_TIMEOUT_MS) / 1000,
     )
+
+
+def _milliseconds(given: Mapping[str, str], name: str, instead_of: str) -> int | None:
+    if name not in given:
+        return None
+    if instead_of in given:
+        raise ConfigError(f"option {name}: give either this or {instead_of}")
+    try:
+        return to_milliseconds(parse_time(given[name]))
+    except ValueError as error:
+        raise ConfigError(f"option {name}: {error}") from None
 
 
 def fields_of(options: ClusterOptions) -> dict[str, Any]:

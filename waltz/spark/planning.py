@@ -9,6 +9,7 @@ import operator
 import random
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from waltz.spark.errors import PlanningError
 from waltz.spark.offsets import (
     EARLIEST,
     ENDING_OFFSETS,
+    LATEST,
     STARTING_OFFSETS,
     OffsetRange,
     OffsetSpec,
@@ -88,6 +90,7 @@ async def plan_with(
     """As :func:`plan`, with a ZooKeeper that is connected; ``deadline_s`` is a time of the loop."""
     store = await read_store(zookeeper, options)
     selected = select_partitions(options.partitions, store.partition_count)
+    options = await with_offsets_of_times(zookeeper, options, selected, tls=tls, deadline_s=deadline_s)
     starting = options.starting_offsets or FROM_EARLIEST
     check_named_partitions(STARTING_OFFSETS, starting, selected)
     check_named_partitions(ENDING_OFFSETS, options.ending_offsets, selected)
@@ -103,6 +106,36 @@ async def plan_with(
         for partition_id in selected
     ]
     return await plan_ranges(zookeeper, options, store, ranges, deadline_s)
+
+
+async def with_offsets_of_times(
+    zookeeper: ZooKeeper,
+    options: RangeOptions,
+    selected: Sequence[int],
+    *,
+    tls: ssl.SSLContext | None,
+    deadline_s: float,
+) -> RangeOptions:
+    """The options with offsets in the place of times, asked of the owners now: before the marks, which are higher.
+
+    Raises ``PlanningError`` when they are still unknown at ``deadline_s``, and at once where nobody knows times.
+    """
+
+    async def behind(time_ms: int | None) -> dict[int, int] | None:
+        """By partition the first transaction that is not known to have been committed by a time."""
+        if time_ms is None:
+            return None
+        marks = await committed_marks(zookeeper, options, selected, tls=tls, deadline_s=deadline_s, time_ms=time_ms)
+        return {partition_id: mark + 1 for partition_id, mark in marks.items()}
+
+    starts, ends = await behind(options.starting_time_ms), await behind(options.ending_time_ms)
+    if starts is not None and ends is not None:  # a storage that was away may have known more of the start
+        ends = {partition_id: max(end, starts[partition_id]) for partition_id, end in ends.items()}
+    return replace(
+        options,
+        starting_offsets=options.starting_offsets if starts is None else OffsetSpec(EARLIEST, starts),
+        ending_offsets=options.ending_offsets if ends is None else OffsetSpec(LATEST, ends),
+    )
 
 
 async def plan_ranges(
@@ -155,14 +188,18 @@ async def committed_marks(
     *,
     tls: ssl.SSLContext | None,
     deadline_s: float,
+    time_ms: int | None = None,
 ) -> dict[int, int]:
-    """The committed high-water mark of every partition, -1 for an empty one; first half of rule S6.
+    """The committed high-water mark of every partition, now or at a time, -1 for an empty one; first half of rule S6.
 
     Raises ``PlanningError`` when a mark is still missing at ``deadline_s``.
     """
     try:
         return await read_committed_marks(
-            ClusterHandle(zookeeper, options.cluster_root, tls), partition_ids, deadline_s=deadline_s
+            ClusterHandle(zookeeper, options.cluster_root, tls),
+            partition_ids,
+            deadline_s=deadline_s,
+            time_ms=time_ms,
         )
     except MarkUnknownError as error:
         raise PlanningError(str(error)) from None

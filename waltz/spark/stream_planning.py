@@ -23,7 +23,14 @@ from waltz.spark.offsets import (
     select_partitions,
 )
 from waltz.spark.options import RangeOptions
-from waltz.spark.planning import Split, committed_marks, connect_zookeeper, plan_ranges, read_store
+from waltz.spark.planning import (
+    Split,
+    committed_marks,
+    connect_zookeeper,
+    plan_ranges,
+    read_store,
+    with_offsets_of_times,
+)
 from waltz.spark.stream_offsets import (
     Offset,
     Positions,
@@ -64,6 +71,12 @@ class StreamPlanner:
         if self._initial is None:
             options = self.options
             selected = await self.selected()
+            if options.starting_time_ms is not None:
+                zookeeper, _ = await self._connected()
+                deadline_s = asyncio.get_running_loop().time() + options.planning_timeout_s
+                options = await with_offsets_of_times(
+                    zookeeper, options, selected, tls=self._tls, deadline_s=deadline_s
+                )
             starting = options.starting_offsets or _FROM_LATEST
             check_named_partitions(STARTING_OFFSETS, starting, selected)
             ends = await self._all_ends(selected)

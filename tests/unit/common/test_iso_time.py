@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.common.iso_time import parse_time
+from waltz.common.iso_time import from_milliseconds, parse_time, to_milliseconds
 
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
@@ -14,6 +14,11 @@ ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(mi
 @given(st.datetimes(timezones=ZONES))
 def test_what_python_writes_is_read(time: datetime) -> None:
     assert parse_time(time.isoformat()) == time
+
+
+@given(st.datetimes(timezones=ZONES, min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)))
+def test_milliseconds_are_never_later(time: datetime) -> None:
+    assert timedelta(0) <= time - from_milliseconds(to_milliseconds(time)) < timedelta(milliseconds=1)
 
 
 def test_utc_is_written_as_a_letter_or_as_a_number() -> None:

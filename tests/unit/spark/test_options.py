@@ -48,6 +48,11 @@ def test_names_are_those_that_spark_makes_lower_case() -> None:
     assert options.tls.plaintext
 
 
+def test_times_are_milliseconds() -> None:
+    options = parse_options(REQUIRED | {"startingtimestamp": "1970-01-01T00:00:01.9999Z"})
+    assert (options.starting_time_ms, options.ending_time_ms) == (1999, None)
+
+
 def test_tls_options_reach_the_model_and_stay_secret() -> None:
     options = parse_options(
         REQUIRED
@@ -90,6 +95,20 @@ def test_a_strange_option_names_all() -> None:
         ({"partitions": "x"}, "option partitions"),
         ({"startingoffsets": "x"}, "option startingOffsets"),
         ({"endingoffsets": "x"}, "option endingOffsets"),
+        ({"startingtimestamp": "noon"}, "option startingTimestamp: expected a time with its zone, such as"),
+        ({"endingtimestamp": "2026-03-01T12:00:00"}, "option endingTimestamp: .*the time zone is missing"),
+        (
+            {"startingtimestamp": "2026-03-01T12:00:00Z", "startingoffsets": "latest"},
+            "option startingTimestamp: give either this or startingOffsets",
+        ),
+        (
+            {"endingtimestamp": "2026-03-01T12:00:00Z", "endingoffsets": "latest"},
+            "option endingTimestamp: give either this or endingOffsets",
+        ),
+        (
+            {"startingtimestamp": "2026-03-01T12:00:00Z", "endingtimestamp": "2026-03-01T13:00:00+02:00"},
+            "option endingTimestamp: the end is before startingTimestamp",
+        ),
         ({"headers": "1,"}, "option headers: expected 32-bit integers such as 0,7, found '1,'"),
         ({"headers": "2147483648"}, "option headers: expected 32-bit integers"),
         ({"failondataloss": "maybe"}, "option failOnDataLoss: expected true or false, found 'maybe'"),

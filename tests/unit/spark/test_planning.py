@@ -75,6 +75,34 @@ async def test_options_narrow_the_plan(cluster: FakeCluster) -> None:
     assert [split.range for split in splits] == [OffsetRange(0, 4, 6), OffsetRange(0, 6, 8)]
 
 
+async def test_times_become_offsets_once(cluster: FakeCluster) -> None:
+    cluster.owner.times = {0: {3: 1_000, 7: 2_000}, 2: {0: 2_500}}
+    splits = await make_plan(cluster, startingTimestamp="1970-01-01T00:00:01Z", endingTimestamp="1970-01-01T00:00:02Z")
+    assert [split.range for split in splits] == [OffsetRange(0, 4, 8)]
+    splits = await make_plan(cluster, startingTimestamp="1970-01-01T01:00:02+01:00")
+    assert [split.range for split in splits] == [OffsetRange(0, 8, 10), OffsetRange(2, 0, 1)]
+    splits = await make_plan(cluster, endingTimestamp="1970-01-01T00:00:01.5Z", startingOffsets='{"0": 2}')
+    assert [split.range for split in splits] == [OffsetRange(0, 2, 4)]
+
+
+async def test_an_end_is_not_before_its_start_although_a_storage_has_come_or_gone(cluster: FakeCluster) -> None:
+    cluster.owner.times = {0: {7: 1_000}}
+
+    async def marks_at(*_: object, time_ms: int | None = None, **__: object) -> dict[int, int]:
+        return {0: 9} if time_ms is None else {0: 7} if time_ms == 1_000 else {0: 3}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "committed_marks", marks_at)
+        times = {"startingTimestamp": "1970-01-01T00:00:01Z", "endingTimestamp": "1970-01-01T00:00:02Z"}
+        assert await make_plan(cluster, partitions="0", **times) == []
+
+
+async def test_times_that_nobody_knows_are_no_plan(cluster: FakeCluster) -> None:
+    cluster.owner.times = None
+    with pytest.raises(PlanningError, match="none of its storages keeps the times of commits"):
+        await make_plan(cluster, startingTimestamp="2026-03-01T12:00:00Z")
+
+
 async def test_nothing_to_read_needs_no_replica(cluster: FakeCluster) -> None:
     for partition_id in range(3):
         await cluster.set_states(partition_id, {})

@@ -207,3 +207,13 @@ async def test_splits_survive_a_lost_session(
     monkeypatch.setattr(stream_planning, "plan_ranges", plan_ranges)
     assert len(await planner.splits({"0": 0, "1": 0, "2": 0}, {"0": 1, "1": 0, "2": 0})) == 1
     assert connections.made == 2
+
+
+async def test_a_stream_begins_at_a_time_and_asks_once(connections: Connections, cluster: FakeCluster) -> None:
+    cluster.owner.times = {0: {3: 1_000, 7: 2_000}, 2: {0: 2_500}}
+    planner = make_planner(startingTimestamp="1970-01-01T00:00:01Z")
+    expected = {"0": 4, "1": 0, "2": 0, "initial": True}
+    assert await planner.initial() == expected
+    cluster.owner.times = {0: {5: 1_000}}
+    assert await planner.initial() == expected
+    await planner.close()

@@ -9,14 +9,18 @@ import operator
 import random
 import ssl
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.owners import RETRY_INITIAL_S, RETRY_MAXIMUM_S, Answer, Owner, OwnerConnection, read_owners
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError, ProtocolError, WaltzError
-from waltz.common.ids import NO_TRANSACTION, Endpoint
+from waltz.common.ids import LONG_MIN, NO_TRANSACTION, Endpoint, ReqId
 from waltz.common.net.backoff import Backoff
 from waltz.common.polling import poll_until
-from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse
+from waltz.common.wire.client_server import HighWaterMarkRequest, HighWaterMarkResponse, Message
+from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
+from waltz.common.wire.storage_times import TimeQuestion
+from waltz.common.wire.versions import FIRST_WITH_TIME
 from waltz.common.zk.store_admin import sync_cluster
 
 ATTEMPT_TIMEOUT_S = 5.0
@@ -27,23 +31,30 @@ class MarkUnknownError(WaltzError):
     """No server told a partition's committed high-water mark in time; the text says why."""
 
 
+class _TimesUnknownError(WaltzError):
+    """Nobody keeps the times of the partition's commits: it is of no use to ask again."""
+
+
 async def read_committed_marks(
-    cluster: ClusterHandle, partition_ids: Iterable[int], *, deadline_s: float
+    cluster: ClusterHandle, partition_ids: Iterable[int], *, deadline_s: float, time_ms: int | None = None
 ) -> dict[int, int]:
     """The committed high-water mark of every partition; -1 for an empty one.
 
-    Raises ``MarkUnknownError`` when a mark is still missing at ``deadline_s`` (time of the loop), and ``WaltzError`` of
-    ZooKeeper.
+    With ``time_ms``, in milliseconds since the epoch, it is the last transaction that is known to have been committed
+    by then. Raises ``MarkUnknownError`` when a mark is still missing at ``deadline_s`` (time of the loop), at once when
+    it cannot be known, and ``WaltzError`` of ZooKeeper.
     """
     began_s = asyncio.get_running_loop().time()
-    marks, reasons = await ask_committed_marks(cluster, partition_ids, deadline_s=deadline_s)
+    marks, reasons = await ask_committed_marks(cluster, partition_ids, deadline_s=deadline_s, time_ms=time_ms)
     if reasons:
-        raise _unknown(reasons, deadline_s - began_s)
+        waited_s = deadline_s - began_s
+        what, limit = ("high-water mark", f" within {waited_s:.3g} s") if time_ms is None else ("times", "")
+        raise _unknown(reasons, what, limit)
     return marks
 
 
 async def ask_committed_marks(
-    cluster: ClusterHandle, partition_ids: Iterable[int], *, deadline_s: float
+    cluster: ClusterHandle, partition_ids: Iterable[int], *, deadline_s: float, time_ms: int | None = None
 ) -> tuple[dict[int, int], dict[int, str]]:
     """The marks that servers tell until ``deadline_s``, and the reasons for missing marks.
 
@@ -52,17 +63,19 @@ async def ask_committed_marks(
     question. (A server of the original may, for a moment after it has lost a partition and got it back.)
 
     A server that has just taken a partition over may not know the mark yet, and an owner may change while it is asked:
-    then the assignment is read again and the new owner asked. Raises ``WaltzError`` of ZooKeeper.
+    then the assignment is read again and the new owner asked. Raises ``WaltzError`` of ZooKeeper. ``time_ms`` as for
+    :func:`read_committed_marks`.
     """
     backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, random.Random())
     missing = set(partition_ids)
     marks: dict[int, int] = {}
     reasons: dict[int, str] = {}
+    hopeless: set[int] = set()
 
     async def ask() -> set[int]:
-        await _ask_owners(cluster, missing, marks, reasons, deadline_s)
+        await _ask_owners(cluster, missing, _Round(marks, reasons, hopeless, deadline_s, time_ms))
         missing.difference_update(marks)
-        return missing
+        return missing - hopeless
 
     if missing:
         await sync_cluster(cluster.zookeeper, cluster.root)
@@ -70,19 +83,35 @@ async def ask_committed_marks(
     return marks, {partition_id: reasons[partition_id] for partition_id in sorted(missing)}
 
 
-def _unknown(reasons: dict[int, str], waited_s: float) -> MarkUnknownError:
+def _unknown(reasons: dict[int, str], what: str, limit: str) -> MarkUnknownError:
     partition_id = min(reasons)
     others = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
     return MarkUnknownError(
-        f"no server told the high-water mark of partition {partition_id}{others} "
-        f"within {waited_s:.3g} s: {reasons[partition_id]}"
+        f"no server told the {what} of partition {partition_id}{others}{limit}: {reasons[partition_id]}"
     )
 
 
-async def _ask_owners(
-    cluster: ClusterHandle, missing: set[int], marks: dict[int, int], reasons: dict[int, str], deadline_s: float
-) -> None:
-    """Ask every owner once, side by side; add to ``marks``, and update the ``reasons`` of missing ones."""
+class _Round(NamedTuple):
+    """What all owners are asked, and what they have answered."""
+
+    marks: dict[int, int]
+    reasons: dict[int, str]
+    """Of missing marks."""
+    hopeless: set[int]
+    """Partitions that need not be asked for again."""
+    deadline_s: float
+    time_ms: int | None
+
+    def request(self, req_id: ReqId) -> Message:
+        """The question for one partition."""
+        if self.time_ms is None:
+            return HighWaterMarkRequest(req_id)
+        return TimeRequest(req_id, TimeQuestion.LAST_AT, self.time_ms)
+
+
+async def _ask_owners(cluster: ClusterHandle, missing: set[int], asked: _Round) -> None:
+    """Ask every owner once, side by side; add to its marks, and update the reasons of missing ones."""
+    reasons = asked.reasons
     owners = await read_owners(cluster.zookeeper, cluster.root)
     wanted: dict[Endpoint, dict[int, Owner]] = {}
     for partition_id, owner in owners.items():
@@ -94,23 +123,19 @@ async def _ask_owners(
     reasons.update(dict.fromkeys(missing - owners.keys(), "no server owns it; is a server running?"))
     async with asyncio.TaskGroup() as group:
         for endpoint, owned in wanted.items():
-            group.create_task(_ask_owner(endpoint, owned, marks, reasons, cluster.tls, deadline_s))
+            group.create_task(_ask_owner(endpoint, owned, asked, cluster.tls))
 
 
 async def _ask_owner(
-    endpoint: Endpoint,
-    wanted: Mapping[int, Owner],
-    marks: dict[int, int],
-    reasons: dict[int, str],
-    tls: ssl.SSLContext | None,
-    deadline_s: float,
+    endpoint: Endpoint, wanted: Mapping[int, Owner], asked: _Round, tls: ssl.SSLContext | None
 ) -> None:
     """Ask one server for all marks it should know; never raises because of the server.
 
-    If ``deadline_s`` cuts this attempt off, the reason of an earlier attempt stays, which says more.
+    If the deadline cuts this attempt off, the reason of an earlier attempt stays, which says more.
     """
     loop = asyncio.get_running_loop()
-    timeout_s = max(0.001, min(ATTEMPT_TIMEOUT_S, deadline_s - loop.time()))
+    reasons = asked.reasons
+    timeout_s = max(0.001, min(ATTEMPT_TIMEOUT_S, asked.deadline_s - loop.time()))
     give_up_s = loop.time() + timeout_s
     is_cut_off = timeout_s < ATTEMPT_TIMEOUT_S
 
@@ -129,8 +154,12 @@ async def _ask_owner(
                 reasons[partition_id] = f"its owner: {error}"
         return
     try:
+        if asked.time_ms is not None and connection.channel.version < FIRST_WITH_TIME:
+            reasons.update(dict.fromkeys(wanted, f"its owner {endpoint} is too old to tell the times of commits"))
+            asked.hopeless.update(wanted)
+            return
         answers = {
-            partition_id: connection.send(partition_id, owner.generation, HighWaterMarkRequest)
+            partition_id: connection.send(partition_id, owner.generation, asked.request)
             for partition_id, owner in wanted.items()
         }
         await asyncio.wait(answers.values(), timeout=give_up_s - loop.time())
@@ -140,13 +169,16 @@ async def _ask_owner(
                 continue
             try:
                 mark = _mark(answer.result())
+            except _TimesUnknownError as error:
+                reasons[partition_id] = str(error)
+                asked.hopeless.add(partition_id)
             except WaltzError as error:
                 reasons[partition_id] = f"its owner: {error}"
             else:
                 if mark < NO_TRANSACTION:
                     reasons[partition_id] = f"its owner {endpoint} does not know it yet"
                 else:
-                    marks[partition_id] = mark
+                    asked.marks[partition_id] = mark
     except ConnectionClosedError as error:
         reasons.update(dict.fromkeys(wanted, f"its owner: {error}"))
     finally:
@@ -155,6 +187,10 @@ async def _ask_owner(
 
 def _mark(answer: Answer) -> int:
     message = answer.decode()
+    if isinstance(message, TimeResponse):
+        if message.time_status is TimeStatus.NOT_KEPT:
+            raise _TimesUnknownError("none of its storages keeps the times of commits: all are the original's")
+        return message.transaction_id if message.time_status is TimeStatus.OK else LONG_MIN
     if not isinstance(message, HighWaterMarkResponse):
         raise ProtocolError(f"{type(message).__name__} came in answer to the question for a high-water mark")
     return message.transaction_id

@@ -15,7 +15,9 @@ from waltz.common.net.listener import Listener
 from waltz.common.records import Record
 from waltz.common.wire import admin, client_server
 from waltz.common.wire import admin_version1 as admin_wire
+from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
 from waltz.common.wire.frames import CLIENT_SERVER, STORAGE_ADMIN, Bounds, Family
+from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.wire.structures import RpcException
 from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
 from waltz.common.zk.client import NodeExistsError, ZooKeeper
@@ -151,6 +153,10 @@ class FakeOwner(_Handler):
         self.refused_lists = 0
         """Number of requests for transactions that are refused before the server owns the partition."""
         self.lists: list[TransactionDataListRequest] = []
+        self.times: dict[int, dict[int, int]] | None = {}
+        """By partition, transactions and the times of their commits; ``None``: no storage keeps them."""
+        self.refused_times = 0
+        """So many questions for times find no storage that answers."""
         self.unknown_at_first: dict[int, int] = defaultdict(int)
         """By partition, the number of first requests that find the mark not known yet."""
         self.silent: set[int] = set()
@@ -179,9 +185,23 @@ class FakeOwner(_Handler):
                 self.lists.append(message)
                 channel.send(client_server.encode(self._list(message), channel.version))
                 continue
+            if isinstance(message, TimeRequest):
+                channel.send(client_server.encode(self._time(message), channel.version))
+                continue
             assert isinstance(message, client_server.HighWaterMarkRequest)
             task = asyncio.get_running_loop().create_task(self._answer(channel, ReqId(message.req_id)))
             self._tasks.add(task)
+
+    def _time(self, message: TimeRequest) -> TimeResponse:
+        if self.times is None:
+            return TimeResponse(message.req_id, TimeStatus.NOT_KEPT, -1, -1)
+        if self.refused_times > 0:
+            self.refused_times -= 1
+            return TimeResponse(message.req_id, TimeStatus.NOT_ANSWERED, -1, -1)
+        assert message.question is TimeQuestion.LAST_AT
+        known = self.times.get(ReqId(message.req_id).partition_id, {})
+        found = max((entry for entry in known.items() if entry[1] <= message.value), default=(-1, -1))
+        return TimeResponse(message.req_id, TimeStatus.OK, *found)
 
     def _list(self, message: TransactionDataListRequest) -> TransactionDataListResponse:
         first, partition_id = message.transaction_id, ReqId(message.req_id).partition_id

@@ -8,14 +8,16 @@ from waltz.common.cluster import marks
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import MarkUnknownError, read_committed_marks
 from waltz.common.ids import Endpoint, ReqId
+from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.common.zk.znodes import PartitionAssignment
 
 
-async def ask(cluster: FakeCluster, *partition_ids: int, timeout_s: float = 30.0) -> dict[int, int]:
+async def ask(
+    cluster: FakeCluster, *partition_ids: int, timeout_s: float = 30.0, time_ms: int | None = None
+) -> dict[int, int]:
     deadline_s = asyncio.get_running_loop().time() + timeout_s
-    return await read_committed_marks(
-        ClusterHandle(cluster.zookeeper, cluster.root, None), partition_ids, deadline_s=deadline_s
-    )
+    handle = ClusterHandle(cluster.zookeeper, cluster.root, None)
+    return await read_committed_marks(handle, partition_ids, deadline_s=deadline_s, time_ms=time_ms)
 
 
 async def test_marks_come_from_the_owner(cluster: FakeCluster) -> None:
@@ -141,3 +143,28 @@ async def test_an_attempt_that_the_deadline_cuts_off_hides_no_earlier_reason(clu
     with pytest.raises(MarkUnknownError, match=r"its owner 127.0.0.1:\d+ does not know it yet"):
         await ask(cluster, 0, timeout_s=1.0)
     assert len(cluster.owner.requests) == 2
+
+
+async def test_marks_at_a_time(cluster: FakeCluster) -> None:
+    cluster.owner.times = {0: {3: 1000, 7: 2000}, 2: {0: 1500}}
+    cluster.owner.refused_times = 2
+    assert await ask(cluster, 0, 1, 2, time_ms=1499) == {0: 3, 1: -1, 2: -1}
+    assert await ask(cluster, 0, 2, time_ms=2000) == {0: 7, 2: 0}
+    assert cluster.owner.requests == [], "nobody was asked for marks"
+
+
+async def test_times_that_nobody_keeps_are_an_error_at_once(cluster: FakeCluster) -> None:
+    cluster.owner.times = None
+    with pytest.raises(MarkUnknownError, match="none of its storages keeps the times of commits"):
+        await ask(cluster, 0, 1, time_ms=5, timeout_s=1e6)
+
+
+async def test_a_server_that_is_too_old_for_times_is_named_at_once(cluster: FakeCluster) -> None:
+    old = FakeOwner({0: 12})
+    await old.start(family=CLIENT_SERVER._replace(versions=(0, 1, 2, 3, 4)))
+    await cluster.register_server(2, old.endpoint)
+    await cluster.assign_to(2)
+    with pytest.raises(MarkUnknownError, match="is too old to tell the times of commits"):
+        await ask(cluster, 0, time_ms=5, timeout_s=1e6)
+    assert await ask(cluster, 0) == {0: 12}
+    await old.stop()
