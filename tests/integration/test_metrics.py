@@ -343,6 +343,7 @@ FIRING: dict[str, dict[str, str]] = {
     },
     "WaltzFencesTooOften": {f'waltz_server_partition_fences_total{{{SERVER_TARGET},partition="0"}}': "0+2x60"},
     "WaltzClientLags": {f'waltz_server_partition_feed_lag_transactions{{{SERVER_TARGET},partition="0"}}': "200000x60"},
+    "WaltzClientLate": {f'waltz_server_partition_feed_lag_seconds{{{SERVER_TARGET},partition="0"}}': "90x60"},
     "WaltzEventLoopLate": slow("waltz_event_loop_lag_seconds", SERVER_TARGET),
     "WaltzDescriptorsShort": {
         f"process_open_fds{{{SERVER_TARGET}}}": "900x60",

@@ -114,6 +114,7 @@ def test_alerts_are_found() -> None:
     assert named <= alerts
     assert alerts - named == {
         "WaltzClientLags",
+        "WaltzClientLate",
         "WaltzConnectionsRefused",
         "WaltzDescriptorsShort",
         "WaltzEventLoopLate",

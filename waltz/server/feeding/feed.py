@@ -140,11 +140,22 @@ class Feed:
     @property
     def lag_transactions(self) -> int:
         """The largest number of promised committed transactions that a connection has not been sent."""
+        mark = self.high_water_mark
+        return max([min(mark - each.position, each.remaining) for each in self._contexts_behind()], default=0)
+
+    @property
+    def position_behind(self) -> int | None:
+        """The smallest position of the connections that have not been sent promised transactions; ``None``: there are
+        none."""
+        mark = self.high_water_mark
+        lagging = [each.position for each in self._contexts_behind() if each.remaining > 0 and each.position < mark]
+        return min(lagging, default=None)
+
+    def _contexts_behind(self) -> list[FeedContext]:
         behind = [context for place in (self._behind, self._missing, self._paused) for context in place]
         if self._reading is not None:
             behind.append(self._reading)
-        mark = self.high_water_mark
-        return max([min(mark - context.position, context.remaining) for context in behind], default=0)
+        return behind
 
     def start(self) -> None:
         """Start the task that reads frames that are not cached."""

@@ -44,6 +44,7 @@ from waltz.server.partition.answers import Answers, lock_failures
 from waltz.server.partition.confirmed_marks import ConfirmedMarks
 from waltz.server.partition.fencing import Fencing, SessionRequest, refuse_heartbeat
 from waltz.server.partition.locks import Conflict
+from waltz.server.partition.mark_ages import MarkAges
 from waltz.server.partition.partition_metrics import PartitionMetrics
 from waltz.server.partition.registrations import Registrations
 from waltz.server.partition.replicated import LogFactory
@@ -99,6 +100,7 @@ class ServerPartition:
     # Without slots each object of so many attributes has a hash table of its own, and a thousand miss the caches.
     __slots__ = (
         "_admission",
+        "_ages",
         "_answers",
         "_claimant",
         "_confirmed_marks",
@@ -168,6 +170,7 @@ class ServerPartition:
         self._questions = Deadlines(options.answer_timeout_s, self._expire)
         self._proof: asyncio.Task[None] | None = None
         self._confirmed_marks = ConfirmedMarks(partition_id, self._confirmed_mark, options.max_undecided_count)
+        self._ages = MarkAges()
         self._times = TimeQuestions(
             partition_id,
             lambda: self._log,
@@ -209,7 +212,7 @@ class ServerPartition:
         )
         self._metrics.add_gauges(self._fencing.gauges())
         self._metrics.add_feed(self._feed)
-        self._metrics.add_replicas(lambda: self.replica_views)
+        self._metrics.add_replicas(lambda: self.replica_views, self._replica_lags_s)
         self._feed.start()
         self._log.start()
 
@@ -294,6 +297,9 @@ class ServerPartition:
 
     def tell_time(self, time_ms: int) -> None:
         """Have the storages enter what is committed now."""
+        mark = self.high_water_mark
+        if mark is not None:
+            self._ages.note(mark, asyncio.get_running_loop().time())
         self._log.tell_time(time_ms)
 
     @property
@@ -314,6 +320,22 @@ class ServerPartition:
     def feed_lag_transactions(self) -> int:
         """The largest number of requested committed transactions that a connection has not been sent."""
         return self._feed.lag_transactions
+
+    @property
+    def feed_lag_s(self) -> float:
+        """For how long at least the oldest transaction is committed that a connection was promised and not sent."""
+        position = self._feed.position_behind
+        return 0.0 if position is None else self._ages.age_s(position, asyncio.get_running_loop().time())
+
+    def _replica_lags_s(self) -> dict[str, float | None]:
+        """For how long at least the oldest transaction is committed that a storage lacks; ``None``: not known."""
+        mark, now_s = self.high_water_mark, asyncio.get_running_loop().time()
+        return {
+            view.storage: None
+            if view.lag_transactions is None or mark is None
+            else self._ages.age_s(mark - view.lag_transactions, now_s)
+            for view in self.replica_views
+        }
 
     def set_generation(self, generation: int) -> None:
         """A new assignment came; generations only grow.

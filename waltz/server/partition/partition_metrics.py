@@ -87,11 +87,14 @@ class PartitionMetrics:
         for name, count in counts.items():
             self._registry.gauge(self._group, name, count, GaugeForm(counts=True))
 
-    def add_replicas(self, read: Callable[[], Sequence[ReplicaView]]) -> None:
-        """Register the metrics of the partition's replicas, read by ``read``."""
+    def add_replicas(
+        self, read: Callable[[], Sequence[ReplicaView]], lags_s: Callable[[], Mapping[str, float | None]]
+    ) -> None:
+        """Register the metrics of the partition's replicas, read by ``read``, and their ages by storage."""
         form = GaugeForm(label="storage")
         gauges: dict[str, Gauge] = {
             "replica-lag-transactions": lambda: {view.storage: view.lag_transactions for view in read()},
+            "replica-lag-seconds": lambda: {**lags_s()},
             "replica-state": lambda: {view.storage: view.status.value for view in read()},
         }
         for name, gauge in gauges.items():

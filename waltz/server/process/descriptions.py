@@ -16,6 +16,12 @@ FEED_LAG = Description(
     _PARTITION,
     "Requested transactions not yet sent to the connection that lags most.",
 )
+FEED_LAG_SECONDS = Description(
+    "waltz_server_partition_feed_lag_seconds",
+    "gauge",
+    _PARTITION,
+    "For how long at least the oldest transaction has been committed that a connection requested and was not sent.",
+)
 ZOOKEEPER_STATE = Description(
     "waltz_server_zookeeper_state",
     "gauge",
@@ -76,6 +82,13 @@ DESCRIPTIONS = (
     _partition("refused_append_total", "Appends refused: no room to wait for the storages, or a disabled partition."),
     _partition("rejected_append_total", "Lock failures sent: a lock of the append had changed."),
     Description(
+        "waltz_server_partition_replica_lag_seconds",
+        "gauge",
+        _REPLICA,
+        "For how long at least the oldest transaction has been committed that the replica is not known to have; no"
+        " sample while its state is unknown.",
+    ),
+    Description(
         "waltz_server_partition_replica_lag_transactions",
         "gauge",
         _REPLICA,
@@ -96,6 +109,7 @@ DESCRIPTIONS = (
     _partition("transaction_total", "Appends received."),
     _partition("write_session", "Number of the current write session."),
     FEED_LAG,
+    FEED_LAG_SECONDS,
     ZOOKEEPER_STATE,
     ZOOKEEPER_LOSSES,
     *HISTOGRAMS,

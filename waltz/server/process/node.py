@@ -33,7 +33,13 @@ from waltz.common.zk.znodes import PartitionGeneration, ReplicaAssignments, Stor
 from waltz.server.feeding.caches import FeedCache, TransactionCache
 from waltz.server.partition.partition import PartitionOptions, ServerPartition
 from waltz.server.partition.partition_metrics import SERVER_GROUP, PartitionMetrics
-from waltz.server.process.descriptions import DESCRIPTIONS, FEED_LAG, ZOOKEEPER_LOSSES, ZOOKEEPER_STATE
+from waltz.server.process.descriptions import (
+    DESCRIPTIONS,
+    FEED_LAG,
+    FEED_LAG_SECONDS,
+    ZOOKEEPER_LOSSES,
+    ZOOKEEPER_STATE,
+)
 from waltz.server.process.disabled_watch import DisabledWatch
 from waltz.server.process.replica_journal import under_replicated
 from waltz.server.process.replica_rounds import ReplicaRounds
@@ -434,10 +440,15 @@ class WaltzServer:
         )
         self.registry.reading(ZOOKEEPER_LOSSES, lambda: [((), self._zookeeper_losses)])
         self.registry.reading(FEED_LAG, self._feed_lags)
+        self.registry.reading(FEED_LAG_SECONDS, self._feed_lags_s)
 
     def _feed_lags(self) -> Readings:
         for partition_id, partition in list(self.partitions.items()):
             yield (str(partition_id),), partition.feed_lag_transactions
+
+    def _feed_lags_s(self) -> Readings:
+        for partition_id, partition in list(self.partitions.items()):
+            yield (str(partition_id),), partition.feed_lag_s
 
     def _replica_info(self) -> dict[int, Json]:
         replicas: dict[int, list[str]] = {}

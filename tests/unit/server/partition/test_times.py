@@ -5,10 +5,12 @@ import asyncio
 import pytest
 
 from tests.unit.server.fakes import PartitionSetup, new_link, req_id, take
+from waltz.common.replica_states import ReplicaStatus
 from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
 from waltz.common.wire.storage_times import TimeQuestion
 from waltz.server.partition.partition import PartitionOptions
 from waltz.server.store.interface import ReadFailedError, TimeEntry, TimesNotKeptError
+from waltz.server.store.replica.replica_view import ReplicaView
 
 AT, COVERING = TimeQuestion
 OK, NOT_READY, NOT_ANSWERED, NOT_KEPT = TimeStatus
@@ -81,3 +83,18 @@ async def test_not_more_are_asked_than_allowed_and_all_are_answered_when_the_par
     await setup.partition.close()
     answers = take(link)
     assert sorted(answer.req_id for answer in answers if isinstance(answer, TimeResponse)) == [req_id(1), req_id(2)]
+
+
+async def test_lags_have_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = new_setup()
+    now_s = 100.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
+    setup.log.replica_views = (
+        ReplicaView("a:1", ReplicaStatus.LAGGING, 4),
+        ReplicaView("b:1", ReplicaStatus.CURRENT, 0),
+        ReplicaView("c:1", ReplicaStatus.AWAY, None),
+    )
+    setup.partition.tell_time(1)
+    now_s = 107.0
+    assert setup.partition._replica_lags_s() == {"a:1": 7.0, "b:1": 0.0, "c:1": None}
+    assert setup.partition.feed_lag_s == 0.0

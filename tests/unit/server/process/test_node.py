@@ -263,6 +263,8 @@ async def test_replicas_that_do_not_follow_are_shown_and_logged(
         "waltz_server_unhealthy_partitions 0",
         "waltz_server_zookeeper_connected 1",
         'waltz_server_partition_replica_lag_transactions{partition="1",storage="s2:6000"} 812',
+        'waltz_server_partition_replica_lag_seconds{partition="1",storage="s1:6000"} 0',
+        'waltz_server_partition_feed_lag_seconds{partition="1"} 0',
         'waltz_server_partition_replica_state_info{partition="1",storage="s2:6000",value="lagging"} 1',
         'waltz_server_partition_replicas{partition="1"} 2',
         'waltz_server_partition_current_replicas{partition="1"} 1',
