@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.unit.server.fakes import PartitionSetup, new_link, req_id, take
+from waltz.common.metrics.exposition import prometheus_text
 from waltz.common.replica_states import ReplicaStatus
 from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
 from waltz.common.wire.storage_times import TimeQuestion
@@ -98,3 +99,6 @@ async def test_lags_have_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 107.0
     assert setup.partition._replica_lags_s() == {"a:1": 7.0, "b:1": 0.0, "c:1": None}
     assert setup.partition.feed_lag_s == 0.0
+    text = prometheus_text(setup.registry)
+    assert 'waltz_server_partition_replica_lag_seconds{partition="0",storage="a:1"} 7.0\n' in text
+    assert 'waltz_server_partition_replica_lag_seconds{partition="0",storage="c:1"}' not in text
