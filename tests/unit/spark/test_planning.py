@@ -93,8 +93,8 @@ async def test_an_end_is_not_before_its_start_although_a_storage_has_come_or_gon
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "committed_marks", marks_at)
-        times = {"startingTimestamp": "1970-01-01T00:00:01Z", "endingTimestamp": "1970-01-01T00:00:02Z"}
-        assert await make_plan(cluster, partitions="0", **times) == []
+        begin, end = "1970-01-01T00:00:01Z", "1970-01-01T00:00:02Z"
+        assert await make_plan(cluster, partitions="0", startingTimestamp=begin, endingTimestamp=end) == []
 
 
 async def test_times_that_nobody_knows_are_no_plan(cluster: FakeCluster) -> None:

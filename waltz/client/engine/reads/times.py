@@ -53,8 +53,8 @@ class TimeQuestions:
     async def entry(self, wanted: TimeQuestion, value: int) -> Entry:
         """The answer of the partition's server.
 
-        Raises ``ClientClosedError``, ``TlsRefusedError``, ``NotAuthorizedError``, and ``TimesNotSupportedError`` if the server is too old or
-        the storages are.
+        Raises ``ClientClosedError``, ``TlsRefusedError``, ``NotAuthorizedError``, and ``TimesNotSupportedError`` if the
+        server is too old or the storages are.
         """
         question = _Question(wanted, value, self._loop.create_future())
         self._open.append(question)
