@@ -501,7 +501,7 @@ PARTITION_CASES = [
     (*case, version)
     for case in PARTITION_REQUESTS
     for version in (5, 6)
-    if version >= FIRST_WITH_MARK_FEED or not isinstance(case[1], MarkFeedRequest | ConfirmedMarkRequest)
+    if version >= FIRST_WITH_MARK_FEED or not isinstance(case[1], MarkFeedRequest | ConfirmedMarkRequest | TimeRequest)
 ]
 
 
