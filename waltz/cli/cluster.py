@@ -106,8 +106,8 @@ def register(nouns: Nouns) -> None:
     add_http_option(parser, "metrics there show more partitions whose clients use write sessions")
 
     help_text = (
-        "even out how many partitions the servers have, by taking back as few preferences as that needs; or how many "
-        "replicas the storage nodes have, by moving as few as that needs"
+        "even out how many partitions the servers have, by taking back as few preferences as that needs; or, with "
+        "--replicas, spread the replicas over zones and even out how many the storage nodes have"
     )
     parser = cluster_command(verbs, "rebalance", help_text, _rebalance, prints=True)
     what = parser.add_mutually_exclusive_group(required=True)

@@ -62,15 +62,23 @@ class Sites:
         self._areas = {
             storage: [site.zone[:width] for width in range(1, len(site.zone) + 1)] for storage, site in sites.items()
         }
+        self._leaving = frozenset(leaving)
         self._by_group: defaultdict[int, list[str]] = defaultdict(list)
         for storage, site in sorted(sites.items()):
-            if storage not in leaving:
+            if storage not in self._leaving:
                 self._by_group[site.group].append(storage)
 
     def choices(self, partition_id: int, group: int) -> list[str]:
         """The storages of a group that may hold the partition, by name."""
         ring = self._rings.get(partition_id)
         return [each for each in self._by_group[group] if ring is None or each in ring]
+
+    def can_take(self, partition_id: int, source: str, destination: str) -> bool:
+        """Whether the partition may move from one storage to another one, by group and ring."""
+        ring = self._rings.get(partition_id)
+        if destination in self._leaving or (ring is not None and destination not in ring):
+            return False
+        return self.sites[source].group == self.sites[destination].group
 
     def use(self, storage: str, others: Iterable[str]) -> tuple[int, ...]:
         """How many of the storages ``others`` are in the zone of ``storage``, at each width."""
@@ -179,6 +187,10 @@ class _Balancing:
         self._held: dict[int, set[str]] = {each: set(storages) for each, storages in placement.items()}
         self._by_storage: dict[str, set[int]] = {storage: set() for storage in sites.sites}
         self._counts = {storage: loads.get(storage, 0) for storage in sites.sites}
+        self._stuck: set[str] = set()
+        """Storages without a single move that helps, when they were looked at last."""
+        self._has_moved = False
+        """Whether anything has moved since no storage was known to be stuck."""
         for partition_id, storages in self._held.items():
             for storage in storages & self._by_storage.keys():
                 self._by_storage[storage].add(partition_id)
@@ -188,7 +200,7 @@ class _Balancing:
         """Spread, then even out; returns the placement."""
         for partition_id in sorted(self._held):
             self._spread(partition_id)
-        while (chain := self._find_chain()) is not None:
+        while chain := self._find_moves() or self._find_chain():
             for move in chain:
                 self._move(move)
         return {partition_id: frozenset(storages) for partition_id, storages in self._held.items()}
@@ -201,6 +213,7 @@ class _Balancing:
         self._counts[move.destination] += 1
         self._by_storage[move.source].remove(move.partition_id)
         self._counts[move.source] -= 1
+        self._has_moved = True
 
     def _spread(self, partition_id: int) -> None:
         """Move replicas for as long as the partition uses another zone less, or is on a storage outside its ring."""
@@ -226,25 +239,55 @@ class _Balancing:
             *_, source, destination = min(found)
             self._move(Move(partition_id, source, destination))
 
-    def _find_chain(self) -> list[Move] | None:
-        """The shortest chain of moves from the fullest storage to one with at least two replicas fewer.
+    def _find_moves(self) -> list[Move]:
+        """A single move from the fullest storage that has one to a storage with at least two replicas fewer."""
+        while True:
+            for start in self._fullest():
+                if start not in self._stuck:
+                    if (move := self._direct_move(start)) is not None:
+                        return [move]
+                    self._stuck.add(start)
+            if not self._has_moved:
+                return []
+            # What has moved since may have made room.
+            self._stuck.clear()
+            self._has_moved = False
 
-        Single moves come first. A storage that a search has reached in vain needs none of its own: it is emptier.
-        """
-        fullest = sorted(self._counts, key=lambda each: (-self._counts[each], each))
-        least = self._counts[fullest[-1]]
-        full = [storage for storage in fullest if self._counts[storage] >= least + 2]
-        for start in full:
-            for move in self._next_moves(start, (), ()):
-                if self._counts[move.destination] <= self._counts[start] - 2:
-                    return [move]
-        reached: set[str] = set()
-        for start in full:
-            if start not in reached and (chain := self._chain_from(start, reached)) is not None:
-                return chain
+    def _direct_move(self, start: str) -> Move | None:
+        limit = self._counts[start] - 2
+        emptier = [storage for storage, count in self._counts.items() if count <= limit]
+        for destination in sorted(emptier, key=lambda each: _order(self._sites, self._counts, each)):
+            for partition_id in sorted(self._by_storage[start]):
+                if self._can_move(partition_id, start, destination):
+                    return Move(partition_id, start, destination)
         return None
 
-    def _chain_from(self, start: str, reached: set[str]) -> list[Move] | None:
+    def _can_move(self, partition_id: int, source: str, destination: str) -> bool:
+        """Whether the destination may hold the partition, and its zones are not used more then."""
+        sites, held = self._sites, self._held[partition_id]
+        if destination in held or not sites.can_take(partition_id, source, destination):
+            return False
+        others = held - {source}
+        return sites.use(destination, others) <= sites.use(source, others)
+
+    def _fullest(self) -> list[str]:
+        """The storages with at least two replicas more than the emptiest one, the fullest first."""
+        least = min(self._counts.values())
+        full = [storage for storage, count in self._counts.items() if count >= least + 2]
+        return sorted(full, key=lambda each: (-self._counts[each], each))
+
+    def _find_chain(self) -> list[Move]:
+        """The shortest chain of moves from the fullest storage to one with at least two replicas fewer.
+
+        A storage that a search has reached in vain needs none of its own: it is emptier.
+        """
+        reached: set[str] = set()
+        for start in self._fullest():
+            if start not in reached and (chain := self._chain_from(start, reached)):
+                return chain
+        return []
+
+    def _chain_from(self, start: str, reached: set[str]) -> list[Move]:
         limit = self._counts[start] - 2
         came: dict[str, Move] = {}
         queue = deque([start])
@@ -260,24 +303,21 @@ class _Balancing:
                 came[move.destination] = move
                 queue.append(move.destination)
                 reached.add(move.destination)
-        return None
+        return []
 
     def _next_moves(self, storage: str, known: Collection[str], chain: Sequence[Move]) -> list[Move]:
         """A move to each storage not yet reached that can take a replica, the emptiest first."""
-        sites, moved = self._sites, {move.partition_id for move in chain}
-        found: dict[str, Move] = {}
-        for partition_id in sorted(self._by_storage[storage] - moved):
-            held = self._held[partition_id]
-            others = held - {storage}
-            limit = None
-            for each in sites.choices(partition_id, sites.sites[storage].group):
-                if each in held or each in known or each in found:
-                    continue
-                if limit is None:
-                    limit = sites.use(storage, others)
-                if sites.use(each, others) <= limit:
-                    found[each] = Move(partition_id, storage, each)
-        return sorted(found.values(), key=lambda move: _order(sites, self._counts, move.destination))
+        moved = {move.partition_id for move in chain}
+        partition_ids = sorted(self._by_storage[storage] - moved)
+        moves = []
+        for destination in sorted(
+            self._counts.keys() - known, key=lambda each: _order(self._sites, self._counts, each)
+        ):
+            for partition_id in partition_ids:
+                if self._can_move(partition_id, storage, destination):
+                    moves.append(Move(partition_id, storage, destination))
+                    break
+        return moves
 
 
 def _chain(came: Mapping[str, Move], start: str, end: str) -> list[Move]:
