@@ -47,7 +47,8 @@ from waltz.server.store.ring import BatchRing
 from waltz.server.store.session.continuity import Continuity
 from waltz.server.store.session.session import StoreSession
 from waltz.storage.disk.control_file import ControlFile
-from waltz.storage.disk.journal.replay import _Replay, _Since
+from waltz.storage.disk.journal.journal import Journal
+from waltz.storage.disk.journal.replay import _Partition, _Replay, _Since
 from waltz.storage.disk.log import log_opening
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.segment import segment_recovery as storage_recovery
@@ -237,6 +238,30 @@ MUTANTS: dict[str, Mutant] = {
         10,
         0,
         _patch(_Replay, "_raise_fences_and_marks", journal.replay_segments_alone),
+        (),
+        _JOURNAL,
+    ),
+    "journal-replayed-without-records": Mutant(
+        "a replay of the journal takes fences and marks, and leaves out records",
+        10,
+        1,
+        _patch(_Partition, "records", journal.skip_records),
+        (),
+        _JOURNAL,
+    ),
+    "journal-base-of-what-is-written": Mutant(
+        "the groups of a journal tell a replay to leave out whatever was written before",
+        10,
+        0,
+        _patch(Journal, "_encode", journal.base_of_what_is_written),
+        (),
+        _JOURNAL,
+    ),
+    "journal-not-told-of-a-truncation": Mutant(
+        "a storage truncates the file of a partition, and the journal still holds the records",
+        10,
+        3,
+        _patch(Journaled, "truncate", journal.truncate_in_the_file_alone),
         (),
         _JOURNAL,
     ),

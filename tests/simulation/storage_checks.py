@@ -140,8 +140,12 @@ class StorageChecks:
         records: Sequence[Record] = (),
         *,
         mark: tuple[int, int] | None = None,
+        last: int | None = None,
     ) -> None:
-        """What a loss of power would leave of a partition: these records, all that was acknowledged, fence and mark."""
+        """What a loss of power would leave of a partition: these records, all that was acknowledged, fence and mark.
+
+        ``last``: the partition was truncated behind this transaction, and nothing was appended since.
+        """
         partition_id = partition.partition_id
         key, what = (storage, partition_id), f"of partition {partition_id} of {storage}, replayed now,"
         if key in self._damaged:
@@ -161,6 +165,9 @@ class StorageChecks:
             if number in acknowledged and there.get(number) != acknowledged[number]:
                 self._fail(f"the disk {what} lacks transaction {number}, which is acknowledged")
                 return
+        if last is not None and found.log.max_transaction_id > last:
+            self._fail(f"the disk {what} has transactions behind {last} that were truncated")
+            return
         if storage in self._notes_decayed:
             return
         if self.fences_survive and found.fence < partition._fenced_session_id:
@@ -292,8 +299,11 @@ class StorageChecks:
                 self.cut(_host(), partition.partition_id, request.message.transaction_id)
             frame = await perform(partition, request)
             message = request.message
-            if isinstance(message, wire.SetLowWaterMarkRequest) and isinstance(partition._durability, Journaled):
-                self.recovered(_host(), partition, mark=(message.session_id, message.low_water_mark))
+            if isinstance(partition._durability, Journaled):
+                if isinstance(message, wire.SetLowWaterMarkRequest):
+                    self.recovered(_host(), partition, mark=(message.session_id, message.low_water_mark))
+                elif isinstance(message, wire.TruncateRequest):
+                    self.recovered(_host(), partition, last=partition.max_transaction_id)
             return frame
 
         async def fenced(partition: StoragePartition) -> None:
