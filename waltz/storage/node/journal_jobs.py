@@ -11,7 +11,7 @@ from waltz.storage.disk.log.log import PartitionLog, Prepared
 T = TypeVar("T")
 
 NO_SESSION = -1
-"""In entries for which the session does not matter."""
+"""Older than every session; also in entries for which the session does not matter."""
 
 
 class Job(Generic[T]):

@@ -17,10 +17,11 @@ from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.errors import ReadOnlyError
 from waltz.storage.node.debts import Debts
+from waltz.storage.node.journal_jobs import NO_SESSION
 
 T = TypeVar("T")
 
-NO_GROUP = -1
+_NO_GROUP = -1
 
 
 class JournalState:
@@ -109,12 +110,12 @@ class JournalState:
     def is_unsettled(self, partition_id: int) -> bool:
         """Whether a replay would write records of the partition."""
         return (
-            self.failure is None and self._last_records.get(partition_id, NO_GROUP) >= self.journal.oldest_number
+            self.failure is None and self._last_records.get(partition_id, _NO_GROUP) >= self.journal.oldest_number
         ) or self.dead
 
     def holds_entries_of(self, partition_id: int) -> bool:
         """Whether a replay would meet entries of the partition, of whatever kind."""
-        return self.failure is None and self._last_entry.get(partition_id, NO_GROUP) >= self.journal.oldest_number
+        return self.failure is None and self._last_entry.get(partition_id, _NO_GROUP) >= self.journal.oldest_number
 
     def forget(self, partition_id: int) -> None:
         """Nothing of the partition counts any more."""
@@ -141,7 +142,7 @@ class JournalState:
 
     def fence(self, partition_id: int) -> int:
         """The newest session that was let in; from any thread."""
-        return max(self.fence_file.get(partition_id), self._fences.get(partition_id, NO_GROUP))
+        return max(self.fence_file.get(partition_id), self._fences.get(partition_id, NO_SESSION))
 
     def keep_fence(self, partition_id: int, session_id: int) -> None:
         """Remember a fence that is durable in the journal; from any thread."""
