@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if mutants:
         seeds = None if parsed.seeds is None else range(parsed.start or 0, (parsed.start or 0) + parsed.seeds)
         return _find_mutants(
-            mutants, seeds, course, jobs=parsed.jobs, known=parsed.known, healthy=not parsed.only_planted
+            mutants, seeds, course, jobs=parsed.jobs, known=parsed.known, checked=not parsed.only_planted
         )
     start = parsed.start or 0
     seeds = range(start, start + (10 if parsed.seeds is None else parsed.seeds))
