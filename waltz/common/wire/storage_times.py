@@ -4,9 +4,12 @@ The owner of a partition tells the storages what was committed when, by its own 
 from appends. Storages keep that in the time index, and answer questions from it.
 """
 
+import struct
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from waltz.common.errors import ProtocolError
 from waltz.common.wire.catalogue import Layout, layout
 from waltz.common.wire.fields import INT, LONG, enumeration, list_of, structure
 
@@ -70,12 +73,27 @@ class TimeEntryResponse(NamedTuple):
 StorageTimeMessage = CommittedNotice | TimeEntryRequest | TimeEntryResponse
 
 _COMMON = (LONG, LONG, INT)
-_ENTRY_BYTES = 20
+_NOTICE = struct.Struct(">bqqiqi")
+_ENTRY = struct.Struct(">qiq")
+
+
+def decode_notice(buffer: bytes, start: int, end: int) -> tuple[int, Iterator[tuple[int, int, int]]]:
+    """Time and entries (as :class:`PartitionCommitted` has them) of the notice whose payload is ``buffer[start:end]``.
+
+    Raises :class:`ProtocolError` when it has another size than it says.
+    """
+    entries_at = start + _NOTICE.size
+    if entries_at > end:
+        raise ProtocolError("CommittedNotice: too short")
+    _, _, _, _, time_ms, count = _NOTICE.unpack_from(buffer, start)
+    if count * _ENTRY.size != end - entries_at:
+        raise ProtocolError(f"CommittedNotice: {count} entries in {end - entries_at} bytes")
+    return time_ms, _ENTRY.iter_unpack(buffer[entries_at:end])
 
 
 def storage_time_layouts() -> dict[int, Layout[Any]]:
     """The messages by type byte."""
-    entries = list_of(structure(PartitionCommitted, LONG, INT, LONG), _ENTRY_BYTES)
+    entries = list_of(structure(PartitionCommitted, LONG, INT, LONG), _ENTRY.size)
     return {
         COMMITTED_NOTICE: layout(CommittedNotice, *_COMMON, LONG, entries),
         TIME_ENTRY_REQUEST: layout(TimeEntryRequest, *_COMMON, enumeration(TimeQuestion, "question"), LONG),

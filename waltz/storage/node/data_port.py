@@ -14,7 +14,7 @@ from waltz.common.progress_timer import ProgressTimer
 from waltz.common.wire import storage as wire
 from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import Bounds
-from waltz.common.wire.storage_times import CommittedNotice, TimeEntryRequest
+from waltz.common.wire.storage_times import COMMITTED_NOTICE, TimeEntryRequest
 from waltz.common.wire.structures import RpcException
 from waltz.storage.errors import StorageError
 from waltz.storage.node.manager import StorageManager
@@ -103,13 +103,14 @@ class DataConnection:
 
     def _take_ours(self, buffer: bytes, start: int, end: int) -> None:
         """Take a message that version 0 does not have."""
+        if buffer[start] == COMMITTED_NOTICE:
+            if self._refusal is None:
+                take_notice(self._manager.partitions, buffer, start, end)
+            return
         message = our_wire.decode(buffer, start, end, self._version)
-        if isinstance(message, TimeEntryRequest):
-            self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
-        elif not isinstance(message, CommittedNotice):
+        if not isinstance(message, TimeEntryRequest):
             raise ProtocolError(f"{type(message).__name__} is not a request")
-        elif self._refusal is None:
-            take_notice(self._manager.partitions, message)
+        self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
 
     def channel_writable(self, channel: Channel) -> None:
         """Continue where the peer stopped reading."""

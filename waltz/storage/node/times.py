@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from waltz.common.tasks import owned, restarting
-from waltz.common.wire.storage_times import CommittedNotice, TimeEntryRequest, TimeEntryResponse, TimeQuestion
+from waltz.common.wire.storage_times import TimeEntryRequest, TimeEntryResponse, TimeQuestion, decode_notice
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log.log import PartitionLog
 
@@ -27,12 +27,14 @@ class Timed(Protocol):
         ...
 
 
-def take_notice(partitions: Mapping[int, Timed], notice: CommittedNotice) -> None:
-    """Hand each partition what was committed in it; partitions that are not here are passed over."""
-    for session_id, partition_id, transaction_id in notice.entries:
+def take_notice(partitions: Mapping[int, Timed], buffer: bytes, start: int, end: int) -> None:
+    """Hand each partition what was committed in it, as a ``CommittedNotice`` tells; partitions that are not here are
+    passed over. Raises ``ProtocolError``."""
+    time_ms, entries = decode_notice(buffer, start, end)
+    for session_id, partition_id, transaction_id in entries:
         partition = partitions.get(partition_id)
         if partition is not None:
-            partition.note_committed(session_id, transaction_id, notice.time_ms)
+            partition.note_committed(session_id, transaction_id, time_ms)
 
 
 def answer_time(log: PartitionLog, message: TimeEntryRequest) -> TimeEntryResponse:

@@ -14,6 +14,7 @@ from waltz.common.wire.storage_times import (
     TimeEntryRequest,
     TimeEntryResponse,
     TimeQuestion,
+    decode_notice,
 )
 
 HEAD = "0000000000000005" + "0000000000000009" + "00000001"
@@ -55,13 +56,24 @@ def test_the_bytes_are_frozen(message: StorageTimeMessage, hex_frame: str) -> No
         storage_version1.encode(message, storage.VERSION)
 
 
+def quickly(frame: bytes) -> tuple[int, list[tuple[int, int, int]]]:
+    time_ms, entries = decode_notice(frame, 7, len(frame))
+    return time_ms, list(entries)
+
+
 @given(NOTICES, st.data())
 def test_damaged_notices_are_decoded_or_refused(notice: CommittedNotice, data: st.DataObject) -> None:
     frame = storage_version1.encode(notice, 1)
     assert storage_version1.decode(frame, 7, len(frame), 1) == notice
+    assert quickly(frame) == notice[3:]
     frame = data.draw(damaged(frame))
     try:
         decoded = storage_version1.decode(frame, 7, len(frame), 1)
     except ProtocolError:
+        if frame[7:8] == b"\x14":
+            with pytest.raises(ProtocolError):
+                decode_notice(frame, 7, len(frame))
         return
+    if isinstance(decoded, CommittedNotice):
+        assert quickly(frame) == decoded[3:]
     assert storage_version1.encode(decoded, 1)[7:] == frame[7:]
