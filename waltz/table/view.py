@@ -20,7 +20,7 @@ from waltz.table.rows import (
 )
 from waltz.table.stores.interface import Changes, IndexEntry, Removal, Snapshot
 
-MAX_ROWS_PER_WRITE = 500
+MAX_ROWS_PER_WRITE = 250
 """Changes are cut after this number of rows, at the end of a transaction."""
 
 
