@@ -457,7 +457,8 @@ class StoragePartition:
 
     def _accepted(self, requests: Sequence[PartitionRequest]) -> list[PartitionRequest]:
         """Check requests that are taken up together: answer those that are refused, and return the others."""
-        info, session_id, in_service = self.info, self._session_id, self.failure is None
+        info, session_id = self._control_file.partition(self.partition_id), self._session_id
+        in_service = self._failure is None and self._log.read_only_reason is None
         accepted = []
         for request in requests:
             error = session_rule.refusal(request.message, info, session_id, in_service=in_service)

@@ -65,7 +65,12 @@ def refusal(
     ``info`` is the persisted state, ``session_id`` the current (in-memory) session. ``in_service`` is false after a
     disk failure: such a partition answers as one that an operator switched off, offline recovery included.
     """
-    if info.flags & _SERVED == _SERVED and in_service and message.session_id == session_id and not is_offline(message):
+    if (
+        info.flags & _SERVED == _SERVED
+        and in_service
+        and message.session_id == session_id
+        and not (isinstance(message, _OfflineRequest) and message.offline)  # is_offline without the call
+    ):
         return None  # the usual case, part of every append
     partition_id = message.partition_id
     if not info.assigned:

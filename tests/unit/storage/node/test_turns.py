@@ -81,7 +81,7 @@ async def test_a_partition_that_fails_in_a_turn_costs_the_others_nothing(held: H
     def fail(*_arguments: object) -> None:
         raise OSError(errno.ENOSPC, "planted")
 
-    manager.partitions[1].log._write = fail  # type: ignore[assignment, method-assign]
+    manager.partitions[1].log._descriptors.current_files = fail  # type: ignore[assignment, method-assign]
     sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
     assert [await client.outcome(each) == SUCCESS for each in sent] == [True, False, True, True]
     sent = [client.append(each, -1, [record(1)]) for each in range(PARTITIONS)]

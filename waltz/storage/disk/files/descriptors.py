@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from waltz.storage.disk.files.files import File
+from waltz.storage.disk.files.tail_file import TailFile
 from waltz.storage.errors import StorageError
 
 
@@ -14,7 +15,7 @@ class SegmentFiles:
     """The two open files of a segment."""
 
     data: File
-    index: File
+    index: TailFile
 
     def close(self) -> None:
         """Close both."""

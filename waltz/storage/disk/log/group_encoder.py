@@ -26,39 +26,42 @@ class LogEnd(NamedTuple):
     offset: int
 
 
-class GroupEncoder:
-    """Encodes batches of records one behind the other.
+def encode_group(
+    start: LogEnd, threshold_bytes: int, batches: Sequence[Sequence[Record]]
+) -> tuple[list[SegmentWrite], LogEnd, list[StorageError | None]]:
+    """Encode batches of records one behind the other. The hot path: one loop, and next to no calls of our own.
 
-    A segment takes records until it is larger than the threshold; the next record then begins another one.
+    A segment takes records until it is larger than the threshold; the next record then begins another one. A threshold
+    below the size of a header cannot be kept: every segment takes a record.
+
+    Args:
+        start: Where the first record goes.
+        threshold_bytes: The size of a segment.
+        batches: Each is encoded up to its first record that is out of order, and the next one goes on behind it.
+
+    Returns:
+        All writes, in order; the place behind them; and for each batch why it was not encoded as a whole.
     """
-
-    def __init__(self, start: LogEnd, threshold_bytes: int) -> None:
-        """Go on at ``start``. A threshold below the size of a header cannot be kept: every segment takes a record."""
-        self._threshold_bytes = max(threshold_bytes, HEADER_SIZE_BYTES)
-        self._next_id, self._segment_first_id, self._offset = start
-        self._writes: list[SegmentWrite] = []
-        self._begin(starts_segment=False)
-
-    @property
-    def end(self) -> LogEnd:
-        """Where the next record goes."""
-        return LogEnd(self._next_id, self._segment_first_id, self._offset)
-
-    def add(self, batch: Sequence[Record]) -> StorageError | None:
-        """Encode a batch up to its first record that is out of order. The hot path: one loop, no calls of our own."""
-        next_id, offset, threshold_bytes = self._next_id, self._offset, self._threshold_bytes
-        chunks, record_offsets = self._chunks, self._record_offsets
-        pack_prefix, pack_crc = RECORD_PREFIX.pack, RECORD_CRC.pack
+    threshold_bytes = max(threshold_bytes, HEADER_SIZE_BYTES)
+    next_id, segment_first_id, offset = start
+    writes: list[SegmentWrite] = []
+    errors: list[StorageError | None] = []
+    write_first_id, write_offset, starts_segment = next_id, offset, False
+    chunks: list[bytes] = []
+    record_offsets: list[int] = []
+    pack_prefix, pack_crc = RECORD_PREFIX.pack, RECORD_CRC.pack
+    for batch in batches:
         error = None
         for transaction_id, req_id, header, data, checksum in batch:
             if transaction_id != next_id:
                 error = StorageError("transaction out of order")
                 break
             if offset > threshold_bytes:
-                self._next_id, self._offset = next_id, offset
-                self._roll()
-                offset = self._offset
-                chunks, record_offsets = self._chunks, self._record_offsets
+                if record_offsets:
+                    writes.append(_write(write_first_id, starts_segment, write_offset, chunks, record_offsets, offset))
+                segment_first_id, offset = next_id, HEADER_SIZE_BYTES
+                write_first_id, write_offset, starts_segment = next_id, offset, True
+                chunks, record_offsets = [], []
             size = len(data)
             prefix = pack_prefix(transaction_id, req_id, header, size, checksum)
             if size < _COPY_LIMIT_BYTES:
@@ -70,38 +73,15 @@ class GroupEncoder:
             record_offsets.append(offset)
             offset += STORED_OVERHEAD_BYTES + size
             next_id += 1
-        self._next_id, self._offset = next_id, offset
-        return error
+        errors.append(error)
+    if record_offsets:
+        writes.append(_write(write_first_id, starts_segment, write_offset, chunks, record_offsets, offset))
+    return writes, LogEnd(next_id, segment_first_id, offset), errors
 
-    def finish(self) -> list[SegmentWrite]:
-        """All writes, in order; none when no record was accepted."""
-        if self._record_offsets:
-            self._end_segment()
-        return self._writes
 
-    def _begin(self, *, starts_segment: bool) -> None:
-        self._starts_segment = starts_segment
-        self._write_first_id = self._next_id
-        self._write_offset = self._offset
-        self._chunks: list[bytes] = []
-        self._record_offsets: list[int] = []
-
-    def _roll(self) -> None:
-        if self._record_offsets:
-            self._end_segment()
-        self._segment_first_id, self._offset = self._next_id, HEADER_SIZE_BYTES
-        self._begin(starts_segment=True)
-
-    def _end_segment(self) -> None:
-        checkpoint = self._next_id // CHECKPOINT_INTERVAL != self._write_first_id // CHECKPOINT_INTERVAL
-        self._writes.append(
-            SegmentWrite(
-                self._write_first_id,
-                self._starts_segment,
-                self._write_offset,
-                self._chunks,
-                self._record_offsets,
-                self._offset,
-                checkpoint,
-            )
-        )
+def _write(
+    first_id: int, starts_segment: bool, offset: int, chunks: list[bytes], record_offsets: list[int], end_offset: int
+) -> SegmentWrite:
+    next_id = first_id + len(record_offsets)
+    checkpoint = next_id // CHECKPOINT_INTERVAL != first_id // CHECKPOINT_INTERVAL
+    return SegmentWrite(first_id, starts_segment, offset, chunks, record_offsets, end_offset, checkpoint)

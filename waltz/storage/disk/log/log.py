@@ -23,7 +23,7 @@ from waltz.common.records import Record, RecordHeader
 from waltz.storage.disk.files.descriptors import DescriptorCache, SegmentFiles
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log.damage import LogDamage
-from waltz.storage.disk.log.group_encoder import GroupEncoder, LogEnd
+from waltz.storage.disk.log.group_encoder import LogEnd, encode_group
 from waltz.storage.disk.log.log_opening import open_segments
 from waltz.storage.disk.log.log_view import LogView
 from waltz.storage.disk.segment.segment import (
@@ -208,12 +208,10 @@ class PartitionLog:
         group still being written behind which these appends go, ``None``: behind what is published.
         """
         start = self._view.end if after is None else after.end
-        encoder = GroupEncoder(start, self._threshold_bytes)
-        errors = [self._refusal(batch) or encoder.add(batch) for batch in batches]
-        return Prepared(start, encoder.end, errors, encoder.finish())
-
-    def _refusal(self, batch: Sequence[Record]) -> StorageError | None:
-        return self._read_only_error() if batch and self.read_only_reason is not None else None
+        if self.read_only_reason is not None:
+            return Prepared(start, start, [self._read_only_error() if batch else None for batch in batches], [])
+        writes, end, errors = encode_group(start, self._threshold_bytes, batches)
+        return Prepared(start, end, errors, writes)
 
     def write_and_sync(self, prepared: Prepared) -> None:
         """Make a group durable. Blocking.
@@ -225,7 +223,8 @@ class PartitionLog:
         """
         view = self._view
         if prepared.writes:
-            self._check_order(prepared, view)
+            if prepared.start != view.end:
+                raise self._order_error()
             segments = self._change("write", partial(self._write_and_sync, view.segments, prepared))
             view = LogView(segments, prepared.end, view.epoch)
         prepared.view = view
@@ -243,8 +242,14 @@ class PartitionLog:
         if prepared.writes:
             if len(prepared.writes) > 1 or prepared.writes[0].starts_segment:
                 return False
-            self._check_order(prepared, view)
-            self._change("write", partial(self._write, view.segments[-1], prepared.writes[0]))
+            if prepared.start != view.end:
+                raise self._order_error()
+            segment = view.segments[-1]
+            try:
+                segment.write(self._descriptors.current_files(segment), prepared.writes[0])
+            except BaseException as error:
+                self._give_up("write", error)
+                raise
             view = LogView(view.segments, prepared.end, view.epoch)
         prepared.view = view
         return True
@@ -259,13 +264,19 @@ class PartitionLog:
             self._change("sync", partial(self._sync, prepared.view.segments[-1], prepared))
 
     def index_written(self, prepared: Prepared) -> None:
-        """Write the index entries of a group that was written, and that the journal has made durable. Blocking.
+        """Take the index entries of a group that was written, and that the journal has made durable. Blocking.
 
-        They need not be durable before :meth:`flush`. Raises as :meth:`sync`.
+        They are in the index file after :meth:`flush`. Raises as :meth:`sync`.
         """
         assert prepared.view is not None, "it has to be written first"
         if prepared.writes:
-            self._change("write", partial(self._index, prepared.view.segments[-1], prepared.writes[0]))
+            self._check_writable()
+            segment = prepared.view.segments[-1]
+            try:
+                segment.write_index_later(self._descriptors.current_files(segment), prepared.writes[0])
+            except BaseException as error:
+                self._give_up("write", error)
+                raise
 
     def take_back(self, prepared: Prepared) -> None:
         """Remove a group that was written and will never be durable; it was the last one. Blocking; ``OSError``."""
@@ -275,13 +286,10 @@ class PartitionLog:
     def _take_back(self, offset: int) -> None:
         self._descriptors.current_files(self._view.segments[-1]).data.truncate(offset)
 
-    def _index(self, segment: Segment, write: SegmentWrite) -> None:
-        segment.write_index(self._descriptors.current_files(segment), write)
-
-    def _check_order(self, prepared: Prepared, view: LogView) -> None:
-        if prepared.start != view.end:
-            self._check_writable()
-            raise StorageError("transaction out of order")
+    def _order_error(self) -> StorageError:
+        """Why a group cannot be written that does not go on behind what is published."""
+        self._check_writable()
+        return StorageError("transaction out of order")
 
     def _write_and_sync(self, segments: tuple[Segment, ...], prepared: Prepared) -> tuple[Segment, ...]:
         for write in prepared.writes:
@@ -291,9 +299,6 @@ class PartitionLog:
             segments[-1].write(handles, write)
             prepared.sync(segments[-1], handles, write)
         return segments
-
-    def _write(self, segment: Segment, write: SegmentWrite) -> None:
-        segment.write(self._descriptors.current_files(segment), write)
 
     def _sync(self, segment: Segment, prepared: Prepared) -> None:
         prepared.sync(segment, self._descriptors.current_files(segment), prepared.writes[0])
@@ -428,11 +433,13 @@ class PartitionLog:
         try:
             return function()
         except BaseException as error:
-            self.read_only_reason = f"{what} failed: {error}"
-            logger.critical(
-                "partition %d in %s is read-only: %s", self.partition_id, self.directory, self.read_only_reason
-            )
+            self._give_up(what, error)
             raise
+
+    def _give_up(self, what: str, error: BaseException) -> None:
+        """Write nothing more."""
+        self.read_only_reason = f"{what} failed: {error}"
+        logger.critical("partition %d in %s is read-only: %s", self.partition_id, self.directory, self.read_only_reason)
 
     # Reading
 

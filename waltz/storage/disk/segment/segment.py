@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from waltz.common.records import Record, RecordHeader
 from waltz.storage.disk.files.descriptors import SegmentFiles
 from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.files.tail_file import TailFile
 from waltz.storage.disk.segment.segment_format import (
     HEADER_SIZE_BYTES,
     INDEX_ENTRY_SIZE_BYTES,
@@ -165,7 +166,7 @@ class Segment:
         """Open both files again."""
         data = files.open(self.path, create=False)
         try:
-            return SegmentFiles(data, files.open(self.index_path, create=False))
+            return SegmentFiles(data, TailFile(files.open(self.index_path, create=False)))
         except BaseException:
             data.close()
             raise
@@ -187,9 +188,19 @@ class Segment:
             handles.index.datasync()
 
     def write_index(self, handles: SegmentFiles, write: SegmentWrite) -> None:
-        """Write the index entries of records that are durable, in the segment or in the journal."""
-        entries_offset = index_offset(self.first_transaction_id, write.first_transaction_id)
+        """Write the index entries of durable records."""
+        entries_offset = index_offset(self.header.first_transaction_id, write.first_transaction_id)
         handles.index.write(entries_offset, [encode_index(write.record_offsets)])
+        self.next_transaction_id = write.first_transaction_id + len(write.record_offsets)
+        self.end_offset = write.end_offset
+
+    def write_index_later(self, handles: SegmentFiles, write: SegmentWrite) -> None:
+        """As :meth:`write_index`, but in the file with the next :meth:`flush`, unless there is much before.
+
+        Until then, a crash leaves it to the journal to tell that the records were durable.
+        """
+        entries_offset = index_offset(self.header.first_transaction_id, write.first_transaction_id)
+        handles.index.write_later(entries_offset, encode_index(write.record_offsets))
         self.next_transaction_id = write.first_transaction_id + len(write.record_offsets)
         self.end_offset = write.end_offset
 

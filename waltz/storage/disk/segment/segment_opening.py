@@ -7,6 +7,7 @@ from uuid import UUID
 
 from waltz.storage.disk.files.descriptors import SegmentFiles
 from waltz.storage.disk.files.files import File, Files, see_the_medium
+from waltz.storage.disk.files.tail_file import TailFile
 from waltz.storage.disk.segment.segment import Segment
 from waltz.storage.disk.segment.segment_format import (
     HEADER_SIZE_BYTES,
@@ -48,7 +49,7 @@ def create_segment(
     except BaseException:
         index.close()
         raise
-    handles = SegmentFiles(data, index)
+    handles = SegmentFiles(data, TailFile(index))
     try:
         files.sync_directory(directory)
     except BaseException:
@@ -119,7 +120,7 @@ def open_segment(
     except BaseException:
         data.close()
         raise
-    handles = SegmentFiles(data, index)
+    handles = SegmentFiles(data, TailFile(index))
     try:
         see_the_medium(index)
         index_size = _usable_index_size(segment, index)

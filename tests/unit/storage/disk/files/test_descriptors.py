@@ -4,6 +4,7 @@ import pytest
 
 from tests.unit.storage.crash_files import CrashFiles
 from waltz.storage.disk.files.descriptors import DescriptorCache, SegmentFiles
+from waltz.storage.disk.files.tail_file import TailFile
 from waltz.storage.errors import StorageError
 
 
@@ -16,7 +17,8 @@ class Opener:
     def __call__(self) -> SegmentFiles:
         self.count += 1
         return SegmentFiles(
-            self.files.open(f"/{self.name}.seg", create=True), self.files.open(f"/{self.name}.idx", create=True)
+            self.files.open(f"/{self.name}.seg", create=True),
+            TailFile(self.files.open(f"/{self.name}.idx", create=True)),
         )
 
 

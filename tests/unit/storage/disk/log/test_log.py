@@ -50,6 +50,26 @@ def three_segments(files: CrashFiles, capacity: int = 5) -> PartitionLog:
     return log
 
 
+def test_index_entries_that_wait_in_memory_are_read_and_scanned(files: CrashFiles) -> None:
+    log = open_log(files)
+    append(log, records(0, 3))
+    durable = files.contents(segment_path(0, ".idx"))
+    for first in (3, 5):
+        prepared = log.prepare([records(first, 2)])
+        assert log.write(prepared)
+        log.index_written(prepared)
+        log.publish(prepared)
+    assert files.contents(segment_path(0, ".idx")) == durable
+    assert read_all(log) == records(0, 7)
+    assert log.read(4, 2) == records(4, 2)
+    scan(log)
+    assert log.damage.mended_index_entries == 0
+    log.flush()
+    assert len(files.contents(segment_path(0, ".idx"))) == len(durable) + 4 * 8
+    log.close()
+    assert read_all(open_log(files)) == records(0, 7)
+
+
 def test_new_log_is_empty_and_durable(files: CrashFiles) -> None:
     log = open_log(files)
     assert (log.max_transaction_id, log.first_transaction_id) == (-1, 0)
