@@ -107,6 +107,8 @@ class TransactionListReader:
         self._parked: set[_BulkRead] = set()  # wait for room on their links
         self._readers: set[asyncio.Task[None]] = set()
         self._being_read: set[_BulkRead] = set()
+        self._unanswered: set[tuple[ClientLink, bytes]] = set()
+        """Links and request ids of all bulk reads that wait, are parked or are being read."""
 
     def request(self, link: ClientLink, request: TransactionDataListRequest, high_water_mark: int) -> None:
         """Answer now or later; a link that has too much unsent gets its request back, postponed."""
@@ -120,15 +122,13 @@ class TransactionListReader:
         if found is not None:
             self._answer(link, request, high_water_mark, found)
             return
-        if any(
-            each.request.req_id == request.req_id and each.link is link
-            for each in (*self._being_read, *self._waiting, *self._parked)
-        ):
+        if (link, request.req_id) in self._unanswered:
             return  # a repeat: its answer is under way
         self._on_miss()
         if len(self._waiting) + len(self._parked) >= MAX_WAITING_REQUESTS:
             refuse_list(link, request)
             return
+        self._unanswered.add((link, request.req_id))
         self._waiting.append(_BulkRead(self, link, request, high_water_mark))
         self._read_waiting()
 
@@ -151,6 +151,7 @@ class TransactionListReader:
         for bulk_read in [*self._being_read, *waiting]:
             refuse_list(bulk_read.link, bulk_read.request)
         self._being_read.clear()
+        self._unanswered.clear()
 
     def _from_cache(self, request: TransactionDataListRequest, high_water_mark: int) -> _List | None:
         """The whole answer, if all of it is cached."""
@@ -187,8 +188,10 @@ class TransactionListReader:
         """Whether the bulk read may begin; otherwise the connection has ended, or the read waits in its link."""
         link = bulk_read.link
         if link.channel.closed:
+            self._unanswered.discard((link, bulk_read.request.req_id))
             return False
         if not link.channel.writable:
+            self._unanswered.discard((link, bulk_read.request.req_id))
             link.postpone(bulk_read.request)
             return False
         if not _has_room(link, bulk_read.size_bytes):
@@ -215,6 +218,7 @@ class TransactionListReader:
             logger.exception("partition %d: a bulk read failed for an unforeseen reason", self._partition_id)
             self._fail(link, request, high_water_mark, f"the server has failed: {error!r}")
         self._being_read.discard(bulk_read)
+        self._unanswered.discard((link, request.req_id))
 
     async def _serve(self, link: ClientLink, request: TransactionDataListRequest, high_water_mark: int) -> None:
         try:

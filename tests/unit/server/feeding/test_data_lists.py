@@ -271,7 +271,8 @@ async def test_nothing_waits_for_the_room_of_a_connection_that_is_gone() -> None
     await turns(100)
     assert not client.parked_lists
     assert client.list_bytes == 0
-    assert not any(setup.reader._parked or setup.reader._waiting or setup.reader._readers for setup in setups)
+    assert not any(setup.reader._unanswered or setup.reader._waiting or setup.reader._readers for setup in setups)
+    assert not any(setup.reader._parked for setup in setups)
 
 
 async def test_a_repeat_of_a_read_under_way_is_dropped() -> None:
@@ -354,7 +355,8 @@ def test_whatever_happens_every_bulk_read_is_answered_once(actions: list[tuple[s
             assert client.channel.closed or len(take(client)) == count
             assert not client.parked_lists
             assert client.list_bytes == 0
-        assert not any(setup.reader._parked or setup.reader._waiting or setup.reader._readers for setup in setups)
+        assert not any(setup.reader._unanswered or setup.reader._waiting or setup.reader._readers for setup in setups)
+        assert not any(setup.reader._parked for setup in setups)
 
     asyncio.run(scenario())
 
