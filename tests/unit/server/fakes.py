@@ -122,7 +122,6 @@ class FakeLog:
         """How many of the undecided were given to replicas; all, unless told."""
         self.open = False
         self.congested = False
-        self.undecided_bytes = 0
         self.healthy = True
         self.trouble: str | None = None
         self.replica_views: tuple[ReplicaView, ...] = ()
@@ -156,6 +155,10 @@ class FakeLog:
 
     def set_replicas(self, replicas: frozenset[str]) -> None:
         self.replicas = replicas
+
+    @property
+    def takes_more(self) -> bool:
+        return self.open and not self.congested
 
     @property
     def mark(self) -> int:

@@ -57,19 +57,20 @@ from waltz.server.requests.failures import tell_failed
 from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import AnyFeedRequest, Awaits, Pending
 from waltz.server.requests.permission import right_of
-from waltz.server.store.interface import Append
+from waltz.server.store.interface import Append, record_bytes_of
 from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryBudget
 from waltz.server.store.replica.replica_view import ReplicaView
 
 logger = logging.getLogger(__name__)
 
 _feed_item = attrgetter("req_id", "transaction_id", "header")
+_new_tuple = tuple.__new__  # what a named tuple's own constructors call, at half of their price
 
 _MAX_WORK_PER_TURN = 2000
 """Limit of waiting requests (counted with their locks) that are examined in one turn of the loop."""
 
 _NOT_COUNTED_BYTES = MIN_SHARE_BYTES // 4
-"""A single append up to this size is within every partition's share, and committed before it is counted."""
+"""Undecided appends that need no more memory are within every partition's share, and need not be counted."""
 
 APPENDS_DIVISOR = 4
 """Divisor of the free memory for the appends of one partition: a fourth."""
@@ -514,7 +515,7 @@ class ServerPartition:
         """Undecided appends, and the requests that wait for them, are kept for the next session. Appends that no
         replica was given are examined again: when an append of a client commits, the client relies on no older one to
         commit after it."""
-        self._undecided.subtract(len(unwritten))
+        self._undecided.subtract(unwritten)
         self._sequencer.session_ended(cast("Sequence[AppendCall]", unwritten))
         self._count_memory()
 
@@ -529,7 +530,7 @@ class ServerPartition:
         self._feed_cache.add(self.partition_id, first, frames)
         now_s = self._metrics.clock()
         self._metrics.successful_append.mark(count, now_s)
-        for run in self._undecided.commit(cast("Sequence[AppendCall]", appends)):
+        for run in self._undecided.commit(appends, len(cached)):  # type: ignore[arg-type]  # what it was given
             self._metrics.response_latency.update(now_s - run.accepted_s, run.size, now_s)
         decided = self._sequencer.committed(first + count - 1)
         if decided:
@@ -542,7 +543,8 @@ class ServerPartition:
                     self._answer(pending, self._sequencer.reached(pending))
         else:
             self._feed.committed(first, count, frames)
-        self._count_memory()
+        if self._memory.used_bytes or self._sequencer.size_bytes:
+            self._count_memory()
         if self._sequencer.has_turn:
             self._drain()
 
@@ -550,7 +552,7 @@ class ServerPartition:
         """Appends are known to be absent. Before version 5 there is no message for it: the flush after the next mount
         tells."""
         self._metrics.failed_append.mark(len(appends))
-        self._undecided.subtract(len(appends))
+        self._undecided.subtract(appends)
         for append in cast("Sequence[AppendCall]", appends):
             self._tell_failed(append.run.link, [append], AppendFailure.NOT_STORED, "the storages had not stored it")
         self._count_memory()
@@ -562,8 +564,7 @@ class ServerPartition:
     # Examining requests
 
     def _log_takes_more(self) -> bool:
-        log = self._log
-        return log.open and not log.congested and not (self._undecided.count and self._memory.exceeded)
+        return self._log.takes_more and not (self._undecided.count and self._memory.exceeded)
 
     def _line_up(self, pending: Pending) -> bool:
         """Keep a request until it can be examined; false if the partition may not keep more."""
@@ -576,11 +577,10 @@ class ServerPartition:
         return True
 
     def _count_memory(self) -> None:
-        """Update the memory of undecided appends, which are there twice: as requests, and in the batches for the
-        storages."""
+        """Update the memory of undecided appends, and of requests that wait."""
         used_bytes = self._sequencer.size_bytes
         if self._undecided.count:
-            used_bytes += 2 * self._log.undecided_bytes + self._undecided.size_bytes
+            used_bytes += self._undecided.size_bytes
         if used_bytes != self._memory.used_bytes:
             self._memory.set(used_bytes)
 
@@ -609,14 +609,15 @@ class ServerPartition:
         for conflict in conflicts:
             self._conflict(link, conflict, write_session)
         if appends:
-            run = AcceptedRun(
-                link, appends[-1].transaction_id, len(appends), self._metrics.clock(), lock_count, write_session
+            last_id, accepted_s = appends[-1].transaction_id, self._metrics.clock()
+            run: AcceptedRun = _new_tuple(
+                AcceptedRun, (link, last_id, len(appends), accepted_s, lock_count, write_session)
             )
             for append in appends:
                 append.run = run
-            self._undecided.accept(run)
+            self._undecided.accept(run, record_bytes_of(appends))
             self._log.append(appends)
-            if conflicts or self._undecided.count > 1 or lock_count or len(appends[0].body) > _NOT_COUNTED_BYTES:
+            if conflicts or self._undecided.size_bytes > _NOT_COUNTED_BYTES or self._memory.used_bytes:
                 self._count_memory()
         elif conflicts:
             self._count_memory()

@@ -13,20 +13,13 @@ class PartitionLog(Protocol):
     """The part of :class:`~waltz.server.store.log.log.ReplicatedLog` that partitions use; tests replace it."""
 
     @property
-    def open(self) -> bool:
-        """A session of the current generation is running: appends may be given."""
-
-    @property
     def opened_generation(self) -> int:
         """The generation of the session that was opened last; -1 before the first."""
 
     @property
-    def congested(self) -> bool:
-        """Whether too many bytes are undecided; the listener is told the end."""
-
-    @property
-    def undecided_bytes(self) -> int:
-        """Bytes of undecided appends, in the form for the storages."""
+    def takes_more(self) -> bool:
+        """Whether appends may be given: a session of the current generation is running, and not too many bytes are
+        undecided; the listener is told when they are fewer."""
 
     @property
     def healthy(self) -> bool:

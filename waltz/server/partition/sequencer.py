@@ -107,7 +107,9 @@ class Sequencer:
     @property
     def is_free(self) -> bool:
         """Whether an arriving request may be processed at once."""
-        return not self._line and self._may_look
+        return (  # _may_look without the call
+            not self._line and self.session_open and len(self._commits) < self._max_waiting and self._fence is None
+        )
 
     @property
     def has_turn(self) -> bool:

@@ -4,10 +4,12 @@ import random
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
+from waltz.common.records import RECORD_ID_BYTES
 from waltz.server.store.timings import StoreTimings
 
 
@@ -41,6 +43,7 @@ class TimeEntry(NamedTuple):
 _BODY_HEAD = struct.Struct(">ii")
 _CHECKSUM = struct.Struct(">i")
 _ID_AND_REQ_ID = struct.Struct(">q16s")
+_body_of = attrgetter("body")
 
 
 class Append:
@@ -83,6 +86,11 @@ def encode_appends(appends: Iterable[Append]) -> bytes:
     """The records of appends with their ids, one after the other, in the form of the storage protocol."""
     pack = _ID_AND_REQ_ID.pack
     return b"".join([part for found in appends for part in (pack(found.transaction_id, found.req_id), found.body)])
+
+
+def record_bytes_of(appends: Sequence[Append]) -> int:
+    """The size of these records, in bytes."""
+    return RECORD_ID_BYTES * len(appends) + sum(map(len, map(_body_of, appends)))
 
 
 class LogListener(Protocol):

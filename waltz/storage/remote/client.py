@@ -91,6 +91,8 @@ class StorageClient(StorageConnection[our_wire.Message]):
         self._gathered_bytes = 0
         self._gathered_from = 0
         """The sequence number of the first of them."""
+        self._gathered_s = 0.0
+        """When the first of them was given: the others follow in the same turn of the loop."""
         self._noted: dict[int, list[PartitionCommitted]] = {}
         """Commits that are to be told, by time."""
         self.outbox: Outbox | None = None
@@ -162,6 +164,7 @@ class StorageClient(StorageConnection[our_wire.Message]):
                 gathered = self._gathered
             if not gathered:
                 self._gathered_from = seq_num
+                self._gathered_s = self._loop.time() - self._stood_still_s
                 if outbox is None:
                     self._loop.call_soon(self.flush)
                 else:
@@ -171,13 +174,13 @@ class StorageClient(StorageConnection[our_wire.Message]):
             position = channel.taken_bytes + our_wire.MANY_OVERHEAD_BYTES + self._gathered_bytes
         else:
             self._write_gathered(channel)
+            self._gathered_s = self._loop.time() - self._stood_still_s
             position = channel.taken_bytes + size_bytes
             for piece in wire.encode_append(session_id, seq_num, partition_id, records, count, version=channel.version):
                 channel.send(piece, flush_soon=outbox is None)
             if outbox is not None:
                 outbox.add(self)
-        now_s = self._loop.time() - self._stood_still_s
-        self._owed.sent(seq_num, size_bytes, position, self._append_timeout_s, now_s, done)
+        self._owed.sent(seq_num, size_bytes, position, self._append_timeout_s, self._gathered_s, done)
         if not self._look_timer.running:
             self._look_timer.start(self._look_interval_s)
         return position

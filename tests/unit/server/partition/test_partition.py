@@ -677,13 +677,11 @@ async def test_a_partition_without_a_session_leaves_room_to_the_others(make: Mak
 async def test_a_partition_that_uses_more_than_its_share_takes_one_run_after_the_other(make: Make) -> None:
     setup, link = make(memory=MemoryBudget(0)), new_link(version=5)
     setup.mounted(link)
-    setup.log.undecided_bytes = 1 << 30
     for number in range(3):
-        setup.partition.append(link, [append(number, data=bytes(20_000))])
+        setup.partition.append(link, [append(number, data=bytes(40_000))])
         setup.partition.flush(link, flush(number))
     assert setup.log.batches == [1], "the first finds nothing in hand"
     assert setup.meter("refused-append") == 2
-    setup.log.undecided_bytes = 0
     setup.log.commit()
     setup.partition.append(link, [append(4)])
     assert setup.log.batches == [1, 1]

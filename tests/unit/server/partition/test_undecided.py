@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.server.fakes import append, new_link
 from waltz.server.partition.undecided import UndecidedAppends
 from waltz.server.requests.appends import AcceptedRun, AppendCall
+from waltz.server.store.interface import record_bytes_of
 
 
 def accepted(sizes: list[int], undecided: UndecidedAppends) -> list[AppendCall]:
@@ -20,7 +21,7 @@ def accepted(sizes: list[int], undecided: UndecidedAppends) -> list[AppendCall]:
             call = append(len(appends))
             call.transaction_id, call.run = len(appends), run
             appends.append(call)
-        undecided.accept(run)
+        undecided.accept(run, record_bytes_of(appends[-size:]))
     return appends
 
 
@@ -33,7 +34,7 @@ def test_each_run_ends_once_when_its_last_append_is_committed(sizes: list[int], 
     ended: list[AcceptedRun] = []
     for start, end in pairwise([0, *sorted(cut for cut in cuts if cut < len(appends)), len(appends)]):
         batch = appends[start:end]
-        runs = list(undecided.commit(batch))
+        runs = list(undecided.commit(batch, record_bytes_of(batch)))
         assert runs == [call.run for call in batch if call.transaction_id == call.run.last_id]
         ended += runs
         assert undecided.count == len(appends) - end
@@ -45,8 +46,8 @@ def test_each_run_ends_once_when_its_last_append_is_committed(sizes: list[int], 
 def test_what_a_session_leaves_behind_is_decided_one_way_or_another() -> None:
     undecided = UndecidedAppends()
     appends = accepted([3, 2], undecided)
-    assert [run.size for run in undecided.commit(appends[:4])] == [3]
-    undecided.subtract(1)
+    assert [run.size for run in undecided.commit(appends[:4], record_bytes_of(appends[:4]))] == [3]
+    undecided.subtract(appends[4:])
     assert undecided.count == 0
     undecided.clear()
     assert undecided.size_bytes == 0

@@ -64,7 +64,7 @@ class Chaos:
 
     def append(self, servers: list[Server]) -> None:
         for server in servers:
-            if server.log.open and not server.log.congested and self.random.random() < 0.7:
+            if server.log.takes_more and self.random.random() < 0.7:
                 server.give(self.random.randrange(1, 5), self.size_bytes())
 
     def size_bytes(self) -> int:

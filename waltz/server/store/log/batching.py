@@ -1,16 +1,12 @@
 """Accepted appends that wait for a session, and their batches. Pure."""
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 from waltz.common.records import RECORD_ID_BYTES
-from waltz.server.store.interface import Append
+from waltz.server.store.interface import Append, record_bytes_of
 
 MAX_BATCH_SIZE_BYTES = 1 << 20
 """A batch is full when it has reached this number of bytes, or the configured number of records."""
-
-
-_body_of = attrgetter("body")
 
 
 class PendingAppends:
@@ -32,7 +28,7 @@ class PendingAppends:
     def add(self, appends: Sequence[Append]) -> None:
         """Put appends at the end."""
         self._appends += appends
-        self.size_bytes += size_of(appends)
+        self.size_bytes += record_bytes_of(appends)
 
     def take_batch(self) -> list[Append]:
         """The next batch; at least one append if there is one."""
@@ -43,7 +39,7 @@ class PendingAppends:
             self.size_bytes = 0
             return batch
         batch = self._appends[self._head : self._head + self._max_batch_size]
-        size_bytes = size_of(batch)
+        size_bytes = record_bytes_of(batch)
         if size_bytes > MAX_BATCH_SIZE_BYTES:
             count = size_bytes = 0
             while size_bytes < MAX_BATCH_SIZE_BYTES:
@@ -63,8 +59,3 @@ class PendingAppends:
         self._appends = []
         self._head = self.size_bytes = 0
         return appends
-
-
-def size_of(appends: Sequence[Append]) -> int:
-    """Size of the appends as records, in bytes."""
-    return RECORD_ID_BYTES * len(appends) + sum(map(len, map(_body_of, appends)))

@@ -32,7 +32,7 @@ from waltz.server.store.interface import (
     TimeEntry,
     encode_appends,
 )
-from waltz.server.store.log.batching import PendingAppends, size_of
+from waltz.server.store.log.batching import PendingAppends
 from waltz.server.store.log.log_reader import LogReader
 from waltz.server.store.log.log_states import FAILING_STATES, LOG, OPEN_STATES, LogEvent, LogState
 from waltz.server.store.log.pacing import Readmissions
@@ -91,7 +91,6 @@ class ReplicatedLog:
         "_successors",
         "_task",
         "_unresolved",
-        "_unresolved_bytes",
         "_wake",
         "_without_session_since_s",
         "partition_id",
@@ -148,7 +147,6 @@ class ReplicatedLog:
         self._given_back = False
         self._readmissions = Readmissions(options.readmission_interval_s)
         self._unresolved: list[Append] = []
-        self._unresolved_bytes = 0
         self._reader = LogReader(partition_id, options, lambda: self._high_water_mark)
 
     # State
@@ -227,19 +225,17 @@ class ReplicatedLog:
         )
 
     @property
-    def undecided_bytes(self) -> int:
-        """Bytes of undecided appends, in the form for the storages."""
-        return self._load_bytes() + (self._unresolved_bytes if self._unresolved else 0)
-
-    @property
-    def congested(self) -> bool:
-        """Whether too many bytes are undecided: no append may be given until the call of ``drained``."""
+    def takes_more(self) -> bool:
+        """Whether appends may be given now. While the log is open but too many bytes are undecided, they may not until
+        the call of ``drained``."""
         session = self._session
+        if self._state not in OPEN_STATES or self._opened_generation != self._generation:
+            return False
         load_bytes = self._pending.size_bytes + (0 if session is None else session.undecided_bytes)
         if load_bytes < self._options.ring_size_bytes:
-            return False
+            return True
         self._congestion_seen = True
-        return True
+        return False
 
     # Control
 
@@ -598,7 +594,6 @@ class ReplicatedLog:
 
     def _keep_unresolved(self, session: StoreSession) -> None:
         self._unresolved = session.undecided()
-        self._unresolved_bytes = size_of(self._unresolved)
 
     def _load_bytes(self) -> int:
         return self._pending.size_bytes + (0 if self._session is None else self._session.undecided_bytes)

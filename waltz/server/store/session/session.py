@@ -306,7 +306,9 @@ class StoreSession:
         members = self._members
         committed = None
         if ring.undecided_bytes:
-            committed = ring.commit(committed_mark([replica.acked for replica in members], self._quorum))
+            mark = committed_mark([replica.acked for replica in members], self._quorum)
+            if self._high_water_mark is None or mark > self._high_water_mark:
+                committed = ring.commit(mark)
         if committed is None and not ring.kept_bytes:
             return  # the usual case after two of three acknowledgements
         live_positions = [replica.next_id for replica in members if replica.live]

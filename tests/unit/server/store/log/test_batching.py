@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.server.store.interface import Append, encode_appends
-from waltz.server.store.log.batching import MAX_BATCH_SIZE_BYTES, PendingAppends, size_of
+from waltz.server.store.interface import Append, encode_appends, record_bytes_of
+from waltz.server.store.log.batching import MAX_BATCH_SIZE_BYTES, PendingAppends
 
 
 def an_append(data_size: int) -> Append:
@@ -20,22 +20,22 @@ def test_batches_hold_everything_in_order_and_are_full_but_the_last(sizes: list[
     pending.add(appends)
     batches: list[list[Append]] = []
     while pending:
-        assert pending.size_bytes == size_of(appends[sum(len(batch) for batch in batches) :])
+        assert pending.size_bytes == record_bytes_of(appends[sum(len(batch) for batch in batches) :])
         batches.append(pending.take_batch())
         assert batches[-1]
     assert pending.size_bytes == 0
     assert [append for batch in batches for append in batch] == appends
     for batch in batches:
         assert len(batch) <= max_batch_size
-        assert len(batch) == 1 or size_of(batch[:-1]) < MAX_BATCH_SIZE_BYTES
+        assert len(batch) == 1 or record_bytes_of(batch[:-1]) < MAX_BATCH_SIZE_BYTES
     for batch in batches[:-1]:
-        assert len(batch) == max_batch_size or size_of(batch) >= MAX_BATCH_SIZE_BYTES
+        assert len(batch) == max_batch_size or record_bytes_of(batch) >= MAX_BATCH_SIZE_BYTES
 
 
 @given(st.lists(st.integers(0, 100), max_size=10))
 def test_the_size_is_that_of_the_records(sizes: list[int]) -> None:
     appends = [an_append(size) for size in sizes]
-    assert size_of(appends) == len(encode_appends(appends))
+    assert record_bytes_of(appends) == len(encode_appends(appends))
 
 
 def test_what_is_taken_back_is_gone() -> None:

@@ -224,11 +224,9 @@ async def test_without_a_quorum_appends_stay_undecided_until_the_next_session_se
         await asyncio.sleep(30)
         assert server.listener.decided_count == 5
         assert not server.log.healthy
-        assert server.log.undecided_bytes > 0, "what is undecided is in memory without a session, too"
         world.storages[B].resume()
         await server.wait_open()
         assert server.listener.decided_count == 8
-        assert server.log.undecided_bytes == 0
         high_water_mark, changed = server.listener.opened[-1]
         assert changed
         assert high_water_mark == server.listener.committed_appends[-1].transaction_id
@@ -727,13 +725,13 @@ async def test_congestion_is_told_and_ends() -> None:
     async with World(options=options(ring_size_bytes=10_000)) as world:
         server = await world.server()
         await server.write(1)
-        given = {False: server.log.congested}
+        given = {False: not server.log.takes_more}
         server.give(200, size_bytes=100)
-        given[True] = server.log.congested
+        given[True] = not server.log.takes_more
         assert given == {False: False, True: True}
         assert server.listener.drained_count == 0
         await server.wait(lambda: server.listener.drained_count == 1)
-        await server.wait(lambda: not server.log.congested)
+        await server.wait(lambda: server.log.takes_more)
         await server.wait(lambda: server.listener.decided_count == 201)
         assert server.listener.drained_count == 1
 
