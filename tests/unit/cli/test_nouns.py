@@ -39,7 +39,12 @@ def test_what_concerns_no_noun_imports_none(command: str) -> None:
 
 @pytest.mark.parametrize(
     ("noun", "others"),
-    [("zookeeper", set()), ("append", set()), ("status", set()), ("storage", {"loss", "replica_moving", "progress"})],
+    [
+        ("zookeeper", set()),
+        ("append", set()),
+        ("status", set()),
+        ("storage", {"labels", "loss", "replica_moving", "progress"}),
+    ],
 )
 def test_a_noun_imports_no_other_one(noun: str, others: set[str]) -> None:
     modules = imported(noun, "--help")

@@ -147,6 +147,9 @@ class RpcClient:
     ) -> tuple[int, int]:
         """A transaction and the time of its commit; twice -1 when it is not known.
 
+        The ``question`` is for the last transaction at a time, or for the first known time of a transaction; ``value``
+        is that time in milliseconds since 1970, or the id of that transaction.
+
         Raises as :meth:`high_water_mark`, with ``TimesNotSupportedError`` for servers and storages that are too old.
         """
         partition = self._partition(partition_id, timeout_s)
