@@ -18,6 +18,7 @@ from waltz.local.layout import ROOT
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 DEAD = "localhost:1"
+RULES = Path(__file__).with_name("rules.json")
 
 ARGUMENTS = {
     "zookeeper create": "-n other -p 1",
@@ -29,6 +30,16 @@ ARGUMENTS = {
     "zookeeper assign-partition": "-s {data} -p {partition}",
     "zookeeper unassign-partition": "-s {data} -p {partition}",
     "zookeeper auto-assign": "-g 9",
+    "acl init": "--server CN=node --admin CN=ops",
+    "acl list": "",
+    "acl grant": "CN=svc-a append",
+    "acl revoke": "CN=svc-a append",
+    "acl mode": "audit",
+    "acl name": "orders 0",
+    "acl explain": "CN=svc-a append 0",
+    "acl diff": f"{RULES}",
+    "acl apply": f"{RULES}",
+    "acl export": "",
     "server add-preferred-partition": "-s {server} -p {partition}",
     "server remove-preferred-partition": "-s {server} -p {partition}",
     "server drain": "-s {server} --plan",
@@ -37,6 +48,8 @@ ARGUMENTS = {
     "storage remove-partition": "-s {admin} -p {partition}",
     "storage availability": "-s {admin} -p {partition} -o true",
     "storage sync-partitions": "",
+    "storage label": "{data} rack=1",
+    "storage ring": "ring {data}",
     "storage validate": "",
     "storage max-transaction-id": "-s {admin} -sp {port} -p {partition}",
     "storage recover-partition": "-s {admin} -d {admin} -dp {port} -p {partition}",
@@ -50,6 +63,7 @@ ARGUMENTS = {
     "session show": "-p {partition}",
     "session fence": "-p {one} --force",
     "partition show": "-p {partition}",
+    "partition at": "-p {partition} 2026-01-01T00:00:00Z",
     "partition configure": "-p {partition} format=table",
     "table get": "-p {one} key",
     "table scan": "-p {one}",

@@ -43,10 +43,10 @@ def answers_are_checked(checker: Checker) -> Iterator[None]:
     ask = marks.ask_committed_marks
 
     async def asked(
-        cluster: ClusterHandle, partition_ids: Iterable[int], *, deadline_s: float
+        cluster: ClusterHandle, partition_ids: Iterable[int], *, deadline_s: float, time_ms: int | None = None
     ) -> tuple[dict[int, int], dict[int, str]]:
         committed_before = list(checker.marks)
-        found, reasons = await ask(cluster, partition_ids, deadline_s=deadline_s)
+        found, reasons = await ask(cluster, partition_ids, deadline_s=deadline_s, time_ms=time_ms)
         process = running_process()
         for partition_id, mark in found.items():
             who = "-" if process is None else process.host
