@@ -52,9 +52,9 @@ demo: $(call installed_for,demo) ## the bank on an embedded cluster, then Spark 
 	$(NEEDS_JAVA)
 	@$(BIN)/waltz demo --transactions $(TRANSACTIONS)
 
-test: $(call installed_for,test) ## the tests that every change needs, in about 8 minutes on two cores
+test: $(call installed_for,test) ## the tests that every change needs, in about 9 minutes on two cores
 	$(NEEDS_JAVA)
-	@echo "running the tests on $(WORKERS) processes; they take about 8 minutes on two cores"
+	@echo "running the tests on $(WORKERS) processes; they take about 9 minutes on two cores"
 	@$(PYTEST) -m "not deep" --junitxml build/test.xml
 
 test-deep: $(call installed_for,test) ## the rest: more seeds, more planted bugs, more kills of real processes, in about 13 minutes
