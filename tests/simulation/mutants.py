@@ -994,8 +994,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "W-exclusive-over-a-change": Mutant(
         "an owner that begins anew still takes its old holder for the holder",
-        20,
-        19,
+        40,
+        29,
         sessions.exclusive_over_a_change,
         ("boomerang", "flap"),
         {**_RETURNING, "wire_clients": 2, "checkpoint_interval": 5, "fault_count": 12},
