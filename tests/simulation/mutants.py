@@ -557,10 +557,12 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "neighbour-answered": Mutant(
         "of the appends of many partitions in one frame each is answered for another one",
-        40,
-        33,
+        20,
+        1,
         _patch(storage_version1, "decode_many", storage.answer_the_neighbour),
-        conditions={"partitions": 3, "servers": 1, "old_storages": 0.0},
+        # It shows where one partition of a frame is refused and others are not: when it has changed its owner.
+        ("boomerang", "flap", "depose", "prefer-partitions"),
+        {"partitions": 6, "servers": 2, "old_storages": 0.0, "fault_count": 20},
     ),
     "feed-with-gaps": Mutant(
         "a client asks for one transaction too few, and accepts the gap", 10, 0, borders.feed_with_gaps
@@ -808,9 +810,9 @@ MUTANTS: dict[str, Mutant] = {
     "ahead-without-proof": Mutant(
         "an owner says that a client is ahead of the log without having asked a quorum of the storages",
         20,
-        13,
+        16,
         _patch(Sequencer, "await_proof", marks.ahead_without_proof),
-        conditions=CONDITIONS["isolated-sides"],
+        conditions={**CONDITIONS["isolated-sides"], "duration_s": 60.0, "fault_count": 20},
     ),
     "lost-when-connected-again": Mutant(
         "a session without a connection to ZooKeeper counts as ended only when there is one again",
