@@ -729,7 +729,8 @@ class ServerPartition:
                 pending, appends, cost = self._sequencer.take()
                 if appends and (refusal := self._refusal(pending)) is not None:
                     for append in appends:
-                        pending.link.refuse(append.req_id, refusal)
+                        if not pending.link.refuse(append.req_id, refusal):
+                            self._tell_failed(pending.link, [append], AppendFailure.MOVED, refusal)
                 elif appends:
                     self._admit(pending.link, appends, pending.write_session)
                 elif isinstance(pending.request, AnyFeedRequest):

@@ -14,6 +14,7 @@ from waltz.common.acl.rules import compile_rules
 from waltz.common.pieces import at_once, in_turns
 from waltz.common.wire.client_server import MountResponse, PartitionState
 from waltz.common.wire.refused import NotAuthorized
+from waltz.common.wire.version5 import AppendFailed, AppendFailure
 from waltz.common.wire.write_sessions import HeartbeatOption, HeartbeatRequest
 from waltz.server.requests.link import ClientLink
 
@@ -115,6 +116,21 @@ async def test_an_append_without_a_place_in_the_order_is_judged_when_it_gets_one
     await settle()
     text = TEXT.format("append to", 2, "append")
     assert take(link) == [NotAuthorized(req_id(each), text) for each in (2, 3)]
+    assert committed(setup) == 0
+
+
+async def test_a_client_of_version_5_hears_that_its_append_has_failed(setup: Ruled) -> None:
+    link = mounted(setup, 5)
+    log = setup.made[0].log
+    log.end_session()
+    setup.service.append(link, [append(2)])
+    await setup.allow(Right.METADATA)
+    log.open_session()
+    await settle()
+    (failed,) = take(link)
+    assert isinstance(failed, AppendFailed)
+    assert (failed.req_id, failed.reason) == (req_id(2), AppendFailure.MOVED)
+    assert failed.text == TEXT.format("append to", 2, "append")
     assert committed(setup) == 0
 
 
