@@ -14,9 +14,11 @@ from typing import Self
 import pytest
 from kazoo.client import KazooClient
 
+from tests.unit.client.proxy import Proxy
 from tests.unit.common.cluster.manager_cases import Cluster, ManagerCases
 from tests.unit.common.zk.conformance import Ensemble, Flag, ZooKeeperConformance
 from tests.unit.common.zk.mutex_cases import MutexCases
+from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ConnectionLossError, State, ZooKeeper, ZooKeeperUnreachableError
 from waltz.common.zk.kazoo_client import KazooZooKeeper, connect
 from waltz.common.zk.store_admin import create_cluster
@@ -126,7 +128,7 @@ async def test_a_write_tells_the_time_of_the_ensemble(tmp_path: Path) -> None:
 
 async def test_restart_of_the_server_is_survived(tmp_path: Path) -> None:
     async with LocalZooKeeper(tmp_path / "data") as server, RealEnsemble(server) as ensemble:
-        # A server that is starting may leave a first attempt to connect unanswered, for as long as the session lasts.
+        # A server that is starting may leave a first attempt to connect unanswered for a third of its time-out.
         zk = await ensemble.connect(operation_timeout_s=TIMEOUT_S)
         states: list[State] = []
         zk.add_listener(states.append)
@@ -144,6 +146,43 @@ async def test_restart_of_the_server_is_survived(tmp_path: Path) -> None:
         assert stat.owner == zk.session_id == session_id
         assert states == [State.SUSPENDED, State.CONNECTED]
         await flag.fired()
+
+
+class SilentOnce(Proxy):
+    """Leaves a connection unanswered, as a server may that is just starting."""
+
+    silent = False
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.silent:
+            self.silent = False
+            await reader.read(-1)
+            writer.transport.abort()
+        else:
+            await super()._accept(reader, writer)
+
+
+async def test_a_session_survives_that_its_only_server_leaves_a_connection_unanswered(
+    zookeeper: LocalZooKeeper,
+) -> None:
+    proxy = await SilentOnce(Endpoint.parse(zookeeper.connect_string)).open()
+    zk = await connect(
+        str(proxy.endpoint), session_timeout_s=10, connect_timeout_s=TIMEOUT_S, operation_timeout_s=TIMEOUT_S
+    )
+    try:
+        states: list[State] = []
+        zk.add_listener(states.append)
+        session_id = zk.session_id
+        proxy.silent = True
+        for pipe in tuple(proxy.pipes):
+            pipe.cut()
+        await zk.get("/")
+        assert not proxy.silent
+        assert zk.session_id == session_id
+        assert states == [State.SUSPENDED, State.CONNECTED]
+    finally:
+        await zk.close()
+        await proxy.close()
 
 
 async def test_cluster_comes_back_after_a_restart(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from typing import Any
+from typing import Any, Self
 
 from waltz.client.engine.links.links import Connector
 from waltz.common.ids import Endpoint
@@ -74,7 +74,7 @@ class Proxy:
         self._running: set[asyncio.Task[None]] = set()
         self.pipes: set[Pipe] = set()
 
-    async def open(self) -> "Proxy":
+    async def open(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self
 

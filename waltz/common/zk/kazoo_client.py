@@ -56,6 +56,10 @@ _RECONNECT_MAX_DELAY_S = 0.5
 """Well below any session time-out: a session must not expire while its client pauses between attempts.
 (The original pauses up to 8 s, kazoo by default up to an hour.)"""
 
+_ATTEMPTS_PER_SESSION = 3
+"""kazoo, as the original, waits for the answer of a server for the session time-out divided by the number of servers. A
+server that is just starting may never answer its first client, and the only server would be asked again too late."""
+
 _CLOSE_TIMEOUT_S = 10.0
 _GIVE_UP_TIMEOUT_S = 0.2
 """Time limit of the stop when there was no session to be ended."""
@@ -158,7 +162,7 @@ class KazooZooKeeper:
         self._outstanding: set[asyncio.Future[object]] = set()
         self._log = KazooLog(logger)
         self._client = KazooClient(
-            hosts=connect_string,
+            hosts=_named_often_enough(connect_string),
             timeout=session_timeout_s,
             logger=quiet_logger(self._log),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=_RECONNECT_MAX_DELAY_S),
@@ -445,6 +449,13 @@ class KazooZooKeeper:
 def _wake(future: asyncio.Future[object]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _named_often_enough(connect_string: str) -> str:
+    """A connect string of the same servers, so many that all are asked more than once before a session ends."""
+    servers, slash, chroot = connect_string.partition("/")
+    repetitions = -(-_ATTEMPTS_PER_SESSION // len(servers.split(",")))
+    return ",".join([servers] * repetitions) + slash + chroot
 
 
 def _stat(stat: ZnodeStat) -> Stat:
