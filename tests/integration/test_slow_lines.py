@@ -116,6 +116,7 @@ async def test_a_storage_comes_back_and_catches_up_over_a_slow_and_long_line(tmp
         await catch_up(trial, late, LIMIT_S)
 
 
+@pytest.mark.deep
 async def test_a_client_appends_large_transactions_to_its_server_over_a_slow_line(tmp_path: Path) -> None:
     options = ClientOptions(silence_limit_s=2.0, mount_timeout_s=2.0)
     async with at_work(tmp_path, options=options) as (lines, trial):

@@ -11,6 +11,8 @@ from tests.simulation.meter import Phase
 from tests.simulation.scale import SESSION_TIMEOUT_S, Scale
 from tests.simulation.scale_report import Report, Size
 
+pytestmark = pytest.mark.deep
+
 SMALL = Size(partitions=24, servers=4, storages=6, clients=8)
 MORE_PARTITIONS = SMALL._replace(partitions=72)
 LARGE = Size(partitions=72, servers=12, storages=18, clients=24)

@@ -1,5 +1,7 @@
 """Whole simulations: no seed may fail. A failure shows the seed, the faults that matter, and how to see it again."""
 
+from collections.abc import Iterable
+
 import pytest
 from _pytest.mark import ParameterSet
 
@@ -7,9 +9,25 @@ from tests.simulation.options import CONDITIONS
 from tests.simulation.processes import SimulationServer, simulate_side_by_side
 
 
-def deep(*values: int) -> ParameterSet:
+def deep(*values: int | str) -> ParameterSet:
     """Values that only the deep tests have."""
     return pytest.param(*values, marks=pytest.mark.deep)
+
+
+LONG = {
+    *("large-transactions", "plain-client", "few-alive", "partial-mounts", "wandering", "long-lines"),
+    *("forgetful-storages", "mark-questions", "lagging-followers", "small-windows"),
+    *("rot-during-repair", "roll-back-disk", "exchange-disks,strand-minority", "recover-partition,strand-minority"),
+}
+"""Conditions and courses of which one seed takes seven seconds or more: for the deep tests only."""
+
+
+def one_seed_first(names: Iterable[str]) -> list[ParameterSet]:
+    """Each of ``names`` with its first seed, which is for every day, and with two more."""
+    return [
+        *(deep(name, 0, 1) if name in LONG else pytest.param(name, 0, 1) for name in names),
+        *(deep(name, 1, 2) for name in names),
+    ]
 
 
 COURSES = (
@@ -137,8 +155,7 @@ def test_no_seed_fails(simulations: SimulationServer, start: int, count: int) ->
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("start", "count"), [(0, 1), deep(1, 2)])
-@pytest.mark.parametrize("conditions", CONDITIONS)
+@pytest.mark.parametrize(("conditions", "start", "count"), one_seed_first(CONDITIONS))
 def test_no_seed_fails_under_special_conditions(
     simulations: SimulationServer, conditions: str, start: int, count: int
 ) -> None:
@@ -153,8 +170,7 @@ def test_no_seed_fails_with_consumers_or_tables(simulations: SimulationServer, c
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("start", "count"), [(0, 1), deep(1, 2)])
-@pytest.mark.parametrize("kinds", COURSES)
+@pytest.mark.parametrize(("kinds", "start", "count"), one_seed_first(COURSES))
 def test_no_seed_fails_in_courses_that_seeds_do_not_draw(
     simulations: SimulationServer, kinds: str, start: int, count: int
 ) -> None:

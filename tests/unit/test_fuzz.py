@@ -43,12 +43,12 @@ def test_seeds_are_taken(name: str) -> None:
         TARGETS[name].check(seed)
 
 
-@pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("part", [1, *(pytest.param(part, marks=pytest.mark.deep) for part in (2, 3, 4))])
 @pytest.mark.parametrize("name", TARGETS)
 def test_damaged_input_is_refused_and_nothing_else_happens(name: str, part: int) -> None:
     check = TARGETS[name].check
-    half = settings(QUICK, max_examples=QUICK.max_examples // 2)
-    hypothesis.seed(part)(half(given(damaged(TARGETS[name].seeds()))(check)))()
+    quarter = settings(QUICK, max_examples=QUICK.max_examples // 4)
+    hypothesis.seed(part)(quarter(given(damaged(TARGETS[name].seeds()))(check)))()
 
 
 @pytest.mark.parametrize("name", TARGETS)

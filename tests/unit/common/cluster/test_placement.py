@@ -9,7 +9,12 @@ import pytest
 
 from waltz.common.cluster.placement import Move, Placement, PlacementError, Site, Sites, place, plan_moves, zone_of
 
-CLUSTERS = 1000
+
+def random_clusters(some: int, all_of_them: int) -> pytest.MarkDecorator:
+    """The numbers of random clusters: some for every day, and the rest."""
+    rest = pytest.param(range(some, all_of_them), id="rest", marks=pytest.mark.deep)
+    return pytest.mark.parametrize("numbers", [pytest.param(range(some), id="some"), rest])
+
 
 Storages = Mapping[str, tuple[str, ...]]
 """The zone of each storage."""
@@ -59,9 +64,10 @@ def fair_loads(storages: Storages, partitions: int, size: int) -> dict[str, floa
     return {storage: shares[zone] for storage, zone in storages.items()}
 
 
-def test_random_clusters_use_no_zone_twice_and_are_even() -> None:
-    chance = random.Random(1)
-    for _ in range(CLUSTERS):
+@random_clusters(100, 1000)
+def test_random_clusters_use_no_zone_twice_and_are_even(numbers: range) -> None:
+    for number in numbers:
+        chance = random.Random(1000 + number)
         size = chance.choice((1, 2, 3, 3, 3, 5))
         storages = {
             storage: ("/".join(zone),)
@@ -77,9 +83,10 @@ def test_random_clusters_use_no_zone_twice_and_are_even() -> None:
             assert math.floor(fair[storage] * 0.9) <= loads[storage] <= math.ceil(fair[storage] * 1.1)
 
 
-def test_random_clusters_spread_over_datacenters_first() -> None:
-    chance = random.Random(2)
-    for _ in range(CLUSTERS):
+@random_clusters(100, 1000)
+def test_random_clusters_spread_over_datacenters_first(numbers: range) -> None:
+    for number in numbers:
+        chance = random.Random(2000 + number)
         storages = random_storages(chance, zones=chance.randint(3, 8))
         datacenters = len({zone[0] for zone in storages.values()})
         placed = place(cluster(storages), range(chance.choice((5, 20))), 3, 0, {})
@@ -114,17 +121,19 @@ def least_moves(before: dict[str, int], later: dict[str, int]) -> int:
     return sum(max(0, later.get(storage, 0) - before.get(storage, 0)) for storage in before.keys() | later.keys())
 
 
-def test_a_placed_cluster_needs_no_move() -> None:
-    chance = random.Random(4)
-    for _ in range(100):
+@random_clusters(20, 100)
+def test_a_placed_cluster_needs_no_move(numbers: range) -> None:
+    for number in numbers:
+        chance = random.Random(4000 + number)
         storages = random_storages(chance, zones=chance.randint(3, 8))
         sites = cluster(storages)
         assert plan_moves(sites, place(sites, range(30), 3, 0, {}), {}) == []
 
 
-def test_after_a_storage_came_only_its_share_moves() -> None:
-    chance = random.Random(5)
-    for _ in range(100):
+@random_clusters(20, 100)
+def test_after_a_storage_came_only_its_share_moves(numbers: range) -> None:
+    for number in numbers:
+        chance = random.Random(5000 + number)
         zones = chance.randint(3, 6)
         storages = {f"s{zone}-{number}:1": (f"z{zone}",) for zone in range(zones) for number in range(3)}
         placed = place(cluster(storages), range(60), 3, 0, {})
@@ -139,9 +148,10 @@ def test_after_a_storage_came_only_its_share_moves() -> None:
         assert all(abs(loads[each] - fair[each]) <= max(1, fair[each] / 10) for each in more)
 
 
-def test_a_storage_that_is_to_be_emptied_gives_everything_away_and_nothing_else_moves() -> None:
-    chance = random.Random(6)
-    for _ in range(100):
+@random_clusters(20, 100)
+def test_a_storage_that_is_to_be_emptied_gives_everything_away_and_nothing_else_moves(numbers: range) -> None:
+    for number in numbers:
+        chance = random.Random(6000 + number)
         zones = chance.randint(3, 6)
         storages = {f"s{zone}-{number}:1": (f"z{zone}",) for zone in range(zones) for number in range(3)}
         placed = place(cluster(storages), range(60), 3, 0, {})
@@ -170,9 +180,10 @@ def test_replicas_that_share_a_zone_are_parted() -> None:
     assert len(moves) == least_moves(loads_of(now, storages), loads_of(later, storages))
 
 
-def test_random_placements_are_mended() -> None:
-    chance = random.Random(7)
-    for _ in range(100):
+@random_clusters(20, 100)
+def test_random_placements_are_mended(numbers: range) -> None:
+    for number in numbers:
+        chance = random.Random(7000 + number)
         storages = random_storages(chance, zones=chance.randint(3, 6))
         if len(storages) < 3:
             continue
