@@ -195,14 +195,18 @@ class PlainClient(Calls):
         self,
         partition_ids: Iterable[int] | None = None,
         *,
-        after: int | Mapping[int, int],
+        after: int | Mapping[int, int] | None = None,
+        since: datetime | None = None,
         until: Mapping[int, int] | None = None,
     ) -> MergedFeed:
-        """The transactions of all partitions, or of these, in one loop: in order within each, in turn between them."""
+        """The transactions of all partitions, or of these, in one loop: in order within each, in turn between them.
+
+        They begin ``after`` ids, or ``since`` a time.
+        """
         ids = None if partition_ids is None else list(partition_ids)
 
         async def opened() -> AsyncMergedFeed:
-            return self._client.feed_all(ids, after=after, until=until)
+            return self._client.feed_all(ids, after=after, since=since, until=until)
 
         return MergedFeed(self, self.run(opened()))
 
@@ -222,8 +226,8 @@ class PlainClient(Calls):
         Args:
             positions: The store of the application's positions.
             partition_ids: The partitions; by default all.
-            start: The start of a partition without a position: ``"beginning"``, ``"end"``, or a mapping of partitions
-                to the transactions to start after.
+            start: The start of a partition without a position: ``"beginning"``, ``"end"``, a time, or a mapping of
+                partitions to the transactions to start after.
             commit_every_s: Seconds between automatic commits of confirmed transactions; there is a last one at the
                 end.
             share: Name of a group: all instances with the same name share the partitions.

@@ -544,7 +544,8 @@ class Client(PartitionCalls):
         self,
         partition_ids: Iterable[int] | None = None,
         *,
-        after: int | Mapping[int, int],
+        after: int | Mapping[int, int] | None = None,
+        since: datetime | None = None,
         until: Mapping[int, int] | None = None,
     ) -> MergedFeed:
         """The transactions of several partitions in one loop: in order within each, in turn between them.
@@ -555,16 +556,20 @@ class Client(PartitionCalls):
         Args:
             partition_ids: The partitions; by default all.
             after: Id of the transaction before the first one (-1: from the beginning), for all or by partition.
+            since: Instead of ``after``: a time, with a time zone; see :meth:`feed`.
             until: Id of the last transaction by partition; ``None``: without an end.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
+            InvalidOperationError: Both ``after`` and ``since`` are given, or neither.
             ClientAheadError: By reading: the log of a partition ends before ``after``.
+            TimesNotSupportedError: By reading: nobody knows the times of a partition's commits.
             ClientClosedError: The client is closed.
         """
         engine = self._own_engine()
         wanted = range(len(engine.partitions)) if partition_ids is None else list(dict.fromkeys(partition_ids))
-        begins = _by_partition(after, wanted, "after")
+        since_ms = _beginning(after, since)
+        begins = _by_partition(NO_TRANSACTION if after is None else after, wanted, "after")
         ends = dict.fromkeys(wanted) if until is None else _by_partition(until, wanted, "until")
         for partition_id in wanted:  # errors are found before the first feed begins
             self._feed_arguments(partition_id, begins[partition_id], ends[partition_id])
@@ -572,7 +577,7 @@ class Client(PartitionCalls):
         feed = MergedFeed(self.open_feed, engine.options)
         self._merged.add(feed)
         for partition_id in wanted:
-            feed.add(partition_id, begins[partition_id], ends[partition_id], share)
+            feed.add(partition_id, begins[partition_id], ends[partition_id], share, since_ms=since_ms)
         return feed
 
     def consume(
@@ -593,8 +598,9 @@ class Client(PartitionCalls):
         Args:
             positions: The store of the application's positions.
             partition_ids: The partitions; by default all.
-            start: The start of a partition without a position: ``"beginning"``, ``"end"``, or a mapping of partitions
-                to the transactions to start after. It is stored at once, so that a restart begins there, too.
+            start: The start of a partition without a position: ``"beginning"``, ``"end"``, a time (see the ``since``
+                of :meth:`feed`), or a mapping of partitions to the transactions to start after. It is stored at once,
+                so that a restart begins there, too.
             commit_every_s: Seconds between automatic commits of the transactions that the application is done with (it
                 has asked for more); there is a last one at the end.
             share: Name of a group: all instances with the same name share the partitions, each of which has one reader.
@@ -604,6 +610,7 @@ class Client(PartitionCalls):
             ValueError: ``start`` has another value, or lacks a partition.
             TypeError: Ids or seconds are not numbers.
             ClientClosedError: The client is closed.
+            TimesNotSupportedError: By opening: nobody knows the times of a partition's commits.
             PositionsError: By opening and reading: the positions cannot be used.
             ClientAheadError: By reading: the log of a partition ends before its position.
         """
@@ -614,11 +621,17 @@ class Client(PartitionCalls):
         if isinstance(start, Mapping):
             for position in _by_partition(start, wanted, "start").values():
                 check_mark(position, "start")
+        elif isinstance(start, datetime):
+            milliseconds_of(start, "start")
         elif start not in ("beginning", "end"):
-            raise ValueError(f"start must be 'beginning', 'end' or a mapping from partitions to ids, not {start!r}")
+            raise ValueError(
+                f"start must be 'beginning', 'end', a time or a mapping from partitions to ids, not {start!r}"
+            )
         if commit_every_s is not None:
             check_seconds(commit_every_s, "commit_every_s")
-        log = Log(self.open_feed, self.cluster_key, self.high_water_mark, self.directory, engine.options)
+        log = Log(
+            self.open_feed, self.cluster_key, self.high_water_mark, self.offset_at, self.directory, engine.options
+        )
         consumer = Consumer(log, positions, wanted, start=start, commit_every_s=commit_every_s, share=share)
         self._merged.add(consumer)
         return consumer
@@ -760,12 +773,10 @@ class Client(PartitionCalls):
         since: datetime | None,
         until: int | None,
     ) -> FeedKind:
-        if (after is None) == (since is None):
-            raise InvalidOperationError("a feed begins after= a transaction or since= a time: give one of the two")
-        if since is None:
+        since_ms = _beginning(after, since)
+        if since_ms is None:
             assert after is not None
             return kind(*self._feed_arguments(partition_id, after, until))
-        since_ms = milliseconds_of(since, "since")
         return kind(*self._feed_arguments(partition_id, NO_TRANSACTION, until)).since(since_ms)
 
     def _feed_arguments(
@@ -819,6 +830,13 @@ async def _finish(rest: Coroutine[Any, Any, None], append: PlainSubmission) -> N
         append.expire()
     except Exception:
         assert append.future.done(), "it was told"
+
+
+def _beginning(after: int | Mapping[int, int] | None, since: datetime | None) -> int | None:
+    """The time since which feeds are read, in milliseconds since the epoch; ``None``: they are read after an id."""
+    if (after is None) == (since is None):
+        raise InvalidOperationError("a feed begins after= a transaction or since= a time: give one of the two")
+    return None if since is None else milliseconds_of(since, "since")
 
 
 def _by_partition(ids: int | Mapping[int, int], partition_ids: Iterable[int], name: str) -> Mapping[int, int]:

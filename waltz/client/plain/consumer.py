@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
@@ -20,7 +21,7 @@ from waltz.common.records import Record
 
 logger = logging.getLogger(__name__)
 
-Start = Literal["beginning", "end"] | Mapping[int, int]
+Start = Literal["beginning", "end"] | datetime | Mapping[int, int]
 
 
 class Log(NamedTuple):
@@ -29,6 +30,7 @@ class Log(NamedTuple):
     open_feed: OpenFeed
     cluster_key: Callable[[], Awaitable[str]]
     high_water_mark: Callable[[int], Awaitable[int]]
+    offset_at: Callable[[int, datetime], Awaitable[int]]
     directory: Directory
     options: ClientOptions
 
@@ -96,8 +98,8 @@ class Consumer(MergedFeed):
     async def __aenter__(self) -> Self:
         """Begin to read.
 
-        Raises ``PositionsError``, the errors of the store, and ``DeadlineExceededError`` for a first start from the
-        end.
+        Raises ``PositionsError``, the errors of the store, ``DeadlineExceededError`` for a first start from the end or
+        a time, and ``TimesNotSupportedError`` for a time.
         """
         check_loop(self._loop)
         if self._opened:
@@ -231,6 +233,8 @@ class Consumer(MergedFeed):
             return NO_TRANSACTION
         if self._start == "end":
             return await self._log.high_water_mark(partition_id)
+        if isinstance(self._start, datetime):
+            return await self._log.offset_at(partition_id, self._start)
         return self._start[partition_id]
 
     async def _give_back(self, partition_id: int) -> None:

@@ -17,6 +17,7 @@ from waltz.client.errors import (
     NotAuthorizedError,
     OtherLogError,
     PartitionNotFoundError,
+    TimesNotSupportedError,
 )
 from waltz.client.options import ClientOptions
 from waltz.client.plain.feed import Feed
@@ -102,10 +103,12 @@ class MergedFeed:
         until: int | None = None,
         share: Share | None = None,
         request_id: bytes = b"",
+        since_ms: int | None = None,
     ) -> None:
         """Begin to read a partition; ``share`` limits the data read ahead, ``None``: as for a single feed.
 
-        With a ``request_id``, the transaction ``after`` has to have it: else reads raise ``OtherLogError``.
+        With a ``request_id``, the transaction ``after`` has to have it: else reads raise ``OtherLogError``. With
+        ``since_ms``, the partition is read since that time instead of ``after`` a transaction.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
@@ -114,6 +117,8 @@ class MergedFeed:
             TypeError: Ids are not integers.
         """
         feed = self._open_feed(partition_id, after, until, share).expect(request_id)
+        if since_ms is not None:
+            feed.since(since_ms)
         self._feeds[partition_id] = feed
         self._endless = self._endless or until is None
         self._read_on(feed)
@@ -391,7 +396,13 @@ class MergedFeed:
             return
         try:
             records = feed.read_result()
-        except (ClientAheadError, ClientClosedError, NotAuthorizedError, OtherLogError) as error:
+        except (
+            ClientAheadError,
+            ClientClosedError,
+            NotAuthorizedError,
+            OtherLogError,
+            TimesNotSupportedError,
+        ) as error:
             self._failure = error
         except WaltzError as error:
             logger.warning("partition %d cannot be read at present, it is tried again: %s", partition_id, error)
