@@ -23,7 +23,6 @@ class Row(NamedTuple):
     """States, or groups of states."""
     after: State | None
     """``None``: the state stays."""
-    action: Action | None
 
 
 def rows() -> list[Row]:
@@ -32,9 +31,9 @@ def rows() -> list[Row]:
     for (before, event), (after, action) in STEPS.items():
         steps[event, action][before] = after
     found = []
-    for (event, action), changes in steps.items():
+    for (event, _), changes in steps.items():
         afters = set(changes.values())
-        found.append(Row(event, list(_group(changes)), afters.pop() if len(afters) == 1 else None, action))
+        found.append(Row(event, list(_group(changes)), afters.pop() if len(afters) == 1 else None))
     return found
 
 
@@ -60,25 +59,16 @@ def diagram() -> Iterator[str]:
         yield f"            {state.name}"
     yield "        }"
     yield "    }"
-    for event, befores, after, _ in rows():
+    for event, befores, after in rows():
         for before in befores:
             if after is not None and after.name != before:
                 yield f"    {before} --> {after.name}: {event.name}"
 
 
-def table() -> Iterator[str]:
-    """The steps at which something is done. The diagram has the next states of all steps."""
-    yield "| Event | | In state | What is done |"
-    yield "|---|---|---|---|"
-    for event, befores, _, action in rows():
-        if action is not None:
-            yield f"| {event.name} | {event.value} | {', '.join(befores)} | {action.value} |"
-
-
 def text() -> str:
     """What the page holds between its marks."""
     states = [f"| {state.name} | {state.value} |" for state in State]
-    lines = ["", "```mermaid", *diagram(), "```", "", "| State | |", "|---|---|", *states, "", *table(), ""]
+    lines = ["", "```mermaid", *diagram(), "```", "", "| State | |", "|---|---|", *states, ""]
     return "".join(f"{line}\n" for line in lines)
 
 
