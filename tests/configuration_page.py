@@ -58,6 +58,8 @@ _HEAD = "| Key, and its environment variable | Type, unit | Default | Effect |\n
 _OWN = "°"
 _UNITS = {"_ms": "ms", "_bytes": "bytes"}
 _DEFAULT = "Default: "
+_SHORT = 40
+"""Characters of an effect that may stand in two tables."""
 
 
 class Key(NamedTuple):
@@ -168,7 +170,16 @@ def _in_words(name: str, number: int) -> str:
 def table_of_keys(name: str) -> str:
     """The table of one kind of process, without the keys of TLS."""
     listed = (key for key in keys_of(MODELS[name]) if "ssl." not in key.key)
+    if name == "storages":
+        listed = map(_without_what_servers_say, listed)
     return _table(sorted(listed, key=_place), ORIGINAL[name])
+
+
+def _without_what_servers_say(key: Key) -> Key:
+    """A key of storages; one that servers have with the same effect leads to theirs."""
+    theirs = key.key.replace("storage.", "server.", 1)
+    same = any(each.key == theirs != key.key and each.effect == key.effect for each in keys_of(ServerConfig))
+    return key._replace(effect=f"As `{theirs}`.") if same and len(key.effect) > _SHORT else key
 
 
 def table_of_tls() -> str:
