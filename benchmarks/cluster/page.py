@@ -11,6 +11,9 @@ BEGIN, END = "<!-- begin: results of the cluster benchmark -->", "<!-- end: resu
 NOT_ON_THE_PAGE = "Cost of a batch"
 """A table for maintainers, which ``--show`` prints."""
 
+COLUMNS_NOT_ON_THE_PAGE = frozenset({"lean", "p50 by lean", "lag", "growth MiB"})
+"""Columns for maintainers, which ``--show`` prints."""
+
 
 class PageError(Exception):
     """The page has no place for results."""
@@ -35,5 +38,12 @@ def body(report: Report, pictures: Sequence[str]) -> str:
     parts = [head, *(f"![{name}]({name})" for name in pictures)]
     for title, table in tables(report).items():
         if title != NOT_ON_THE_PAGE:
-            parts += [f"### {title}", table]
+            parts += [f"### {title}", for_the_page(table)]
     return "\n\n".join(parts)
+
+
+def for_the_page(table: str) -> str:
+    """The table without the columns for maintainers."""
+    rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in table.splitlines()]
+    kept = [place for place, name in enumerate(rows[0]) if name not in COLUMNS_NOT_ON_THE_PAGE]
+    return "\n".join(f"| {' | '.join(row[place] for place in kept)} |" for row in rows)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cluster.page import BEGIN, END, PageError, filled
+from benchmarks.cluster.page import BEGIN, END, PageError, filled, for_the_page
 from benchmarks.cluster.report import WALTZ, Report, Result
 from benchmarks.cluster.scenarios import Scenario
 from benchmarks.cluster.summary import RATE
@@ -33,3 +33,8 @@ def test_a_page_without_a_place_is_left_alone(page: str) -> None:
 def test_the_page_of_the_project_has_a_place() -> None:
     page = Path(__file__).parents[4] / "docs" / "appendix" / "benchmark-results.md"
     assert "4,711" in filled(page.read_text(), REPORT, [])
+
+
+def test_columns_for_maintainers_are_not_on_the_page() -> None:
+    table = "|  | transactions/s | lean | lag |\n| --- | ---: | ---: | ---: |\n| plain | 4,711 | 1 | 0 |"
+    assert for_the_page(table) == "|  | transactions/s |\n| --- | ---: |\n| plain | 4,711 |"
