@@ -1,5 +1,6 @@
 """The part of ``docs/appendix/benchmark-results.md`` that a run fills. Pure."""
 
+import re
 from collections.abc import Sequence
 
 from benchmarks.cluster.report import Report
@@ -13,6 +14,8 @@ NOT_ON_THE_PAGE = "Cost of a batch"
 
 COLUMNS_NOT_ON_THE_PAGE = frozenset({"lean", "p50 by lean", "lag", "growth MiB"})
 """Columns for maintainers, which ``--show`` prints."""
+
+_BEST_ROUND = re.compile(r" \([\d,.]+\)(?= \|)")
 
 
 class PageError(Exception):
@@ -43,7 +46,8 @@ def body(report: Report, pictures: Sequence[str]) -> str:
 
 
 def for_the_page(table: str) -> str:
-    """The table without the columns for maintainers."""
+    """The table without what is for maintainers: some columns, and the best rounds in brackets."""
     rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in table.splitlines()]
     kept = [place for place, name in enumerate(rows[0]) if name not in COLUMNS_NOT_ON_THE_PAGE]
-    return "\n".join(f"| {' | '.join(row[place] for place in kept)} |" for row in rows)
+    lines = (f"| {' | '.join(row[place] for place in kept)} |" for row in rows)
+    return "\n".join(_BEST_ROUND.sub("", line) for line in lines)

@@ -24,7 +24,7 @@ REFUSED: Final = Description(
     "waltz_acl_refused_total",
     "counter",
     ("right", "mode"),
-    "Requests without the right that they need; those of mode audit were executed. Only with access rules.",
+    "Requests without their right; those of mode audit were executed. Only with access rules.",
 )
 VERSION: Final = Description(
     "waltz_acl_version",
@@ -36,7 +36,7 @@ UNUSABLE: Final = Description(
     "waltz_acl_unusable",
     "gauge",
     (),
-    "1 while the stored access rules cannot be used, and former ones hold, or none. Only with access rules.",
+    "1 while the stored access rules cannot be used. Only with access rules.",
 )
 DESCRIPTIONS: Final = (REFUSED, VERSION, UNUSABLE)
 

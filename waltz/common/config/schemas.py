@@ -111,8 +111,8 @@ class TlsConfig(_Model):
     key_store_type: Annotated[str | None, _CONTENT_DECIDES] = Field(default=None, validation_alias="keyStore.type")
     """Such as ``JKS``."""
     trust_store_location: _Text | None = Field(default=None, validation_alias="trustStore.location")
-    """File with the trusted certificates, PKCS#12 or PEM. With it every peer must show a certificate that one of them
-    has signed; without it no peer is verified."""
+    """File with the trusted certificates, PKCS#12 or PEM. With it every peer must show a certificate signed by one of
+    them; without it no peer is verified."""
     trust_store_password: SecretStr | None = Field(default=None, validation_alias="trustStore.password")
     """Password of that file; required for PKCS#12."""
     trust_store_type: Annotated[str | None, _CONTENT_DECIDES] = Field(default=None, validation_alias="trustStore.type")
@@ -120,7 +120,7 @@ class TlsConfig(_Model):
     plaintext: bool = Field(default=False, validation_alias="plaintext")
     """No TLS. The original's nodes and clients cannot connect then."""
     check_hostname: bool = Field(default=True, validation_alias=_CHECK_HOSTNAME)
-    """With a trust store: the certificate of a peer must bear the host name connected to. Default: ``false`` in a
+    """With a trust store: a peer's certificate must bear the host name. Default: ``false`` in a
     file, as in the original; ``true`` without a file."""
 
 
@@ -177,8 +177,7 @@ class ClusterConfig(_Model):
     cluster_root: _RootPath = Field(validation_alias="cluster.root")
     """The path of the cluster in ZooKeeper."""
     zookeeper_session_timeout_ms: _Positive = Field(validation_alias="zookeeper.sessionTimeout")
-    """Time without contact after which ZooKeeper ends the session of a process; other servers then take over its
-    partitions."""
+    """Time without contact after which ZooKeeper ends the session; other servers then take the partitions."""
 
 
 class ServerConfig(ClusterConfig):

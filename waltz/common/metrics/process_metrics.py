@@ -64,7 +64,7 @@ _LOOP_LAG = Description(
     "waltz_event_loop_lag_seconds",
     "histogram",
     (),
-    f"How late the event loop is, measured every {LAG_INTERVAL_S:g} s: for so long everything that it serves waits.",
+    f"How late the event loop is, measured every {LAG_INTERVAL_S:g} s.",
 )
 
 DESCRIPTIONS = (*_READ, _LOOP_LAG)

@@ -30,14 +30,13 @@ _READ: dict[Description, Callable[[Listener], int]] = {
         "waltz_tls_handshake_failures_total",
         "counter",
         _LABELS,
-        "Failed TLS handshakes: no trusted certificate, no TLS at the peer, or silence. Connections that are closed at"
-        " once, as by probes, do not count.",
+        "Failed TLS handshakes: no trusted certificate, no TLS at the peer, or silence.",
     ): lambda listener: listener.failed_handshakes,
     Description(
         "waltz_tls_stores_unusable",
         "gauge",
         _LABELS,
-        "1 while a changed key store or trust store is unusable; the old certificates stay in use.",
+        "1 while a changed key store or trust store is unusable; the old one stays in use.",
     ): lambda listener: int(listener.unusable_stores),
 }
 

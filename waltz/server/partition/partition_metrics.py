@@ -22,7 +22,7 @@ _FEED_LAG = Description(
     "waltz_server_feed_lag_transactions",
     "histogram",
     (),
-    "Committed transactions not yet sent to a connection. One observation for each batch, or part of one, sent to it.",
+    "Committed transactions not yet sent to a connection. One observation for each batch sent.",
 )
 _FEED_LAG_BOUNDS = (0, 10, 100, 1000, 10_000, 100_000, 1_000_000)
 HISTOGRAMS = (_APPEND, _FEED_LAG)

@@ -20,14 +20,14 @@ FEED_LAG_SECONDS = Description(
     "waltz_server_partition_feed_lag_seconds",
     "gauge",
     _PARTITION,
-    "For how long at least the oldest transaction has been committed that a connection requested and was not sent.",
+    "Age, since its commit, of the oldest requested transaction not yet sent to a connection; a lower bound.",
 )
 ZOOKEEPER_STATE = Description(
     "waltz_server_zookeeper_state",
     "gauge",
     ("state",),
-    "1 for the current state of the connection to ZooKeeper: connected, suspended (the session may be alive), or lost"
-    " (other servers may take the partitions).",
+    "1 for the current state of the connection to ZooKeeper: connected, suspended, or lost (other servers may take the"
+    " partitions).",
 )
 ZOOKEEPER_LOSSES = Description(
     "waltz_server_zookeeper_session_losses_total",
@@ -85,14 +85,13 @@ DESCRIPTIONS = (
         "waltz_server_partition_replica_lag_seconds",
         "gauge",
         _REPLICA,
-        "For how long at least the oldest transaction has been committed that the replica is not known to have; no"
-        " sample while its state is unknown.",
+        "Age, since its commit, of the oldest transaction not known to be at the replica; a lower bound.",
     ),
     Description(
         "waltz_server_partition_replica_lag_transactions",
         "gauge",
         _REPLICA,
-        "Committed transactions that the replica is not known to have; no sample while its state is unknown.",
+        "Committed transactions not known to be at the replica; no sample while its state is unknown.",
     ),
     Description(
         "waltz_server_partition_replica_state_info",

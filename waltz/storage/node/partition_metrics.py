@@ -14,8 +14,7 @@ _APPEND = Description(
     "waltz_storage_append_seconds",
     "histogram",
     (),
-    "From the start of an append request until it is durable: encoding, write and sync of its group. One observation a"
-    " request.",
+    "From the start of an append request until it is durable. One observation a request.",
 )
 _SYNC = Description(
     "waltz_storage_sync_seconds",
