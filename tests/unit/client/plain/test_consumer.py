@@ -425,9 +425,7 @@ async def lost(self: MockNodes, path: str, data: bytes | None, version: int = -1
 
 async def test_wrong_arguments(driver: MockDriver) -> None:
     async with waltz.connect(driver) as client:
-        with pytest.raises(
-            ValueError, match="start must be 'beginning', 'end', a time or a mapping from partitions"
-        ):
+        with pytest.raises(ValueError, match="start must be 'beginning', 'end', a time or a mapping from partitions"):
             client.consume(MemoryPositions(), start="latest")  # type: ignore[arg-type]  # wrong on purpose
         with pytest.raises(ValueError, match="start has no transaction for partition 2"):
             client.consume(MemoryPositions(), start={0: 1, 1: 1})
