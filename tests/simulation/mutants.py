@@ -27,6 +27,7 @@ from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.engine.partition.partition_session import PartitionSession
+from waltz.client.engine.reads.marks import MarkQuestions
 from waltz.common.cluster import policy, replicas
 from waltz.common.wire import storage_version1
 from waltz.operations import replica_moves
@@ -792,6 +793,13 @@ MUTANTS: dict[str, Mutant] = {
         6,
         _patch(StoreSession, "confirm", marks.confirmed_lately),
         conditions=CONDITIONS["isolated-sides"],
+    ),
+    "mark-of-an-older-question": Mutant(
+        "a client takes the answer to a question that was given up for the answer to the next one",
+        20,
+        11,
+        _patch(MarkQuestions, "_ask", marks.answers_of_older_questions),
+        conditions={**CONDITIONS["isolated-sides"], "fault_count": 20, "journal_share": 0.0},
     ),
     "fresh-by-an-unconfirmed-mark": Mutant(
         "a fresh read of a table is answered by a mark that no majority of the storages has confirmed",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.memory_zookeeper import MemoryZooKeeper
+from waltz.client.engine.reads.marks import MarkQuestions
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.partition.sequencer import Sequencer, Verdict
 from waltz.server.requests.pending import Awaits, Pending
@@ -26,6 +27,12 @@ async def confirmed_lately(session: StoreSession, timeout_s: float) -> bool:
 async def confirmed_by_nobody(partition: ServerPartition) -> int | None:
     """An owner takes its own word for the end of the log."""
     return partition._sequencer.high_water_mark
+
+
+def answers_of_older_questions(questions: MarkQuestions) -> None:
+    """A call takes the answer to the question of a call that was given up before."""
+    questions._asked, questions._wanted = questions._wanted, []
+    questions._send()
 
 
 def marks_without_session(sequencer: Sequencer, pending: Pending) -> Verdict | None:

@@ -56,6 +56,8 @@ class MarkQuestions:
             for waiters in (self._asked, self._wanted):
                 if waiter in waiters:
                     waiters.remove(waiter)
+            if self._wanted and not self._asked:  # all callers of the request under way have given up
+                self._ask()
 
     def answered(self, req_id: bytes, mark: int | None) -> None:
         """The server answered; ``None``: it does not know its mark, and has to be asked again."""
@@ -94,7 +96,8 @@ class MarkQuestions:
         self._fail(ClientClosedError())
 
     def _ask(self) -> None:
-        self._asked, self._wanted = self._wanted, []
+        # An answer to a request of callers that have given up is older than these calls.
+        self._asked, self._wanted, self._req_ids = self._wanted, [], []
         self._send()
 
     def _send(self) -> None:

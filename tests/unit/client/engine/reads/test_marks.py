@@ -73,6 +73,38 @@ async def test_who_waits_when_it_is_sent_shares_a_question_and_who_comes_later_h
     assert setup.questions.idle
 
 
+async def give_up(*calls: asyncio.Task[int]) -> None:
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_an_answer_to_a_call_that_was_given_up_is_none_for_a_later_call() -> None:
+    setup = Setup()
+    await give_up(await setup.ask())
+    asking = await setup.ask()
+    assert len(setup.sent) == 2
+    setup.questions.answered(setup.sent[0].req_id, 7)
+    await asyncio.sleep(0)
+    assert not asking.done(), "more may have been committed between the two questions"
+    setup.questions.answered(setup.sent[1].req_id, 9)
+    assert await asking == 9
+    assert setup.questions.idle
+
+
+async def test_calls_that_wait_for_the_next_question_get_theirs_when_the_callers_of_the_last_give_up() -> None:
+    setup = Setup()
+    first, second, third = await setup.ask(), await setup.ask(), await setup.ask()
+    await give_up(first, second)
+    assert len(setup.sent) == 2
+    setup.questions.answered(setup.sent[0].req_id, 7)
+    await asyncio.sleep(0)
+    assert not third.done()
+    setup.questions.answered(setup.sent[1].req_id, 9)
+    assert await third == 9
+    assert setup.questions.idle
+
+
 async def test_what_is_not_answered_is_asked_again() -> None:
     setup = Setup()
     asking = await setup.ask()
