@@ -117,7 +117,6 @@ WITHOUT_OWN_TEST = {
     "table/errors.py": DECLARATIONS,
     "table/face/blocking_table.py": "the table itself in unit/table/face/test_blocking.py",
     "table/face/follower.py": "through the face in unit/table/face/test_table.py",
-    "table/face/partition.py": "under the table in unit/table/face/test_table.py",
     "table/face/threads.py": "what the blocking faces are made of, in unit/table/face/test_blocking.py",
     "table/face/transacting.py": "transactions that overtake each other in unit/table/face/test_table.py",
     "table/stores/engine.py": DECLARATIONS,

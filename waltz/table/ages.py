@@ -82,7 +82,12 @@ def is_swept(row: RowHead, mark: SweepMark) -> bool:
 
 def may_be_swept(oldest: Oldest, mark: SweepMark) -> bool:
     """Whether a sweep mark may remove one of the rows with these oldest times."""
-    return any(time_ms < bound_ms for time_ms, bound_ms in zip(oldest, mark[1:], strict=True))
+    return (
+        oldest.row_written_at_ms < mark.row_written_at_ms
+        or oldest.row_timestamp_ms < mark.row_timestamp_ms
+        or oldest.tombstone_written_at_ms < mark.tombstone_written_at_ms
+        or oldest.tombstone_timestamp_ms < mark.tombstone_timestamp_ms
+    )
 
 
 def sweep_mark(now_ms: int, ages: Ages) -> SweepMark | None:

@@ -18,7 +18,7 @@ from waltz.table.envelope import Batch, Row, Truncate
 from waltz.table.errors import VersionConflict
 from waltz.table.face.decoding import decoded
 from waltz.table.face.locks import TABLE_LOCK, locks_of_batch
-from waltz.table.face.partition import TIMEOUT_S, TablePartition, in_time, system_clock
+from waltz.table.face.partition import TIMEOUT_S, TablePartition, close_in_pages, in_time, system_clock
 from waltz.table.face.ranges import Ranges, ranges_of
 from waltz.table.face.sweeping import SweepCheck, check_sweep, present_mark
 from waltz.table.face.transacting import PACE, Transacting, Work
@@ -177,7 +177,7 @@ class Table:
                     now_ms = believed_ms
                     due = (await self._aged(snapshot, now_ms, only_due=True)).due
             finally:
-                snapshot.close()
+                await close_in_pages(snapshot)
             mark = present_mark(now_ms, self._partition.configured.ages)
             if mark is None or not due:
                 return None
@@ -199,7 +199,7 @@ class Table:
         try:
             return await self._aged(snapshot, self._partition.now_ms(), only_due=False)
         finally:
-            snapshot.close()
+            await close_in_pages(snapshot)
 
     async def _aged(self, snapshot: Snapshot, now_ms: int, *, only_due: bool) -> SweepCheck:
         mark = present_mark(now_ms, self._partition.configured.ages)
@@ -372,7 +372,7 @@ class Table:
                     return
                 await asyncio.sleep(0)
         finally:
-            snapshot.close()
+            await close_in_pages(snapshot)
 
     async def scan_keys(
         self,

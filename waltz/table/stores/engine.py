@@ -35,6 +35,10 @@ class Engine(ABC):
     def write(self, puts: Iterable[tuple[Space, bytes, bytes]], deletes: Sequence[tuple[Space, bytes]] = ()) -> None:
         """Put entries and delete others: all or nothing, also when the process is killed."""
 
+    def release_page(self) -> bool:
+        """As of a store: let some of the memory go before the close, and say whether there is more."""
+        return False
+
     @abstractmethod
     def close(self) -> None:
         """Close the files. May be called again."""

@@ -110,6 +110,13 @@ class Snapshot(ABC):
         Ends with the transaction that reaches ``limit`` rows. The empty prefix is not indexed: ``ValueError``.
         """
 
+    def release_page(self) -> bool:
+        """Let some of the memory go before :meth:`close`, the only other call that may follow; whether there is more.
+
+        A close that lets millions of rows go at once would hold an event loop.
+        """
+        return False
+
     @abstractmethod
     def close(self) -> None:
         """Release the snapshot. Later reads raise :class:`~waltz.table.errors.StoreError`."""

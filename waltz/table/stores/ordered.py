@@ -270,7 +270,10 @@ class OrderedStore(Store):
         """Stop telling a snapshot what changes."""
         self._snapshots.discard(snapshot)
 
+    def release_page(self) -> bool:
+        return self._engine.release_page()
+
     def close(self) -> None:
         for overlay in list(self._snapshots):
-            overlay.close()
+            overlay.detach()
         self._engine.close()

@@ -1,12 +1,15 @@
 """Snapshots of a store over an engine: the rows as of one transaction, while the store continues."""
 
 from abc import abstractmethod
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from waltz.table.errors import StoreError
 from waltz.table.stores.interface import PAGE_ROWS, IndexEntry, Progress, Removal, Snapshot
+from waltz.table.stores.key_space import KeySpace
+
+_NO_ROW = b""
+"""Kept for a row that did not exist: no row is empty."""
 
 
 class Live(Protocol):
@@ -46,21 +49,19 @@ class Overlay(Snapshot):
         self.progress = store.progress
         self._removal = store.removal
         self._store: Live | None = store
-        self._before: dict[bytes, bytes | None] = {}
-        self._changed: list[bytes] = []  # their keys, sorted when they are needed
-        self._sorted = True
+        self._before = KeySpace()
 
     def remember(self, before: Mapping[bytes, bytes | None]) -> None:
         """Keep rows as they were before a change; ``None`` for a row that did not exist."""
-        fresh = before.keys() - self._before.keys()
-        self._before.update((key, before[key]) for key in fresh)
-        self._changed += fresh
-        self._sorted = False
+        known = self._before.get(before)
+        for (key, row), kept in zip(before.items(), known, strict=True):
+            if kept is None:
+                self._before.put(key, _NO_ROW if row is None else row)
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         live = self._open_store().stored(keys)
-        before = self._before
-        return [self._visible(before.get(key, row)) for key, row in zip(keys, live, strict=True)]
+        kept = self._before.get(keys)
+        return [self._visible(row if old is None else old) for row, old in zip(live, kept, strict=True)]
 
     def scan(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         for page in self.pages(start, end, reverse=reverse):
@@ -68,37 +69,35 @@ class Overlay(Snapshot):
 
     def pages(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[list[tuple[bytes, bytes]]]:
         while True:
-            page = self._open_store().stored_page(start, end, reverse=reverse)
-            last = len(page) < PAGE_ROWS
-            if reverse:
-                low, high = (start if last else page[-1][0]), end
-            else:
-                low, high = start, (end if last else page[-1][0] + b"\x00")
-            yield self._as_before(page, low, high, reverse=reverse)
-            if last:
+            live = self._open_store().stored_page(start, end, reverse=reverse)
+            kept = self._before.page(start, end, PAGE_ROWS, reverse=reverse)
+            full = [part[-1][0] for part in (live, kept) if len(part) == PAGE_ROWS]
+            if not full:
+                yield self._merged(live, kept, reverse=reverse)
                 return
-            start, end = (start, low) if reverse else (page[-1][0] + b"\x00", end)
+            # Both are known up to the nearer one of their last keys.
+            if reverse:
+                end = max(full)
+                live, kept = ([row for row in part if row[0] >= end] for part in (live, kept))
+            else:
+                last = min(full)
+                start = last + b"\x00"
+                live, kept = ([row for row in part if row[0] <= last] for part in (live, kept))
+            yield self._merged(live, kept, reverse=reverse)
 
-    def _as_before(
-        self, page: list[tuple[bytes, bytes]], low: bytes, high: bytes | None, *, reverse: bool
+    def _merged(
+        self, live: list[tuple[bytes, bytes]], kept: list[tuple[bytes, bytes]], *, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        changed = self._changed_in(low, high)
-        if not changed and self._removal is None:
-            return page
-        rows: dict[bytes, bytes | None] = dict(page)
-        rows.update((key, self._before[key]) for key in changed)
-        return [(key, row) for key in sorted(rows, reverse=reverse) if (row := self._visible(rows[key])) is not None]
+        if not kept and self._removal is None:
+            return live
+        rows = dict(live)
+        rows.update(kept)
+        return [(key, row) for key in sorted(rows, reverse=reverse) if self._visible(row := rows[key]) is not None]
 
     def _visible(self, row: bytes | None) -> bytes | None:
-        removal = self._removal
-        return None if row is None or (removal is not None and removal.voids(row)) else row
-
-    def _changed_in(self, low: bytes, high: bytes | None) -> list[bytes]:
-        if not self._sorted:
-            self._changed.sort()
-            self._sorted = True
-        behind = len(self._changed) if high is None else bisect_left(self._changed, high)
-        return self._changed[bisect_left(self._changed, low) : behind]
+        if not row:
+            return None
+        return None if self._removal is not None and self._removal.voids(row) else row
 
     def take_prefix(self, prefix: bytes, after: int, limit: int) -> list[IndexEntry]:
         return self._open_store().take_index(prefix, after, limit, self.progress.applied)
@@ -108,9 +107,16 @@ class Overlay(Snapshot):
             raise StoreError("the snapshot is closed")
         return self._store
 
-    def close(self) -> None:
+    def detach(self) -> None:
+        """End the reads, but keep the memory until the close."""
         if self._store is not None:
             self._store.forget(self)
             self._store = None
-            self._before = {}
-            self._changed = []
+
+    def release_page(self) -> bool:
+        self.detach()
+        return self._before.release_page()
+
+    def close(self) -> None:
+        self.detach()
+        self._before = KeySpace()

@@ -7,7 +7,8 @@ import pytest
 
 from tests.unit.table.stores.engine_cases import check_engine
 from waltz.table.stores.engine import Space
-from waltz.table.stores.memory import MAX_UNSEEN_KEYS, MemoryEngine
+from waltz.table.stores.key_space import MAX_UNSEEN_KEYS
+from waltz.table.stores.memory import MemoryEngine
 
 
 def test_it_does_what_an_engine_does() -> None:
@@ -38,8 +39,8 @@ def engine() -> MemoryEngine:
 
 def tracked_keys(engine: MemoryEngine) -> int:
     """Number of keys that the garbage collector would look at."""
-    chunks = engine._spaces[Space.ROWS]._ordered._chunks
-    return sum(len(chunk) for chunk in chunks if gc.is_tracked(chunk))
+    ordered = engine._spaces[Space.ROWS]._ordered
+    return sum(len(chunk) for chunk in ordered._chunks + ordered._waiting if gc.is_tracked(chunk))
 
 
 def test_the_garbage_collector_never_has_many_keys_to_look_at(engine: MemoryEngine) -> None:
