@@ -18,7 +18,7 @@ from tests.unit.server.fakes import (
     req_id,
     take,
 )
-from waltz.common.access import ALLOW_ALL, ANONYMOUS, Access, Right
+from waltz.common.access import ALLOW_ALL, Access, Right
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, ReqId
 from waltz.common.metrics.registry import Registry
@@ -33,7 +33,6 @@ from waltz.common.wire.client_server import (
     FlushResponse,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
-    Message,
     MountResponse,
     PartitionState,
     RemovePreferredPartitionRequest,
@@ -45,11 +44,6 @@ from waltz.common.wire.client_server import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
-from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
-from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
-from waltz.common.wire.mark_feed import MarkFeedRequest
-from waltz.common.wire.refused import NotAuthorized
-from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.wire.version5 import (
     AppendFailed,
     AppendFailure,
@@ -58,24 +52,10 @@ from waltz.common.wire.version5 import (
     TransactionDataListRequest,
     TransactionDataListResponse,
 )
-from waltz.common.wire.versions import FIRST_WITH_MARK_FEED, FIRST_WITH_NOT_AUTHORIZED
-from waltz.common.wire.write_sessions import (
-    FenceOption,
-    HeartbeatOption,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    HeartbeatState,
-    LastTransactionIdRequest,
-    LastTransactionIdResponse,
-    LastTransactionStatus,
-    SessionFlag,
-)
-from waltz.server.feeding.transaction_data import NOT_READY_TEXT
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.process.service import MAX_ADMIN_REQUESTS, ServerService
-from waltz.server.requests.appends import AppendCall, AppendLimits, Unacceptable
+from waltz.server.requests.appends import AppendLimits, Unacceptable
 from waltz.server.requests.link import ClientLink
-from waltz.server.requests.permission import RIGHTS
 
 
 class Setup:
@@ -446,139 +426,6 @@ async def test_every_request_has_its_handler(setup: Setup) -> None:
     requests = {kind for kind in get_args(client_server.Message) if kind.__name__.endswith("Request")}
     handled = {*setup.service._at_partition, *setup.service._at_server}
     assert handled == requests - {AppendRequest}
-
-
-PARTITION_REQUESTS: Sequence[tuple[Right, Message, Message | None]] = [
-    (Right.METADATA, mount(1, -1), MountResponse(req_id(1), PartitionState.NOT_READY)),
-    (Right.METADATA, feed(2, -1), None),
-    (Right.METADATA, MarkFeedRequest(req_id(2), -1), None),
-    (Right.METADATA, flush(3), None),
-    (
-        Right.READ,
-        TransactionDataRequest(req_id(4), 0),
-        TransactionDataResponse(req_id(4), 0, None, 0, NOT_READY_TEXT),
-    ),
-    (
-        Right.READ,
-        TransactionDataListRequest(req_id(5), 0, 1, 1),
-        TransactionDataListResponse(req_id(5), 0, DataListStatus.NOT_READY, LONG_MIN, [], None),
-    ),
-    (Right.DESCRIBE, HighWaterMarkRequest(req_id(6)), HighWaterMarkResponse(req_id(6), LONG_MIN)),
-    (
-        Right.DESCRIBE,
-        ConfirmedMarkRequest(req_id(10)),
-        ConfirmedMarkResponse(req_id(10), ConfirmedMarkStatus.NOT_READY, -1),
-    ),
-    (
-        Right.DESCRIBE,
-        TimeRequest(req_id(11), TimeQuestion.LAST_AT, 5),
-        TimeResponse(req_id(11), TimeStatus.NOT_READY, -1, -1),
-    ),
-    (
-        Right.APPEND,
-        HeartbeatRequest(req_id(7), HeartbeatOption.GET_SESSION),
-        HeartbeatResponse(req_id(7), HeartbeatState.NOT_READY, -1, -1, SessionFlag(0)),
-    ),
-    (
-        Right.DESCRIBE,
-        LastTransactionIdRequest(req_id(8), FenceOption(0), -1),
-        LastTransactionIdResponse(req_id(8), LastTransactionStatus.NOT_READY, -1, -1),
-    ),
-    (
-        Right.FENCE,
-        LastTransactionIdRequest(req_id(9), FenceOption.FENCE, -1),
-        LastTransactionIdResponse(req_id(9), LastTransactionStatus.NOT_READY, -1, -1),
-    ),
-    (
-        Right.FENCE,
-        HeartbeatRequest(req_id(11), HeartbeatOption.EXCLUSIVE),
-        HeartbeatResponse(req_id(11), HeartbeatState.NOT_READY, -1, -1, SessionFlag(0)),
-    ),
-]
-
-
-PARTITION_CASES = [
-    (*case, version)
-    for case in PARTITION_REQUESTS
-    for version in (5, 6)
-    if version >= FIRST_WITH_MARK_FEED or not isinstance(case[1], MarkFeedRequest | ConfirmedMarkRequest | TimeRequest)
-]
-
-
-@pytest.mark.parametrize(("right", "request_", "refusal", "version"), PARTITION_CASES)
-async def test_a_request_to_a_partition_needs_its_right(
-    right: Right, request_: Message, refusal: Message | None, version: int
-) -> None:
-    """The partition is here and has all other rights. A client before version 6 hears what it would of a partition
-    elsewhere."""
-    rule = Only(*(set(Right) - {right}))
-    setup = Setup(access=rule)
-    setup.service.set_partitions({0: GENERATION})
-    setup.made[0].log.open_session()
-    link = setup.link(version=version)
-    setup.service.received(link, request_)
-    await settle()
-    text = f"principal 'anonymous' may not {right} partition 0"
-    if version >= FIRST_WITH_NOT_AUTHORIZED:
-        refusal = NotAuthorized(request_.req_id, text)
-    assert take(link) == ([] if refusal is None else [refusal])
-    assert rule.asked == [(right, 0)]
-    assert link.mounts == {}
-    await setup.service.close()
-
-
-def test_the_rights_of_all_requests_to_partitions_are_tested() -> None:
-    setup = Setup()
-    requests = {type(request) for _, request, _ in PARTITION_REQUESTS}
-    assert requests == setup.service._at_partition.keys() == RIGHTS.keys() - {AppendCall}
-
-
-@pytest.mark.parametrize("version", range(7))
-async def test_appends_need_their_right(version: int) -> None:
-    rule = Only(*(set(Right) - {Right.APPEND}))
-    setup = Setup(access=rule)
-    setup.service.set_partitions({0: GENERATION})
-    setup.made[0].log.open_session()
-    link = setup.link(version=version)
-    assert rule.principals == [ANONYMOUS]
-    setup.service.append(link, [append(1), append(2)])
-    setup.service.append_unacceptable(link, Unacceptable(req_id(3), AppendFailure.TOO_LARGE, "too large"))
-    text = "principal 'anonymous' may not append to partition 0"
-    expected: dict[int, list[Message]] = {
-        5: [AppendFailed(req_id(each), AppendFailure.MOVED, LONG_MIN, text) for each in (1, 2, 3)],
-        6: [NotAuthorized(req_id(each), text) for each in (1, 2, 3)],
-    }
-    assert take(link) == expected.get(version, [])
-    assert setup.made[0].log.batches == []
-    await setup.service.close()
-
-
-@pytest.mark.parametrize(
-    ("right", "request_"),
-    [
-        (Right.DESCRIBE, ServerPartitionsHealthStatRequest(req_id(1))),
-        (Right.DESCRIBE, CheckStorageConnectivityRequest(req_id(1))),
-        (Right.ADMIN, AddPreferredPartitionRequest(req_id(1), (0,))),
-        (Right.ADMIN, RemovePreferredPartitionRequest(req_id(1), (0,))),
-    ],
-)
-async def test_a_request_to_the_server_needs_its_right(right: Right, request_: Message) -> None:
-    setup = Setup(access=Only(*(set(Right) - {right})))
-    text = f"principal 'anonymous' may not {right} this node"
-    link = setup.link(version=5)
-    with pytest.raises(ProtocolError, match=text):
-        setup.service.received(link, request_)
-    newer = setup.link(version=6)
-    setup.service.received(newer, request_)
-    await settle()
-    assert (take(link), take(newer), setup.preferred) == ([], [NotAuthorized(req_id(1), text)], [])
-
-
-async def test_every_client_may_ask_for_a_sign_of_life() -> None:
-    setup = Setup(access=Only())
-    link = setup.link()
-    setup.service.received(link, ServerPartitionsAssignmentRequest(req_id(1)))
-    assert take(link) == [ServerPartitionsAssignmentResponse(req_id(1), ())]
 
 
 async def test_a_right_may_hold_for_one_partition() -> None:

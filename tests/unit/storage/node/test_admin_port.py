@@ -3,11 +3,9 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from tests.unit.rules import Only
 from tests.unit.storage.node_support import (
     DISABLED,
     KEY,
@@ -21,14 +19,11 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
-from waltz.common.access import ALLOW_ALL, Right
 from waltz.common.errors import ConnectionClosedError
-from waltz.common.metrics.registry import Registry
 from waltz.common.wire import admin as wire
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.structures import RpcException
-from waltz.storage.node.admin_port import RIGHTS, AdminService
-from waltz.storage.node.manager import StorageManager
+from waltz.storage.node.admin_port import AdminService
 from waltz.storage.node.replies import MAX_REPLY_BYTES
 from waltz.storage.remote.errors import RemoteStorageError
 
@@ -319,52 +314,3 @@ async def test_a_worker_that_dies_breaks_its_connection_and_no_other(
         with pytest.raises(ConnectionClosedError):
             await client.metrics()
     assert await other.metrics()
-
-
-ADMIN_REQUESTS: list[tuple[Right, admin_wire.Message]] = [
-    (Right.ADMIN, wire.PartitionAvailableRequest(1, (0, 1), False)),
-    (Right.ADMIN, wire.PartitionAssignmentRequest(1, (1,), False, True)),
-    (Right.DESCRIBE, wire.LastSessionInfoRequest(1, 1)),
-    (Right.DESCRIBE, wire.MetricsRequest(1)),
-    (Right.DESCRIBE, wire.AssignedPartitionStatusRequest(1)),
-    (Right.READ, wire.RecordListRequest(1, 1, 0, 1)),
-    (Right.READ, admin_wire.RecordRangeRequest(1, 1, 0, 1)),
-    (Right.ADMIN, admin_wire.RepairSurveyRequest(1, 1)),
-    (Right.ADMIN, admin_wire.RepairRecordsRequest(1, 1, [record(0)])),
-    (Right.ADMIN, admin_wire.RepairCommitRequest(1, 1, -1)),
-]
-
-
-@pytest.mark.parametrize(("right", "request_"), ADMIN_REQUESTS)
-async def test_an_administrative_request_needs_its_right(
-    tmp_path: Path, right: Right, request_: admin_wire.Message
-) -> None:
-    rule = Only(*(set(Right) - {right}))
-    async with running_node(tmp_path, access=rule) as node:
-        peer = await node.raw(admin=True, versions=(0, 1))
-        peer.send(admin_wire.encode(wire.AdminOpenRequest(-1, KEY, PARTITION_COUNT), 1), admin_wire.encode(request_, 1))
-        answers = []
-        for _ in range(2):
-            frame = await peer.frame()
-            answers.append(admin_wire.decode(frame, 7, len(frame), 1))
-        place = f"partition {rule.asked[-1][1]}" if rule.asked[-1][1] is not None else "this node"
-        refusal = wire.AdminFailureResponse(1, RpcException(f"{SE}principal 'anonymous' may not {right} {place}"))
-        assert answers == [wire.AdminSuccessResponse(-1), refusal]
-        assert rule.asked[-1][0] == right
-        assert node.node.manager.assigned_partition_status() == {0: True, 1: True}
-
-
-def test_every_administrative_request_has_its_right() -> None:
-    requests = {kind for kind, right in RIGHTS.items() if right is not None}
-    assert {type(request): right for right, request in ADMIN_REQUESTS} == {kind: RIGHTS[kind] for kind in requests}
-    service = AdminService(cast("StorageManager", None), Registry(), ALLOW_ALL)
-    assert RIGHTS.keys() == {*service._answering, *service._reading}
-
-
-async def test_one_partition_without_the_right_refuses_the_whole_request(tmp_path: Path) -> None:
-    async with running_node(tmp_path, access=Only(Right.ADMIN, partition_ids=[0])) as node:
-        peer = await node.raw(admin=True)
-        answer = await peer.ask_admin(wire.PartitionAvailableRequest(1, (0, 1), False))
-        text = f"{SE}principal 'anonymous' may not administer partition 1"
-        assert answer == wire.AdminFailureResponse(1, RpcException(text))
-        assert node.node.manager.assigned_partition_status() == {0: True, 1: True}

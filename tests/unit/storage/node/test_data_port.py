@@ -323,17 +323,3 @@ async def test_a_server_that_is_no_more_of_the_cluster_is_refused_on_its_open_co
         assert await peer.ask(request) == wire.FailureResponse(1, 2, 0, failure)
         rule.rights = tuple(Right)
         assert isinstance(await peer.ask(request), wire.LastSessionInfoResponse)
-
-
-async def test_only_servers_of_the_cluster_are_served(tmp_path: Path) -> None:
-    """Whether or not the connection is opened first, nothing is executed."""
-    async with running_node(tmp_path, access=Only(*(set(Right) - {Right.CLUSTER}))) as node:
-        peer = await node.raw()
-        failure = RpcException(f"{SE}principal 'anonymous' may not replicate this node")
-        opened = await peer.ask(wire.OpenRequest(-1, -1, -1, KEY, PARTITION_COUNT))
-        assert opened == wire.FailureResponse(-1, -1, -1, failure)
-        appended = await peer.ask(wire.AppendRequest(1, 2, 0, [record(0)], False))
-        assert appended == wire.FailureResponse(1, 2, 0, failure)
-        admin = await node.admin()
-        assert (await admin.last_session_info(0)).session_id == -1
-        assert await admin.records(0, 0, 1) == []

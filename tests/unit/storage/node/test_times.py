@@ -6,15 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.rules import Only
 from tests.unit.storage.node_support import TIMEOUT_S, RunningNode, records, running_node
-from waltz.common.access import Right
 from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import STORAGE
 from waltz.common.wire.storage_times import (
-    CommittedNotice,
-    PartitionCommitted,
-    TimeEntryRequest,
     TimeEntryResponse,
     TimeQuestion,
 )
@@ -132,18 +127,6 @@ async def test_a_file_that_is_no_index_costs_nothing_but_the_times(tmp_path: Pat
         assert await entry(client, AT, 1 << 40) is None
         client.note_committed(SESSION, 0, 2, 2000)
         assert await entry(client, AT, 1 << 40) == (2, 2000)
-
-
-async def test_servers_only_may_tell(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as node:
-        await append(await node.client(), 0, 3)
-    async with running_node(tmp_path, access=Only(*(set(Right) - {Right.CLUSTER}))) as node:
-        peer = await node.raw(versions=(0, 1))
-        notice = CommittedNotice(-1, -1, -1, 5, [PartitionCommitted(SESSION, 0, 2)])
-        peer.send(our_wire.encode(notice, 1))
-        peer.send(our_wire.encode(TimeEntryRequest(SESSION, 3, 0, AT, 5), 1))
-        assert (await peer.frame())[7] == 8, "a failure"
-        assert not node.node.manager.partitions[0].log.times.has_unwritten
 
 
 async def test_answers_are_no_requests(node: RunningNode) -> None:

@@ -1,0 +1,235 @@
+"""The right that every message of every protocol and every HTTP path needs: one table, which a test carries out.
+
+A message or a path without a row here fails that test.
+"""
+
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from tests.unit.server.fakes import feed, flush, mount, req_id
+from tests.unit.storage.node_support import KEY, PARTITION_COUNT, record
+from waltz.common.access import Right
+from waltz.common.checksum import checksum
+from waltz.common.ids import LONG_MIN
+from waltz.common.wire import admin, admin_version1, client_server, storage, storage_version1
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
+from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
+from waltz.common.wire.mark_feed import MarkFeedRequest
+from waltz.common.wire.storage_times import CommittedNotice, PartitionCommitted, TimeEntryRequest, TimeQuestion
+from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
+from waltz.common.wire.write_sessions import (
+    FenceOption,
+    HeartbeatOption,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    HeartbeatState,
+    LastTransactionIdRequest,
+    LastTransactionIdResponse,
+    LastTransactionStatus,
+    SessionFlag,
+)
+from waltz.server.feeding.transaction_data import NOT_READY_TEXT
+
+PARTITION: Final = 0
+"""The partition that requests are about."""
+
+NODE: Final = None
+"""Requests about the node itself."""
+
+
+class Row(NamedTuple):
+    """A request and the right that it needs."""
+
+    right: Right | None
+    """``None`` if every peer may ask."""
+    place: int | None
+    """The partition, or :data:`NODE`."""
+    request: tuple[object, ...]
+    older: object = None
+    """What a client hears whose version has no message for missing rights; ``None`` for nothing."""
+
+
+CLIENT_REQUESTS: Final = (
+    Row(Right.APPEND, PARTITION, AppendRequest(req_id(1), -1, (), (), (), 0, b"x", checksum(b"x"))),
+    Row(
+        Right.METADATA,
+        PARTITION,
+        mount(1, -1),
+        client_server.MountResponse(req_id(1), client_server.PartitionState.NOT_READY),
+    ),
+    Row(Right.METADATA, PARTITION, feed(2, -1)),
+    Row(Right.METADATA, PARTITION, MarkFeedRequest(req_id(2), -1)),
+    Row(Right.METADATA, PARTITION, flush(3)),
+    Row(
+        Right.READ,
+        PARTITION,
+        client_server.TransactionDataRequest(req_id(4), 0),
+        client_server.TransactionDataResponse(req_id(4), 0, None, 0, NOT_READY_TEXT),
+    ),
+    Row(
+        Right.READ,
+        PARTITION,
+        TransactionDataListRequest(req_id(5), 0, 1, 1),
+        TransactionDataListResponse(req_id(5), 0, DataListStatus.NOT_READY, LONG_MIN, [], None),
+    ),
+    Row(
+        Right.DESCRIBE,
+        PARTITION,
+        client_server.HighWaterMarkRequest(req_id(6)),
+        client_server.HighWaterMarkResponse(req_id(6), LONG_MIN),
+    ),
+    Row(
+        Right.DESCRIBE,
+        PARTITION,
+        ConfirmedMarkRequest(req_id(10)),
+        ConfirmedMarkResponse(req_id(10), ConfirmedMarkStatus.NOT_READY, -1),
+    ),
+    Row(
+        Right.DESCRIBE,
+        PARTITION,
+        TimeRequest(req_id(11), TimeQuestion.LAST_AT, 5),
+        TimeResponse(req_id(11), TimeStatus.NOT_READY, -1, -1),
+    ),
+    Row(
+        Right.APPEND,
+        PARTITION,
+        HeartbeatRequest(req_id(7), HeartbeatOption.GET_SESSION),
+        HeartbeatResponse(req_id(7), HeartbeatState.NOT_READY, -1, -1, SessionFlag(0)),
+    ),
+    Row(
+        Right.FENCE,
+        PARTITION,
+        HeartbeatRequest(req_id(11), HeartbeatOption.EXCLUSIVE),
+        HeartbeatResponse(req_id(11), HeartbeatState.NOT_READY, -1, -1, SessionFlag(0)),
+    ),
+    Row(
+        Right.DESCRIBE,
+        PARTITION,
+        LastTransactionIdRequest(req_id(8), FenceOption(0), -1),
+        LastTransactionIdResponse(req_id(8), LastTransactionStatus.NOT_READY, -1, -1),
+    ),
+    Row(
+        Right.FENCE,
+        PARTITION,
+        LastTransactionIdRequest(req_id(9), FenceOption.FENCE, -1),
+        LastTransactionIdResponse(req_id(9), LastTransactionStatus.NOT_READY, -1, -1),
+    ),
+    # No secret: clients know the owners from ZooKeeper, and ask this as a sign of life.
+    Row(None, NODE, client_server.ServerPartitionsAssignmentRequest(req_id(1))),
+    Row(Right.DESCRIBE, NODE, client_server.ServerPartitionsHealthStatRequest(req_id(1))),
+    Row(Right.DESCRIBE, NODE, client_server.CheckStorageConnectivityRequest(req_id(1))),
+    Row(Right.ADMIN, NODE, client_server.AddPreferredPartitionRequest(req_id(1), (PARTITION,))),
+    Row(Right.ADMIN, NODE, client_server.RemovePreferredPartitionRequest(req_id(1), (PARTITION,))),
+)
+"""Requests to the client port of servers."""
+
+CLIENT_ANSWERS: Final = frozenset(
+    {
+        "AddPreferredPartitionResponse",
+        "AppendFailed",
+        "CheckStorageConnectivityResponse",
+        "ConfirmedMarkResponse",
+        "FeedData",
+        "FeedSuspended",
+        "FlushResponse",
+        "HeartbeatResponse",
+        "HighWaterMarkResponse",
+        "LastTransactionIdResponse",
+        "LockFailure",
+        "MarkAdvanced",
+        "MountResponse",
+        "NotAuthorized",
+        "PartitionClosed",
+        "RemovePreferredPartitionResponse",
+        "ServerPartitionsAssignmentResponse",
+        "ServerPartitionsHealthStatResponse",
+        "SessionFenced",
+        "TimeResponse",
+        "TransactionDataListResponse",
+        "TransactionDataResponse",
+    }
+)
+"""Messages that only servers send."""
+
+STORAGE_REQUESTS: Final = (
+    Row(Right.CLUSTER, NODE, storage.OpenRequest(-1, -1, -1, KEY, PARTITION_COUNT)),
+    Row(Right.CLUSTER, NODE, storage.LastSessionInfoRequest(1, 2, PARTITION, False)),
+    Row(Right.CLUSTER, NODE, storage.SetLowWaterMarkRequest(1, 2, PARTITION, 0, False)),
+    Row(Right.CLUSTER, NODE, storage.TruncateRequest(1, 2, PARTITION, 0, False)),
+    Row(Right.CLUSTER, NODE, storage.AppendRequest(1, 2, PARTITION, [record(0)], False)),
+    Row(Right.CLUSTER, NODE, storage.RecordHeaderRequest(1, 2, PARTITION, 0)),
+    Row(Right.CLUSTER, NODE, storage.RecordRequest(1, 2, PARTITION, 0)),
+    Row(Right.CLUSTER, NODE, storage.MaxTransactionIdRequest(1, 2, PARTITION, False)),
+    Row(Right.CLUSTER, NODE, storage.RecordHeaderListRequest(1, 2, PARTITION, 0, 1)),
+    Row(Right.CLUSTER, NODE, storage.RecordListRequest(1, 2, PARTITION, 0, 1)),
+    Row(
+        Right.CLUSTER,
+        NODE,
+        storage_version1.AppendManyRequest(-1, 2, -1, [storage_version1.PartitionAppend(1, PARTITION, [record(0)])]),
+    ),
+    Row(Right.CLUSTER, NODE, CommittedNotice(-1, -1, -1, 5, [PartitionCommitted(1, PARTITION, 0)])),
+    Row(Right.CLUSTER, NODE, TimeEntryRequest(1, 2, PARTITION, TimeQuestion.LAST_AT, 5)),
+)
+"""Requests to the data port of storages."""
+
+STORAGE_ANSWERS: Final = frozenset(
+    {
+        "FailureResponse",
+        "LastSessionInfoResponse",
+        "MaxTransactionIdResponse",
+        "RecordHeaderListResponse",
+        "RecordHeaderResponse",
+        "RecordListResponse",
+        "RecordResponse",
+        "SuccessResponse",
+        "TimeEntryResponse",
+    }
+)
+"""Messages that only storages send, from the data port."""
+
+ADMIN_REQUESTS: Final = (
+    Row(None, NODE, admin.AdminOpenRequest(-1, UUID(int=1), PARTITION_COUNT)),
+    Row(Right.ADMIN, PARTITION, admin.PartitionAvailableRequest(1, (PARTITION,), False)),
+    Row(Right.ADMIN, PARTITION, admin.PartitionAssignmentRequest(1, (PARTITION,), False, True)),
+    Row(Right.READ, PARTITION, admin.RecordListRequest(1, PARTITION, 0, 1)),
+    Row(Right.DESCRIBE, PARTITION, admin.LastSessionInfoRequest(1, PARTITION)),
+    Row(Right.DESCRIBE, NODE, admin.MetricsRequest(1)),
+    Row(Right.DESCRIBE, NODE, admin.AssignedPartitionStatusRequest(1)),
+    Row(Right.READ, PARTITION, admin_version1.RecordRangeRequest(1, PARTITION, 0, 1)),
+    Row(Right.ADMIN, PARTITION, admin_version1.RepairSurveyRequest(1, PARTITION)),
+    Row(Right.ADMIN, PARTITION, admin_version1.RepairRecordsRequest(1, PARTITION, [record(0)])),
+    Row(Right.ADMIN, PARTITION, admin_version1.RepairCommitRequest(1, PARTITION, -1)),
+)
+"""Requests to the admin port of storages."""
+
+ADMIN_ANSWERS: Final = frozenset(
+    {
+        "AdminFailureResponse",
+        "AdminSuccessResponse",
+        "AssignedPartitionStatusResponse",
+        "LastSessionInfoResponse",
+        "MetricsResponse",
+        "RecordListResponse",
+        "RecordRangeResponse",
+        "RepairSurveyResponse",
+    }
+)
+"""Messages that only storages send, from the admin port."""
+
+PAGES: Final = {
+    "GET /ping": None,
+    "GET /buildinfo": Right.DESCRIBE,
+    "GET /metrics": Right.DESCRIBE,
+    "GET /metrics/prometheus": Right.DESCRIBE,
+    "GET /health": Right.DESCRIBE,
+    "GET /console": Right.DESCRIBE,
+    "GET /console/cluster.json": Right.DESCRIBE,
+    "GET /console/history.json": Right.DESCRIBE,
+    "GET /console/partition.json": Right.DESCRIBE,
+    "GET /console/console.css": Right.DESCRIBE,
+    "GET /console/console.js": Right.DESCRIBE,
+    "GET /console/icon.svg": Right.DESCRIBE,
+    "POST /reset": Right.ADMIN,
+}
+"""The right to each page of nodes; a page that changes something is an example, since nodes have none so far."""

@@ -1,0 +1,343 @@
+"""Every message of every protocol and every HTTP path, in every version, from peers with and without the right.
+
+What the table says is allowed is handed to its handler; what it says is refused is answered so, and no handler hears of
+it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import pytest
+
+from tests.unit.access_table import (
+    ADMIN_ANSWERS,
+    ADMIN_REQUESTS,
+    CLIENT_ANSWERS,
+    CLIENT_REQUESTS,
+    NODE,
+    PAGES,
+    PARTITION,
+    STORAGE_ANSWERS,
+    STORAGE_REQUESTS,
+    Row,
+)
+from tests.unit.console import fakes as console_fakes
+from tests.unit.server.fakes import GENERATION, FakeChannel
+from tests.unit.server.process.test_service import Setup, settle
+from tests.unit.storage.node_support import SE
+from waltz.common.access import ANONYMOUS, Right
+from waltz.common.acl.document import Document, Mode, Rule
+from waltz.common.acl.enforcement import Applied, RuleAccess
+from waltz.common.acl.rules import compile_rules
+from waltz.common.errors import ProtocolError
+from waltz.common.ids import LONG_MIN
+from waltz.common.metrics.registry import Registry
+from waltz.common.net.http import HttpError, HttpServer, Pages, Request, Response
+from waltz.common.pieces import at_once
+from waltz.common.wire import admin, admin_version1, client_server, storage, storage_version1
+from waltz.common.wire.append_request import AppendRequest
+from waltz.common.wire.frames import CLIENT_SERVER, STORAGE, STORAGE_ADMIN, FrameSplitter
+from waltz.common.wire.refused import NotAuthorized
+from waltz.common.wire.storage_times import CommittedNotice
+from waltz.common.wire.structures import RpcException
+from waltz.common.wire.version5 import AppendFailed, AppendFailure
+from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_NOT_AUTHORIZED
+from waltz.console.pages import make_pages
+from waltz.server.partition.partition import ServerPartition
+from waltz.storage.node.admin_port import AdminService
+from waltz.storage.node.data_port import DataConnection
+
+COUNT = 8
+
+HOLDER = "holder"
+"""Has the right that the request needs, and no other."""
+
+OTHERS = ("other", "neighbour", ANONYMOUS)
+"""Has all other rights; has the right, but only elsewhere; has nothing."""
+
+
+def access_for(right: Right | None, place: int | None) -> RuleAccess:
+    """Rules that give all principals what their names say."""
+    rules: list[Rule] = []
+    if right is not None:
+        elsewhere = f"1-{COUNT - 1}" if place == PARTITION else f"0-{COUNT - 1}"
+        rules += [
+            Rule(True, HOLDER, (right,), "*"),
+            Rule(True, "other", tuple(Right), "*"),
+            Rule(False, "other", (right,), "*"),
+            Rule(True, "neighbour", (right,), elsewhere),
+        ]
+    access = RuleAccess(COUNT, lambda subject: subject, [])
+    compiled = at_once(compile_rules(Document(Mode.ENFORCE, rules=tuple(rules)), {}, COUNT))
+    at_once(access.apply(Applied(1, compiled)))
+    return access
+
+
+def refusal_of(access: RuleAccess, principal: str, row: Row) -> str:
+    """The text of the refusal that was counted, once."""
+    assert row.right is not None
+    counted = {labels: count for labels, count in access.refusals.counts() if count}
+    assert counted == {(row.right.name.lower(), "enforce"): 1}
+    text = access.rights_of(principal).refusal(row.right, row.place)
+    assert text is not None
+    assert f"principal {principal!r}" in text
+    assert f"may not {row.right} {'this node' if row.place is NODE else f'partition {row.place}'}" in text
+    return text
+
+
+Case = tuple[Row, int, str, bool]
+
+
+def cases(rows: Sequence[Row], versions: Sequence[int], encode: Callable[[Any, int], bytes]) -> Iterator[Any]:
+    """Every row in every version that has its message, from every principal; and whether it is allowed."""
+    for row in rows:
+        for version in versions:
+            try:
+                encode(row.request, version)
+            except ProtocolError:
+                continue
+            for principal in (HOLDER, *OTHERS):
+                allowed = principal == HOLDER or row.right is None
+                name = type(row.request).__name__
+                yield pytest.param(row, version, principal, allowed, id=f"{name}-{row.right}-{version}-{principal}")
+
+
+class Peer(FakeChannel):
+    """A connection of a principal, spoken to in frames."""
+
+    def __init__(self, version: int, principal: str, magic: int) -> None:
+        super().__init__(version)
+        self.principal = principal
+        self._magic = magic
+
+    def allow_large_frames(self) -> None: ...
+
+    def send_keep_alive(self) -> None: ...
+
+    def receive(self, handler: Any, frame: bytes) -> None:
+        """Hand a frame to the handler of the connection, as a channel does."""
+        try:
+            handler.frames_received(self, *self._splitter().feed(frame))
+        except ProtocolError as error:
+            self.abort(error)
+
+    def answers(self, decode: Callable[[bytes, int, int, int], Any]) -> list[Any]:
+        """What was sent since the last call."""
+        buffer, bounds = self._splitter().feed(self.take_bytes())
+        return [decode(buffer, start, end, self.version) for start, end in bounds]
+
+    def _splitter(self) -> FrameSplitter:
+        return FrameSplitter(self._magic, self.version)
+
+
+CLIENT_CASES = list(cases(CLIENT_REQUESTS, CLIENT_SERVER.versions, client_server.encode))
+
+
+@pytest.mark.parametrize(("row", "version", "principal", "allowed"), CLIENT_CASES)
+async def test_client_port(
+    row: Row, version: int, principal: str, allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client before version 6 hears what it would of a partition elsewhere, or is disconnected."""
+    executed: list[type] = []
+
+    def note(kind: type) -> Callable[..., None]:
+        return lambda *_: executed.append(kind)
+
+    access = access_for(row.right, row.place)
+    setup = Setup(access=access)
+    service = setup.service
+    service.set_partitions({PARTITION: GENERATION})
+    setup.made[0].log.open_session()
+    monkeypatch.setattr(ServerPartition, "append", note(AppendRequest))
+    for kind, handlers in service._at_partition.items():
+        service._at_partition[kind] = handlers._replace(here=note(kind))
+    for kind, (right, _) in service._at_server.items():
+        service._at_server[kind] = (right, note(kind))
+    peer, connection = Peer(version, principal, CLIENT_SERVER.magic), service.connection()
+    connection.channel_ready(peer)  # type: ignore[arg-type]  # what a handler needs of a channel is there
+    peer.receive(connection, client_server.encode(row.request, version))  # type: ignore[arg-type]  # any message
+    answers = peer.answers(client_server.decode)
+    if allowed:
+        assert (executed, answers, peer.closed) == ([type(row.request)], [], False)
+    else:
+        text, id_ = refusal_of(access, principal, row), row.request.req_id  # type: ignore[attr-defined]  # all have it
+        expected = [] if row.older is None else [row.older]
+        if version >= FIRST_WITH_NOT_AUTHORIZED:
+            expected = [NotAuthorized(id_, text)]
+        elif isinstance(row.request, AppendRequest) and version >= FIRST_WITH_APPEND_FAILED:
+            expected = [AppendFailed(id_, AppendFailure.MOVED, LONG_MIN, text)]
+        assert (executed, answers) == ([], expected)
+        disconnects = row.place is NODE and version < FIRST_WITH_NOT_AUTHORIZED
+        assert str(peer.error) == (text if disconnects else "None")
+    await service.close()
+
+
+async def test_an_append_that_is_too_large_needs_its_right_too() -> None:
+    """It must not tell the mark of its partition."""
+    for version in CLIENT_SERVER.versions:
+        row = CLIENT_REQUESTS[0]
+        access = access_for(Right.APPEND, PARTITION)
+        service = Setup(access=access).service
+        peer, connection = Peer(version, "other", CLIENT_SERVER.magic), service.connection()
+        connection.channel_ready(peer)  # type: ignore[arg-type]  # what a handler needs of a channel is there
+        assert isinstance(row.request, AppendRequest)
+        peer.receive(connection, client_server.encode(row.request._replace(data=bytes(5000)), version))
+        texts = [answer.text for answer in peer.answers(client_server.decode)]
+        expected = [refusal_of(access, "other", row)] if version >= FIRST_WITH_APPEND_FAILED else []
+        assert texts == expected
+
+
+class Partition:
+    """A partition of a storage that only notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[object] = []
+
+    def receive(self, request: Any) -> None:
+        self.requests.append(request.message)
+
+    def note_committed(self, *words: int) -> None:
+        self.requests.append(words)
+
+
+STORAGE_CASES = list(cases(STORAGE_REQUESTS, STORAGE.versions, storage_version1.encode))
+
+
+@pytest.mark.parametrize(("row", "version", "principal", "allowed"), STORAGE_CASES)
+async def test_data_port(row: Row, version: int, principal: str, allowed: bool) -> None:
+    partition = Partition()
+
+    def check_cluster(*_: object) -> None:
+        partition.requests.append(row.request)
+
+    manager: Any = SimpleNamespace(partitions={PARTITION: partition}, check_cluster=check_cluster)
+    access = access_for(row.right, row.place)
+    peer, connection = Peer(version, principal, STORAGE.magic), DataConnection(manager, access)
+    connection.channel_ready(peer)  # type: ignore[arg-type]  # what a handler needs of a channel is there
+    peer.receive(connection, storage_version1.encode(row.request, version))  # type: ignore[arg-type]  # any message
+    failures = [each for each in peer.answers(storage_version1.decode) if isinstance(each, storage.FailureResponse)]
+    assert not peer.closed
+    assert len(partition.requests) == int(allowed)
+    if allowed or isinstance(row.request, CommittedNotice):  # which is the only message without an answer
+        assert failures == []
+    else:
+        text = f"{SE}{refusal_of(access, principal, row)}"
+        assert [failure.error for failure in failures] == [RpcException(text)]
+
+
+ADMIN_CASES = list(cases(ADMIN_REQUESTS, STORAGE_ADMIN.versions, admin_version1.encode))
+
+
+@pytest.mark.parametrize(("row", "version", "principal", "allowed"), ADMIN_CASES)
+async def test_admin_port(row: Row, version: int, principal: str, allowed: bool) -> None:
+    executed: list[object] = []
+
+    async def answer(request: Any) -> admin.Message:
+        executed.append(request)
+        return admin.AdminSuccessResponse(1)
+
+    async def read(request: Any, _: int) -> Sequence[bytes]:
+        return [admin_version1.encode(await answer(request), version)]
+
+    manager: Any = SimpleNamespace(check_cluster=lambda *_: None)
+    access = access_for(row.right, row.place)
+    service = AdminService(manager, Registry(), access)
+    service._answering = dict.fromkeys(service._answering, answer)
+    service._reading = dict.fromkeys(service._reading, read)
+    peer, connection = Peer(version, principal, STORAGE_ADMIN.magic), service.connection()
+    connection.channel_ready(peer)  # type: ignore[arg-type]  # what a handler needs of a channel is there
+    peer.receive(connection, admin_version1.encode(row.request, version))  # type: ignore[arg-type]  # any message
+    await settle()
+    answers = peer.answers(admin_version1.decode)
+    assert not peer.closed
+    if allowed:
+        assert (executed, answers) == ([row.request], [admin.AdminSuccessResponse(1)])
+    else:
+        text = f"{SE}{refusal_of(access, principal, row)}"
+        assert (executed, answers) == ([], [admin.AdminFailureResponse(1, RpcException(text))])
+    connection.channel_closed(peer, None)  # type: ignore[arg-type]  # what a handler needs of a channel is there
+    await service.close()
+
+
+async def test_one_partition_without_the_right_refuses_a_whole_administrative_request() -> None:
+    access = access_for(Right.ADMIN, PARTITION)
+    manager: Any = None
+    service = AdminService(manager, Registry(), access)
+    request = admin.PartitionAvailableRequest(1, (1, 2, PARTITION), False)
+    (frame,) = await service.execute(request, 0, access.rights_of("neighbour"))
+    answer = admin_version1.decode(frame, 7, len(frame), 0)
+    assert isinstance(answer, admin.AdminFailureResponse)
+    assert f"may not administer partition {PARTITION}: no rule" in str(answer.error.message)
+
+
+def pages(executed: list[str]) -> Pages:
+    """All pages of nodes, which only note that they were asked for."""
+    no_surveyor: Any = None
+    console = make_pages(console_fakes.here(console_fakes.cluster()), no_surveyor)
+    made = Pages(Registry(), None, None, {**console, "POST /reset": _nothing})
+
+    def page(request: Request) -> Response:
+        executed.append(f"{request.method} {request.path}")
+        return _nothing(request)
+
+    made._pages = dict.fromkeys(made._pages, page)
+    return made
+
+
+def _nothing(_: Request) -> Response:
+    return Response(200, "text/plain", "")
+
+
+@pytest.mark.parametrize(("page", "right"), PAGES.items())
+@pytest.mark.parametrize("given", [True, False])
+async def test_pages(page: str, right: Right | None, given: bool) -> None:
+    executed: list[str] = []
+    access = access_for(None, NODE)
+    if given and right is not None:
+        rules = (Rule(True, ANONYMOUS, (right,), "*"),)
+        at_once(access.apply(Applied(2, at_once(compile_rules(Document(Mode.ENFORCE, rules=rules), {}, COUNT)))))
+    server = HttpServer(pages(executed), access)
+    method, path = page.split(" ")
+    for asked in (path, f"{path}/"):
+        request = Request(method, asked, {}, "")
+        if given or right is None:
+            assert server.answer(request).status == 200
+            assert executed.pop() == f"{method} {asked}"
+        else:
+            with pytest.raises(HttpError) as refused:
+                server.answer(request)
+            assert refused.value.status == 403
+            assert str(refused.value) == access.rights_of(ANONYMOUS).refusal(right, NODE)
+    assert executed == []
+
+
+async def test_nothing_is_told_about_pages_that_do_not_exist() -> None:
+    server = HttpServer(pages([]), access_for(None, NODE))
+    with pytest.raises(HttpError, match="may not describe this node"):
+        server.answer(Request("GET", "/elsewhere", {}, ""))
+
+
+@pytest.mark.parametrize(
+    ("rows", "answers", "message"),
+    [
+        (CLIENT_REQUESTS, CLIENT_ANSWERS, client_server.Message),
+        (STORAGE_REQUESTS, STORAGE_ANSWERS, storage_version1.Message),
+        (ADMIN_REQUESTS, ADMIN_ANSWERS, admin_version1.Message),
+    ],
+    ids=["client", "data", "admin"],
+)
+def test_the_table_has_every_message(rows: Sequence[Row], answers: frozenset[str], message: object) -> None:
+    asked = {type(row.request).__name__ for row in rows}
+    assert asked.isdisjoint(answers)
+    assert asked | answers == {kind.__name__ for kind in get_args(message)}
+
+
+async def test_the_table_has_every_handler_and_page() -> None:
+    service = Setup().service
+    handled = {AppendRequest, *service._at_partition, *service._at_server}
+    assert {type(row.request) for row in CLIENT_REQUESTS} == handled
+    no_manager: Any = None
+    admin_service = AdminService(no_manager, Registry(), access_for(None, NODE))
+    assert {type(row.request) for row in ADMIN_REQUESTS} == {*admin_service._answering, *admin_service._reading}
+    assert PAGES.keys() == pages([])._pages.keys()
