@@ -12,14 +12,18 @@ class Only(Access, Rights):
         self.asked: list[tuple[Right, int | None]] = []
         self.principals: list[str] = []
         self.rights = rights
+        self.lenient = False
         self._partition_ids = partition_ids
 
     def rights_of(self, principal: str) -> Rights:
         self.principals.append(principal)
         return self
 
-    def refusal(self, right: Right, partition_id: int | None) -> str | None:
+    def refusal(
+        self, right: Right, partition_id: int | None, peer: str = "", count: int = 1, *, noted: bool = False
+    ) -> str | None:
         self.asked.append((right, partition_id))
-        if right in self.rights and (self._partition_ids is None or partition_id in self._partition_ids):
-            return None
-        return not_permitted(self.principals[-1], right, partition_id)
+        return None if self.permits(right, partition_id) else not_permitted(self.principals[-1], right, partition_id)
+
+    def permits(self, right: Right, partition_id: int | None) -> bool:
+        return right in self.rights and (self._partition_ids is None or partition_id in self._partition_ids)

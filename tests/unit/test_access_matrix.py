@@ -193,8 +193,10 @@ class Partition:
 
     def __init__(self) -> None:
         self.requests: list[object] = []
+        self.asked: list[Any] = []
 
     def receive(self, request: Any) -> None:
+        self.asked.append(request)
         self.requests.append(request.message)
 
     def note_committed(self, *words: int) -> None:
@@ -224,6 +226,27 @@ async def test_data_port(row: Row, version: int, principal: str, allowed: bool) 
     else:
         text = f"{SE}{refusal_of(access, principal, row)}"
         assert [failure.error for failure in failures] == [RpcException(text)]
+
+
+@pytest.mark.parametrize("mode", [Mode.AUDIT, Mode.ENFORCE])
+async def test_every_message_to_the_data_port_counts_once(mode: Mode) -> None:
+    """Those of version 0 and ours in one read, also those that wait until the peer reads."""
+    partition = Partition()
+    manager: Any = SimpleNamespace(partitions={PARTITION: partition}, check_cluster=lambda *_: None)
+    access = RuleAccess(COUNT, lambda subject: subject, [])
+    at_once(access.apply(Applied(1, at_once(compile_rules(Document(mode), {}, COUNT)))))
+    peer, connection = Peer(1, "server", STORAGE.magic), DataConnection(manager, access)
+    connection.channel_ready(peer)  # type: ignore[arg-type]  # what a handler needs of a channel is there
+    requests: Any = [row.request for row in STORAGE_REQUESTS]
+    peer.receive(connection, b"".join(storage_version1.encode(request, 1) for request in requests))
+    expected = {("cluster", mode.value): len(requests)}
+    assert {labels: count for labels, count in access.refusals.counts() if count} == expected
+    for request in partition.asked:
+        connection.hold_back(request)
+    connection.channel_writable(peer)  # type: ignore[arg-type]  # same
+    connection.channel_writable(peer)  # type: ignore[arg-type]  # same
+    assert {labels: count for labels, count in access.refusals.counts() if count} == expected
+    connection.channel_closed(peer, None)  # type: ignore[arg-type]  # same
 
 
 ADMIN_CASES = list(cases(ADMIN_REQUESTS, STORAGE_ADMIN.versions, admin_version1.encode))

@@ -41,11 +41,24 @@ class Right(StrEnum):
 class Rights(Protocol):
     """The rights of one principal."""
 
-    def refusal(self, right: Right, partition_id: int | None) -> str | None:
-        """The reason against a request, a sentence for the peer and for the log; ``None`` if the request is permitted.
+    lenient: bool
+    """Whether an audit may let requests pass that the rules do not permit."""
 
-        A request that concerns no partition has ``None``.
+    def refusal(
+        self, right: Right, partition_id: int | None, peer: str = "", count: int = 1, *, noted: bool = False
+    ) -> str | None:
+        """The reason against requests, a sentence for the peer and for the log; ``None`` if they may be executed.
+
+        Args:
+            right: The right that they need.
+            partition_id: The partition that they concern; ``None`` for none.
+            peer: Where they come from.
+            count: The number of requests.
+            noted: The audit has noted them already, when they arrived: it does not note them again.
         """
+
+    def permits(self, right: Right, partition_id: int | None) -> bool:
+        """Whether the rules permit a request, also where an audit would let it pass. Nothing is noted."""
 
 
 class Access(Protocol):
@@ -56,8 +69,15 @@ class Access(Protocol):
 
 
 class _Everything:
-    def refusal(self, right: Right, partition_id: int | None) -> None:
+    lenient = False
+
+    def refusal(
+        self, right: Right, partition_id: int | None, peer: str = "", count: int = 1, *, noted: bool = False
+    ) -> None:
         return None
+
+    def permits(self, right: Right, partition_id: int | None) -> bool:
+        return True
 
 
 EVERYTHING: Final[Rights] = _Everything()

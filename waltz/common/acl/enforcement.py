@@ -23,19 +23,36 @@ class Applied(NamedTuple):
     rules: Rules
 
 
+class Verdict(NamedTuple):
+    """What happens to requests that the rules do not permit."""
+
+    mode: Mode
+    text: str
+
+
+MAX_VERDICTS: Final = 100
+"""Verdicts that a row keeps: those of a peer's frequent requests."""
+
+
 class Row:
     """The rights of one peer. :attr:`places` has a byte for each partition, and one for the node."""
 
-    __slots__ = ("__weakref__", "_access", "places", "principal", "proof")
+    __slots__ = ("__weakref__", "_access", "lenient", "places", "principal", "proof", "verdicts")
 
     def __init__(self, access: "RuleAccess", principal: str, proof: str) -> None:
         self.principal = principal
         self.proof = proof
         """How the principal is known, in brackets."""
         self.places = b""
+        self.lenient = False
+        """As :class:`~waltz.common.access.Rights` says."""
+        self.verdicts: dict[tuple[Right, int | None], Verdict] = {}
+        """Verdicts under the present rules."""
         self._access = access
 
-    def refusal(self, right: Right, partition_id: int | None) -> str | None:
+    def refusal(
+        self, right: Right, partition_id: int | None, peer: str = "", count: int = 1, *, noted: bool = False
+    ) -> str | None:
         """As :class:`~waltz.common.access.Rights` says."""
         places = self.places
         if partition_id is None:
@@ -44,7 +61,13 @@ class Row:
             given = places[partition_id]
         else:
             given = 0
-        return None if given & right.bit else self._access.judge(self, right, partition_id)
+        return None if given & right.bit else self._access.judge(self, right, partition_id, peer, count, noted=noted)
+
+    def permits(self, right: Right, partition_id: int | None) -> bool:
+        """As :class:`~waltz.common.access.Rights` says."""
+        places = self.places
+        place = len(places) - 1 if partition_id is None else partition_id
+        return 0 <= place < len(places) and bool(places[place] & right.bit)
 
 
 class RuleAccess:
@@ -72,6 +95,7 @@ class RuleAccess:
             proof = " (no certificate)" if principal == ANONYMOUS else f" (certificate {principal})"
             row = self._rows[principal] = Row(self, self._map_principal(principal), proof)
             row.places = self._places_of(row.principal, self.applied)
+            row.lenient = _audits(self.applied)
         return row
 
     def apply(self, applied: Applied) -> Generator[None, None, Collection[Row]]:
@@ -88,30 +112,49 @@ class RuleAccess:
         lost = []
         for row in list(self._rows.values()):
             before, row.places = row.places, made[row.principal]
+            row.lenient = _audits(applied)
+            row.verdicts = {}
             if int.from_bytes(before, "big") & ~int.from_bytes(row.places, "big"):
                 lost.append(row)
         return lost
 
-    def judge(self, row: Row, right: Right, partition_id: int | None) -> str | None:
-        """Decide about a request that a row does not permit: by the mode, with the reason."""
+    def judge(
+        self, row: Row, right: Right, partition_id: int | None, peer: str, count: int, *, noted: bool
+    ) -> str | None:
+        """Decide about requests that a row does not permit: by the mode, with the reason."""
+        verdict = row.verdicts.get((right, partition_id)) or self._verdict(row, right, partition_id)
+        if verdict.mode is Mode.OFF:
+            return None
+        audited = verdict.mode is Mode.AUDIT
+        if not (audited and noted):
+            self.refusals.add(row.principal, right, partition_id, verdict.text, peer, count, audited=audited)
+        return None if audited else verdict.text
+
+    def _verdict(self, row: Row, right: Right, partition_id: int | None) -> Verdict:
         applied = self.applied
         text = not_permitted(row.principal, right, partition_id, row.proof)
         if row.principal in self._super_principals:  # the partition does not exist
-            return None
-        if applied is None:
-            mode, text = Mode.ENFORCE, f"{text}: {NO_RULES_TEXT}"
+            verdict = Verdict(Mode.OFF, text)
+        elif applied is None:
+            verdict = Verdict(Mode.ENFORCE, f"{text}: {NO_RULES_TEXT}")
         else:
-            mode = applied.rules.mode(partition_id)
-            if mode is Mode.OFF:
-                return None
-            text = f"{text}: {_reason(applied, row.principal, right, partition_id)}"
-        self.refusals.add(row.principal, right, partition_id, text, audited=mode is Mode.AUDIT)
-        return None if mode is Mode.AUDIT else text
+            reason = _reason(applied, row.principal, right, partition_id)
+            verdict = Verdict(applied.rules.mode(partition_id), f"{text}: {reason}")
+        if partition_id is None or 0 <= partition_id < self._partition_count:
+            if len(row.verdicts) >= MAX_VERDICTS:
+                row.verdicts.clear()
+            row.verdicts[right, partition_id] = verdict
+        return verdict
 
     def _places_of(self, principal: str, applied: Applied | None) -> bytes:
         if principal in self._super_principals:
             return bytes([EVERY_RIGHT]) * (self._partition_count + 1)
         return bytes(self._partition_count + 1) if applied is None else applied.rules.row(principal)
+
+
+def _audits(applied: Applied | None) -> bool:
+    """Whether some requests without their right pass and are noted."""
+    return applied is not None and applied.rules.audits
 
 
 def _reason(applied: Applied, principal: str, right: Right, partition_id: int | None) -> str:

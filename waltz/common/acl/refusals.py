@@ -37,9 +37,14 @@ class Refusals:
         for (right, audited), count in self._counts.items():
             yield (right.name.lower(), "audit" if audited else "enforce"), count
 
-    def add(self, principal: str, right: Right, partition_id: int | None, text: str, *, audited: bool) -> None:
-        """Count a refusal, and log it unless the same one was logged within the window. To be called on the loop."""
-        self._counts[right, audited] += 1
+    def add(
+        self, principal: str, right: Right, partition_id: int | None, text: str, peer: str, count: int, *, audited: bool
+    ) -> None:
+        """Count refused requests of a peer, and log the first unless the same one was logged within the window.
+
+        To be called on the loop.
+        """
+        self._counts[right, audited] += count
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._window_end_s:
             self._begin_window(now_s)
@@ -49,10 +54,12 @@ class Refusals:
                 return
             window = self._windows[principal] = _Window()
         if (right, partition_id) in window.seen or len(window.seen) >= MAX_TEXTS:
-            window.folded += 1
+            window.folded += count
             return
         window.seen.add((right, partition_id))
-        logger.warning("%s: %s", "audit: would refuse" if audited else "refused", text)
+        window.folded += count - 1
+        verb = "audit: would refuse" if audited else "refused"
+        logger.warning("%s: %s%s", verb, text, f" (from {peer})" if peer else "")
 
     def _begin_window(self, now_s: float) -> None:
         windows, self._windows = self._windows, {}

@@ -129,6 +129,11 @@ class Rules:
                     return mode
         return self.document.mode
 
+    @property
+    def audits(self) -> bool:
+        """Whether some partition, or the nodes, have the mode "audit"."""
+        return self.document.mode is Mode.AUDIT or Mode.AUDIT in self._modes
+
     def row(self, principal: str) -> bytes:
         """One byte of rights for each place. All rights are there where the mode is off."""
         sums = self._about(principal)

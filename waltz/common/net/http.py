@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from waltz.common.access import ALLOW_ALL, ANONYMOUS, Access, Right
 from waltz.common.metrics.exposition import http_pieces, prometheus_pieces, to_json
 from waltz.common.metrics.registry import Json, Registry
+from waltz.common.net.channel import peer_name
 from waltz.common.net.listener import bound_port, start_server
 from waltz.common.pieces import Pieces
 from waltz.common.version import installed_version
@@ -295,11 +296,11 @@ class HttpServer:
         """The connection is gone."""
         self._connections.pop(connection, None)
 
-    def answer(self, request: Request) -> Response:
-        """The response to a request."""
+    def answer(self, request: Request, peer: str = "") -> Response:
+        """The response to a request of a peer."""
         right = Right.DESCRIBE if request.method == "GET" else Right.ADMIN
         if request.path.rstrip("/") != "/ping":
-            refusal = self._access.rights_of(ANONYMOUS).refusal(right, None)
+            refusal = self._access.rights_of(ANONYMOUS).refusal(right, None, peer)
             if refusal is not None:
                 raise HttpError(403, refusal)
         return self._pages.answer(request)
@@ -313,11 +314,13 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._parser: RequestParser | None = RequestParser()
         self._transport: asyncio.Transport | None = None
+        self._peer = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._answering: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._peer = peer_name(transport.get_extra_info("peername"))
         if not self._server.accept(self):
             self._transport.abort()
             return
@@ -330,7 +333,7 @@ class _Connection(asyncio.Protocol):
             request = self._parser.feed(data)
             if request is None:
                 return
-            response = self._server.answer(request)
+            response = self._server.answer(request, self._peer)
         except HttpError as error:
             response = error.response
         self._parser = None

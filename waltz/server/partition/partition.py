@@ -368,21 +368,33 @@ class ServerPartition:
         if session_id is None:
             return
         session = self._fencing.session
-        if session.holder == link.client_id and link.rights.refusal(Right.APPEND, self.partition_id) is not None:
-            self._fencing.release()
-        refusal = link.rights.refusal(Right.METADATA, self.partition_id)
+        if session.holder == link.client_id:
+            if link.refusal(Right.APPEND, self.partition_id, noted=session.noted) is not None:
+                self._fencing.release()
+            session.noted = link.passes_audit(Right.APPEND, self.partition_id)
+        refusal = link.refusal(Right.METADATA, self.partition_id, noted=link.mounts.get(self, False))
+        waiting = [each for each in self._mounts.waiting() if each.link is link and type(each.request) is MountRequest]
         if refusal is None:
+            noted = link.passes_audit(Right.METADATA, self.partition_id)
+            link.mounts[self] = noted
+            for pending in waiting:
+                pending.noted = noted
             return
+        for pending in waiting:
+            self._sequencer.expire(pending)
         self.forget(link)
         link.mounts.pop(self, None)
         if not link.refuse(session_id, refusal):
             link.fail(WaltzError(refusal))
 
-    def _refusal(self, pending: Pending) -> str | None:
-        """The reason against a request that has waited, if its client has lost a right meanwhile."""
+    def _refusal(self, pending: Pending, count: int = 1) -> str | None:
+        """The reason against a request that has waited, and others like it, if its client has ever lost a right."""
         if not pending.link.lost_rights:
             return None
-        return pending.link.rights.refusal(right_of(pending.request), self.partition_id)
+        right = right_of(pending.request)
+        refusal = pending.link.refusal(right, self.partition_id, count, noted=pending.noted)
+        pending.noted = pending.link.passes_audit(right, self.partition_id)
+        return refusal
 
     # Requests
 
@@ -408,7 +420,7 @@ class ServerPartition:
         """
         _check_mark(request.client_high_water_mark)
         if self._registrations.register(link, ReqId(request.req_id).generation, request.req_id):
-            link.mounts[self] = None
+            link.mounts[self] = link.passes_audit(Right.METADATA, self.partition_id)
             self._feed.forget(link)  # the promise of an earlier mount of the connection
             self._barrier(link, request)
         else:
@@ -727,7 +739,7 @@ class ServerPartition:
         try:
             while self._sequencer.has_turn and work < _MAX_WORK_PER_TURN and self._log_takes_more():
                 pending, appends, cost = self._sequencer.take()
-                if appends and (refusal := self._refusal(pending)) is not None:
+                if appends and (refusal := self._refusal(pending, len(appends))) is not None:
                     for append in appends:
                         if not pending.link.refuse(append.req_id, refusal):
                             self._tell_failed(pending.link, [append], AppendFailure.MOVED, refusal)

@@ -69,7 +69,8 @@ class Turn(NamedTuple):
 
     pending: Pending
     appends: list[AppendCall]
-    """For an append: it, and those after it of the same connection and generation. Otherwise empty."""
+    """For an append: it, and those after it of the same connection, generation and write session that the audit has
+    noted, or has not noted, like it. Otherwise empty."""
     work: int
     """The work in units of an ordinary request."""
 
@@ -143,7 +144,7 @@ class Sequencer:
                 break
             if following.req_id[GENERATION_PART] != request.req_id[GENERATION_PART]:
                 break
-            if line[0].write_session != pending.write_session:
+            if line[0].write_session != pending.write_session or line[0].noted != pending.noted:
                 break
             run.append(following)
             lock_count += following.lock_count

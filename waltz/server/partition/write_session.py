@@ -10,18 +10,21 @@ from waltz.common.wire.write_sessions import NO_WRITE_SESSION, SessionFlag
 class WriteSession:
     """Number and holder. Clients are known by the ids of their connections."""
 
-    __slots__ = ("holder", "number")
+    __slots__ = ("holder", "noted", "number")
 
     def __init__(self) -> None:
         self.number = NO_WRITE_SESSION
         """W; "none" before the first store session."""
         self.holder: int | None = None
         """The client of an exclusive session; None if the session is not exclusive."""
+        self.noted = False
+        """Whether the audit has noted that the holder may not append any more."""
 
     def begin(self, store_session_id: int, holder: int | None = None) -> None:
         """Begin a session: all appends under older numbers are before all later ones."""
         self.number = store_session_id + 1
         self.holder = holder
+        self.noted = False
 
     def admits(self, client_id: int | None, write_session: int) -> bool:
         """Whether an append with this number (or without one) may be processed."""

@@ -284,13 +284,17 @@ class ServerService:
         """The reason why a partition that is not here, or is leaving, takes no appends."""
         return AppendFailure.STOPPING if self.closed else AppendFailure.MOVED
 
-    def received(self, link: ClientLink, message: Message) -> None:
-        """Take any other message. Raises ``ProtocolError`` if it closes the connection."""
+    def received(self, link: ClientLink, message: Message, *, noted: bool = False) -> None:
+        """Take any other message, perhaps ``noted`` by an audit before. Raises ``ProtocolError`` if it closes the
+        connection."""
         kind = type(message)
         if kind in self._at_partition:
             here, elsewhere, refused = self._at_partition[kind]
             partition = self._by_key.get(message.req_id[PARTITION_PART])
-            refusal = None if link.rights is EVERYTHING else _refusal(link, right_of(message), message.req_id)
+            if link.rights is EVERYTHING:
+                refusal = None
+            else:
+                refusal = _refusal(link, right_of(message), message.req_id, noted=noted)
             if refusal is not None:
                 if not link.refuse(message.req_id, refusal):
                     refused(link, message)
@@ -300,7 +304,7 @@ class ServerService:
                 here(partition, link, message)
         elif kind in self._at_server:
             right, answer = self._at_server[kind]
-            refusal = None if right is None else link.rights.refusal(right, None)
+            refusal = None if right is None else link.refusal(right, None)
             if refusal is None:
                 answer(link, message)
             elif not link.refuse(message.req_id, refusal):
@@ -310,7 +314,8 @@ class ServerService:
 
     def _append_refused(self, link: ClientLink, req_ids: Sequence[bytes]) -> bool:
         """Refuse appends to one partition, silently before version 5, if the client lacks the right."""
-        refusal = _refusal(link, Right.APPEND, req_ids[0])
+        partition_id = ReqId(req_ids[0]).partition_id
+        refusal = link.rights.refusal(Right.APPEND, partition_id, link.channel.peer, len(req_ids))
         if refusal is None:
             return False
         for req_id in req_ids:
@@ -439,9 +444,9 @@ class ServerService:
         task.add_done_callback(self._tasks.discard)
 
 
-def _refusal(link: ClientLink, right: Right, req_id: bytes) -> str | None:
-    """The reason against a request to the partition of an id."""
-    return link.rights.refusal(right, ReqId(req_id).partition_id)
+def _refusal(link: ClientLink, right: Right, req_id: bytes, count: int = 1, *, noted: bool = False) -> str | None:
+    """The reason against requests to the partition of an id."""
+    return link.refusal(right, ReqId(req_id).partition_id, count, noted=noted)
 
 
 async def _end_without_right(links: Sequence[ClientLink]) -> None:

@@ -42,8 +42,9 @@ class RequestHandler(Protocol):
     def append_unacceptable(self, link: ClientLink, append: Unacceptable) -> None:
         """An append that is refused; its client is told if its version allows it."""
 
-    def received(self, link: ClientLink, message: Message) -> None:
-        """Any other message. Raises ``ProtocolError`` if it closes the connection."""
+    def received(self, link: ClientLink, message: Message, *, noted: bool = False) -> None:
+        """Any other message, perhaps ``noted`` by an audit before. Raises ``ProtocolError`` if it closes the
+        connection."""
 
 
 class ClientConnection:
@@ -79,8 +80,8 @@ class ClientConnection:
         if link is None:
             return
         link.release(self)
-        for request in link.take_postponed():
-            self._handler.received(link, request)
+        for request, noted in link.take_postponed():
+            self._handler.received(link, request, noted=noted)
         link.resume_paused()
 
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:

@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Protocol
 
-from waltz.common.access import EVERYTHING, Rights
+from waltz.common.access import EVERYTHING, Right, Rights
 from waltz.common.errors import WaltzError
+from waltz.common.ids import ReqId
 from waltz.common.wire.client_server import Message, TransactionDataRequest, encode
 from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import TransactionDataListRequest
@@ -103,10 +104,11 @@ class ClientLink:
         """From the first message of the connection, as the original has it: later ones may bear other ids."""
         self.seq_num: int | None = None
         """From the first mount request of the connection."""
-        self.mounts: dict[MountedPartition, None] = {}
-        """Partitions that the client has ever asked to mount."""
-        self.postponed: list[DataRequest] = []
-        """Requests to be looked at again when the channel is writable: their answers are large."""
+        self.mounts: dict[MountedPartition, bool] = {}
+        """Partitions that the client has ever asked to mount; whether the audit has noted a missing right to that."""
+        self.postponed: list[tuple[DataRequest, bool]] = []
+        """Requests to be looked at again when the channel is writable: their answers are large. With each whether the
+        audit has noted it."""
         self.paused: dict[Resumable, None] = {}
         """Feeds and reads to resume when the channel is writable."""
         self.list_bytes = 0
@@ -127,6 +129,14 @@ class ClientLink:
             self.send(NotAuthorized(req_id, text))
         return told
 
+    def refusal(self, right: Right, partition_id: int | None, count: int = 1, *, noted: bool = False) -> str | None:
+        """The reason against requests of the client, as :meth:`~waltz.common.access.Rights.refusal` says."""
+        return self.rights.refusal(right, partition_id, self.channel.peer, count, noted=noted)
+
+    def passes_audit(self, right: Right, partition_id: int | None) -> bool:
+        """Whether a request that passes is one that the audit notes."""
+        return self.rights.lenient and not self.rights.permits(right, partition_id)
+
     def hold(self, reason: Hashable) -> None:
         """Stop reading from the client until every reason given here has been released."""
         self._reasons_to_hold.add(reason)
@@ -140,11 +150,12 @@ class ClientLink:
 
     def postpone(self, request: DataRequest) -> None:
         """Keep a request for data until the channel is writable; reading stops until then."""
-        self.postponed.append(request)
+        noted = self.passes_audit(Right.READ, ReqId(request.req_id).partition_id)
+        self.postponed.append((request, noted))
         self.hold(self)
 
-    def take_postponed(self) -> list[DataRequest]:
-        """The postponed requests, to be handled now."""
+    def take_postponed(self) -> list[tuple[DataRequest, bool]]:
+        """The postponed requests, to be handled now, and whether the audit has noted them."""
         requests, self.postponed = self.postponed, []
         self.release(self)
         return requests

@@ -2,6 +2,7 @@
 
 from enum import Enum
 
+from waltz.common.ids import ReqId
 from waltz.common.wire.client_server import FeedRequest, FlushRequest, HighWaterMarkRequest, MountRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.write_sessions import (
@@ -13,6 +14,7 @@ from waltz.common.wire.write_sessions import (
 )
 from waltz.server.requests.appends import AppendCall
 from waltz.server.requests.link import ClientLink
+from waltz.server.requests.permission import right_of
 
 AnyFeedRequest = FeedRequest | MarkFeedRequest
 """Asks for the transactions or marks after the client's mark."""
@@ -45,13 +47,15 @@ class Awaits(Enum):
 class Pending:
     """One request and its link."""
 
-    __slots__ = ("awaits", "deadline_s", "link", "next_id", "order", "request", "write_session")
+    __slots__ = ("awaits", "deadline_s", "link", "next_id", "noted", "order", "request", "write_session")
 
     def __init__(self, link: ClientLink, request: WaitingRequest, write_session: int = NO_WRITE_SESSION) -> None:
         self.link = link
         self.request = request
         self.write_session = write_session
         """The write session that an append carries."""
+        self.noted = link.rights.lenient and link.passes_audit(right_of(request), ReqId(request.req_id).partition_id)
+        """Whether the audit has noted that the client lacks the right."""
         self.awaits = Awaits.TURN
         self.order = 0
         """Order of the requests that wait for a commit."""

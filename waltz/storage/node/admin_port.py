@@ -110,10 +110,12 @@ class AdminService:
         """Whether :meth:`execute` takes the message."""
         return type(message) in self._answering or type(message) in self._reading
 
-    async def execute(self, request: admin_wire.Message, version: int, rights: Rights = EVERYTHING) -> Sequence[bytes]:
-        """The frame, in a version of the protocol and in pieces, that answers a request with these rights."""
+    async def execute(
+        self, request: admin_wire.Message, version: int, rights: Rights = EVERYTHING, peer: str = ""
+    ) -> Sequence[bytes]:
+        """The frame, in a version of the protocol and in pieces, that answers a request of a peer with these rights."""
         try:
-            _check_permission(request, rights)
+            _check_permission(request, rights, peer)
             if type(request) in self._reading:
                 return await self._reading[type(request)](request, version)
             return [admin_wire.encode(await self._answering[type(request)](request), version)]
@@ -186,13 +188,16 @@ class AdminService:
         return wire.AdminSuccessResponse(request.seq_num)
 
 
-def _check_permission(request: admin_wire.Message, rights: Rights) -> None:
+def _check_permission(request: admin_wire.Message, rights: Rights, peer: str) -> None:
+    """Raise ``StorageError`` if one of the request's partitions lacks the right. All of them are noted, as an audit
+    does."""
     right = RIGHTS[type(request)]
     if right is None:
         return
     listed: Sequence[int | None] | None = getattr(request, "partition_ids", None)
-    for partition_id in listed or [getattr(request, "partition_id", None)]:
-        refusal = rights.refusal(right, partition_id)
+    places = dict.fromkeys(listed or [getattr(request, "partition_id", None)])
+    refusals = [rights.refusal(right, partition_id, peer) for partition_id in places]
+    for refusal in refusals:
         if refusal is not None:
             raise StorageError(refusal)
 
@@ -239,7 +244,7 @@ class AdminConnection:
         if channel.version >= admin_wire.OUR_VERSION:  # peers of the original never get any
             self._sign_later(channel)
         try:
-            for piece in await self._service.execute(request, channel.version, self._rights):
+            for piece in await self._service.execute(request, channel.version, self._rights, channel.peer):
                 channel.send(piece)
         finally:
             if self._sign_timer is not None:

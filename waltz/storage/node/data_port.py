@@ -41,6 +41,7 @@ class DataConnection:
         "_deadline",
         "_held_back",
         "_manager",
+        "_noted",
         "_refusal",
         "_rights",
         "_unsent_bytes",
@@ -52,6 +53,7 @@ class DataConnection:
         self._access = access
         self._rights = EVERYTHING
         self._refusal: StorageError | None = None
+        self._noted = False
         self._channel: Channel | None = None
         self._version = wire.VERSION
         self._held_back: deque[PartitionRequest] = deque()
@@ -68,27 +70,31 @@ class DataConnection:
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         """Every frame is one request, the appends of many partitions, or a notice."""
         if self._rights is not EVERYTHING:
-            self._ask_permission()
+            self._ask_permission(channel, len(bounds))
         if self._version >= our_wire.OUR_VERSION:
             for start, _ in bounds:
                 if buffer[start] >= our_wire.APPEND_MANY_REQUEST:
-                    self._take_one_by_one(channel, buffer, bounds)
+                    self._take_one_by_one(buffer, bounds)
                     return
+        self._take_originals(buffer, bounds)
+        self._regulate()
+
+    def _take_originals(self, buffer: bytes, bounds: Bounds) -> None:
+        """Take messages of version 0."""
         for message, (start, end) in zip(wire.decode_batch(buffer, bounds), bounds, strict=True):
             if isinstance(message, wire.OpenRequest):
                 self.answer(self._open(message))
             else:
                 self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
-        self._regulate()
 
-    def _take_one_by_one(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+    def _take_one_by_one(self, buffer: bytes, bounds: Bounds) -> None:
         for start, end in bounds:
             if buffer[start] == our_wire.APPEND_MANY_REQUEST:
                 self._take_many(buffer, start, end)
             elif buffer[start] > our_wire.APPEND_MANY_REQUEST:
                 self._take_ours(buffer, start, end)
             else:
-                self.frames_received(channel, buffer, [(start, end)])
+                self._take_originals(buffer, [(start, end)])
         self._regulate()
 
     def _take_many(self, buffer: bytes, start: int, end: int) -> None:
@@ -115,8 +121,8 @@ class DataConnection:
     def channel_writable(self, channel: Channel) -> None:
         """Continue where the peer stopped reading."""
         self._deadline.stop()
-        if self._rights is not EVERYTHING:
-            self._ask_permission()
+        if self._held_back and self._rights is not EVERYTHING:
+            self._ask_permission(channel, len(self._held_back), noted=self._noted)
         while self._held_back and channel.writable:
             self._dispatch(self._held_back.popleft())
         self._regulate()
@@ -154,10 +160,13 @@ class DataConnection:
 
     # Internals
 
-    def _ask_permission(self) -> None:
-        """The rights of a peer may change while it is connected."""
-        refusal = self._rights.refusal(Right.CLUSTER, None)
+    def _ask_permission(self, channel: Channel, count: int, *, noted: bool = False) -> None:
+        """Ask about requests: the rights of a peer may change while it is connected. ``noted``: those that have waited
+        have been noted by the audit."""
+        rights = self._rights
+        refusal = rights.refusal(Right.CLUSTER, None, channel.peer, count, noted=noted)
         self._refusal = None if refusal is None else StorageError(refusal)
+        self._noted = rights.lenient and not rights.permits(Right.CLUSTER, None)
 
     def _open(self, message: wire.OpenRequest) -> bytes:
         error = self._refusal or self._manager.check_cluster(message.key, message.partition_count)

@@ -1,11 +1,12 @@
 """A node's rights follow the access rules in ZooKeeper."""
 
 import asyncio
+import itertools
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -13,10 +14,11 @@ from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.access import ANONYMOUS, Right
 from waltz.common.acl import changes
 from waltz.common.acl.document import Document, Mode, Rule, write_document
-from waltz.common.acl.enforcement import Row, RuleAccess
+from waltz.common.acl.enforcement import MAX_VERDICTS, Row, RuleAccess
 from waltz.common.acl.json_pieces import AclError
 from waltz.common.acl.node import start_rules, super_principals
 from waltz.common.acl.refusals import MAX_TEXTS, WINDOW_S
+from waltz.common.acl.rules import Decision, Rules
 from waltz.common.acl.store import read_applied, read_stored, write_partition_names, write_rules
 from waltz.common.acl.watch import RuleWatch
 from waltz.common.config.schemas import AclConfig
@@ -288,3 +290,35 @@ def test_super_principals() -> None:
     assert super_principals(CONFIG.super_principals or "") == ["CN=root", "CN=spare"]
     with pytest.raises(ConfigError, match="without a certificate"):
         super_principals("a;anonymous")
+
+
+async def test_the_rules_are_looked_up_once_for_a_peer_s_repeated_requests(
+    server: MemoryZooKeeperServer, zookeeper: MemoryZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the audit every request without a right takes this way."""
+    looked_up: list[tuple[object, ...]] = []
+    decide = Rules.decide
+
+    def counted(self: Rules, *words: Any) -> Decision:
+        looked_up.append(words)
+        return decide(self, *words)
+
+    monkeypatch.setattr(Rules, "decide", counted)
+    await put(zookeeper, Document(Mode.AUDIT))
+    async with running(server) as node:
+        row, other = node.access.rights_of("CN=svc-a"), node.access.rights_of("CN=svc-b")
+        for _ in range(1000):
+            assert row.refusal(Right.READ, 3) is None
+            assert row.refusal(Right.READ, None, count=2) is None
+        assert other.refusal(Right.READ, 3) is None
+        assert looked_up == [("svc-a", Right.READ, 3), ("svc-a", Right.READ, None), ("svc-b", Right.READ, 3)]
+        assert sample(node, "waltz_acl_refused_total", "read", "audit") == 3001
+        for partition_id in range(COUNT, COUNT + 500):  # there are none such: a peer may ask for as many as it likes
+            assert row.refusal(Right.READ, partition_id) is None
+        assert len(row.verdicts) == 2
+        for right, partition_id in itertools.product(Right, range(COUNT)):
+            row.refusal(right, partition_id)
+            other.refusal(right, partition_id)
+            assert len(row.verdicts) <= MAX_VERDICTS
+        await put(zookeeper, Document(Mode.ENFORCE))
+        await until(lambda: row.refusal(Right.READ, 3) is not None)

@@ -319,7 +319,7 @@ def test_whatever_happens_every_bulk_read_is_answered_once(actions: list[tuple[s
 
         def writable(client: ClientLink) -> None:
             channel_of(client).writable = True
-            for request in client.take_postponed():
+            for request, _ in client.take_postponed():
                 assert isinstance(request, TransactionDataListRequest)
                 at = ReqId(request.req_id).seq_num % 5
                 if at in closed:

@@ -221,13 +221,13 @@ async def test_answers_wait_for_a_writable_channel(setup: Setup) -> None:
     assert not channel.reading, "nobody piles up requests whose answers nobody reads"
     assert setup.reads == [(1, 1)]
     channel.writable, channel.writable_for = True, 1
-    for postponed in link.take_postponed():
+    for postponed, _ in link.take_postponed():
         assert isinstance(postponed, TransactionDataRequest)
         setup.reader.request(link, postponed, 999)
     await settle()
     assert take(link) == [expected(1)]
     channel.writable, channel.writable_for = True, 1
-    for postponed in link.take_postponed():
+    for postponed, _ in link.take_postponed():
         assert isinstance(postponed, TransactionDataRequest)
         setup.reader.request(link, postponed, 999)
     await settle()
