@@ -44,8 +44,10 @@ def _object(text: str) -> Generator[None, None, dict[str, object]]:
     more = not text.startswith("}", at)
     while more:
         key, at = _decode(text, at)
-        if not isinstance(key, str) or key in found:
-            raise ValueError(f"{key!r} is there twice" if key in found else f"{key!r} is no name of a member")
+        if not isinstance(key, str):
+            raise ValueError(f"{key!r} is no name of a member")
+        if key in found:
+            raise ValueError(f"{key!r} is there twice")
         at = _after(text, _skip(text, at), ":")
         if text.startswith("[", at):
             found[key], at = yield from _list(text, at)

@@ -5,7 +5,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.common.acl.rules import DOCUMENTS, NAMES
@@ -67,6 +67,7 @@ def test_json_in_pieces_reads_as_at_once(value: dict[str, Any], indent: int | No
     assert at_once(read_json(json.dumps(value, indent=indent).encode(), "it")) == value
 
 
+@example("{[]")
 @given(st.text(alphabet='{}[]",:1 \\ntrue', max_size=12))
 def test_json_in_pieces_refuses_what_is_none(text: str) -> None:
     def pairs(found: list[tuple[str, object]]) -> dict[str, object]:
