@@ -34,6 +34,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.cluster",
         "common.config",
         "common.metrics",
+        "common.net",
         "common.zk",
     ),
     "common.cluster": (

@@ -60,6 +60,7 @@ WITHOUT_OWN_TEST = {
     "common/cluster/handle.py": DECLARATIONS,
     "common/errors.py": DECLARATIONS,
     "common/metrics/exposition.py": "beside what it shows in unit/common/metrics/test_registry.py",
+    "common/net/followed_files.py": "through the stores of TLS in unit/common/net/test_tls_renewal.py",
     "common/net/kernel.py": "one system call, behind unit/common/net/test_channel.py",
     "common/net/tls_acceptor.py": "handshakes that stop half-way in unit/test_hostile_tls.py",
     "common/version.py": "what the build says of itself in unit/common/net/test_http.py",

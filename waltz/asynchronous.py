@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from waltz.client.configuration import ClientSettings
+from waltz.client.configuration import ClientSettings, Token
 from waltz.client.databases.batches import MAX_BATCH
 from waltz.client.databases.kinds import Connection, Database
 from waltz.client.engine.environment import Config
@@ -39,6 +39,7 @@ def connect(
     zookeeper: ZooKeeper | None = None,
     options: ClientOptions | None = None,
     on_event: OnEvent | None = None,
+    token: Token | None = None,
     **settings: Unpack[ClientSettings],
 ) -> "Client":
     """A client of a cluster, to be opened with ``async with`` or ``await``.
@@ -56,6 +57,8 @@ def connect(
         zookeeper: A connection to ZooKeeper to use, which is left open.
         options: Limits and times that are not in the configuration.
         on_event: Called with each :class:`~waltz.client.events.ClientEvent`, on the loop of the client; must not block.
+        token: A bearer token in place of a certificate, the path of a file with one, or a function that gives one and
+            may block. Files and functions are asked again in time before the token expires. Needs a trust store.
         settings: Attributes of a ``ClientConfig``.
 
     Raises:
@@ -79,6 +82,7 @@ def connect(
             zookeeper=zookeeper,
             options=options,
             on_event=on_event,
+            token=token,
             settings=settings,
         )
     )

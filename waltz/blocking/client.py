@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from waltz import asynchronous
 from waltz.blocking.plain import PlainClient
 from waltz.blocking.values import ValueClient
-from waltz.client.configuration import ClientSettings
+from waltz.client.configuration import ClientSettings, Token
 from waltz.client.databases.batches import MAX_BATCH
 from waltz.client.databases.kinds import Connection, Database
 from waltz.client.engine.environment import Config
@@ -37,6 +37,7 @@ def connect(
     exclusive_session: bool | None = None,
     options: ClientOptions | None = None,
     on_event: OnEvent | None = None,
+    token: Token | None = None,
     **settings: Unpack[ClientSettings],
 ) -> "Client":
     """A client, to be opened with ``with``; the arguments are those of :func:`waltz.connect`.
@@ -55,6 +56,7 @@ def connect(
             exclusive_session=exclusive_session,
             options=options,
             on_event=on_event,
+            token=token,
             **settings,
         )
     )

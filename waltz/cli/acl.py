@@ -32,7 +32,9 @@ from waltz.common.acl.store import (
     write_partition_names,
     write_rules,
 )
+from waltz.common.iso_time import from_milliseconds
 from waltz.common.metrics.registry import Json
+from waltz.common.net.token_sender import read_token
 from waltz.common.partition_ids import check_partition
 from waltz.common.pieces import at_once
 from waltz.common.polling import poll_until
@@ -87,9 +89,12 @@ def register(nouns: Nouns) -> None:
     parser.add_argument("file", type=Path, metavar="FILE")
     _add_wait(parser)
     cluster_command(verbs, "export", "print the rules as a file for apply", _export)
-    help_text = "print the principal of a certificate, for a node with this mapping"
+    help_text = "print the principal of a certificate, for a node with this mapping, or of a token"
     parser = verbs.add_parser("whoami", help=help_text, description=help_text)
-    parser.add_argument("--cert", type=Path, required=True, metavar="FILE", help="the certificate, PEM")
+    proof = parser.add_mutually_exclusive_group(required=True)
+    proof.add_argument("--cert", type=Path, metavar="FILE", help="the certificate, PEM")
+    proof.add_argument("--token", type=Path, metavar="FILE", help="file with the token")
+    parser.add_argument("--keys", type=Path, metavar="FILE", help="acl.tokens.keys of the nodes, to verify the token")
     parser.add_argument("--mapping", default=DEFAULT, help="acl.principalMapping of the node (default: %(default)s)")
     json_option(parser)
     parser.set_defaults(run=_whoami)
@@ -211,6 +216,8 @@ async def _export(_: argparse.Namespace, session: Session) -> None:
 
 
 def _whoami(options: argparse.Namespace) -> int:
+    if options.token is not None:
+        return _whose_token(options)
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -229,6 +236,28 @@ def _whoami(options: argparse.Namespace) -> int:
     if not is_client:
         lines.append("no client certificate: its extended key usage lacks clientAuth, so that TLS refuses it")
     show(options, {"principal": principal, "subject": subject, "client": is_client}, lines)
+    return 0
+
+
+def _whose_token(options: argparse.Namespace) -> int:
+    try:
+        from waltz.common.acl.tokens import ALGORITHMS, inspected, read_keys
+    except ImportError:
+        raise AclError("tokens need the package PyJWT: pip install 'waltz-log[acl]'") from None
+    keys = None if options.keys is None else read_keys(options.keys.read_bytes(), ALGORITHMS, str(options.keys))
+    found = inspected(read_token(options.token).strip(), keys)
+    until = from_milliseconds(found.expires_ms).isoformat()
+    about = f"key {found.key_id!r}, id {found.token_id!r}, for cluster {', '.join(found.audience)}, until {until}"
+    checked = "not verified: --keys FILE names the keys" if keys is None else f"verified with {options.keys}"
+    report: dict[str, Json] = {
+        "principal": found.principal,
+        "key": found.key_id,
+        "id": found.token_id,
+        "clusters": list(found.audience),
+        "until": until,
+        "verified": keys is not None,
+    }
+    show(options, report, [f"principal {found.principal!r} (token)", about, checked])
     return 0
 
 

@@ -18,7 +18,7 @@ from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.config.command import setting_options
 from waltz.common.config.reader import settle
 from waltz.common.config.schemas import CliConfig, ClientConfig
-from waltz.common.config.sources import examine_sources
+from waltz.common.config.sources import Setting, examine_sources
 from waltz.common.errors import ConfigError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.iso_time import parse_time
@@ -105,6 +105,19 @@ def cluster_option(parser: argparse.ArgumentParser) -> None:
         help=f"YAML file that names the cluster (default: what {CONFIG_VARIABLE} says)",
     )
     setting_options(parser)
+    parser.add_argument(
+        "--token-file",
+        action="append",
+        default=[],
+        type=_token_setting,
+        dest="settings",
+        metavar="FILE",
+        help="present the token in this file, in place of a certificate; the same as --set ssl.token.location=FILE",
+    )
+
+
+def _token_setting(text: str) -> Setting:
+    return Setting("ssl.token.location", text)
 
 
 def named_cluster(options: argparse.Namespace, parser: argparse.ArgumentParser) -> CliConfig:

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from waltz.client.arguments import check_integer, check_seconds
 from waltz.client.builder import TransactionBuilder
-from waltz.client.configuration import ClientSettings
+from waltz.client.configuration import ClientSettings, Token
 from waltz.client.context import TransactionContext, WaltzClientCallbacks
 from waltz.client.decisions import Basis, DecidedSubmission, check_attempts, serialized_decide, transact_applied
 from waltz.client.engine.engine import Engine
@@ -426,6 +426,7 @@ def open_client(
     options: ClientOptions | None = None,
     serializer: Serializer[T] | None = None,
     on_event: OnEvent | None = None,
+    token: Token | None = None,
     **settings: Unpack[ClientSettings],
 ) -> Opening[WaltzClient]:
     """Open a client that calls ``callbacks`` back, with ``await`` or ``async with``.
@@ -443,7 +444,7 @@ def open_client(
     """
 
     async def opened() -> WaltzClient:
-        environment = environment_of(config, zookeeper, options, settings, on_event)
+        environment = environment_of(config, zookeeper, options, settings, on_event, token)
         client = await WaltzClient.open_in(environment.with_sessions(session_write, exclusive_session), callbacks)
         client.serializer = serializer
         return client

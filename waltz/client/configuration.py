@@ -13,12 +13,15 @@ A configuration given as a mapping or an object is complete: the environment is 
 import difflib
 import logging
 import os
-from collections.abc import Mapping
-from typing import Literal, TypedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias, TypedDict
 
 from waltz.common.config.reader import Given, flat, ignored
-from waltz.common.config.schemas import ClientConfig, TlsConfig, from_mapping, load
+from waltz.common.config.schemas import TOKENS_NEED_TRUST, ClientConfig, TlsConfig, from_mapping, load
 from waltz.common.config.sources import from_environment, variable_of, variables_of
+from waltz.common.errors import ConfigError
+from waltz.common.net.token_sender import TokenSource, read_token
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +48,32 @@ class ClientSettings(TypedDict, total=False):
     session_fallback: Literal["error", "plain"]
     session_timeout_ms: int
     tls: TlsConfig
+
+
+Token: TypeAlias = str | os.PathLike[str] | Callable[[], str]
+"""A token, the path of a file with one, or a function that gives one and may block. Files and functions are asked for
+each connection, and again in time before the token expires."""
+
+
+def token_source(token: Token | None, tls: TlsConfig) -> TokenSource | None:
+    """What presents an application's token; ``None``: that of the configuration, if it has one.
+
+    Raises ``ConfigError`` when it would be sent without TLS or to anybody, and ``TypeError`` for other types.
+    """
+    if token is None:
+        return None
+    if tls.plaintext or tls.trust_store_location is None:
+        raise ConfigError(TOKENS_NEED_TRUST)
+    if isinstance(token, str):
+        return TokenSource(lambda: token, "argument token")
+    if isinstance(token, os.PathLike):
+        path = Path(token)
+        return TokenSource(lambda: read_token(path), str(path))
+    if not callable(token):
+        raise TypeError(
+            f"token must be a token, the path of a file with one, or a function, not {type(token).__name__}"
+        )
+    return TokenSource(token, "argument token")
 
 
 VARIABLES = variables_of(ClientConfig)

@@ -1,7 +1,7 @@
 """The permissions of peers: the question that every port asks, and the rule that answers it. Pure.
 
-A *principal* is the subject of the certificate that a peer has proved to hold, or :data:`ANONYMOUS`. A port asks for
-the rights of a principal once for each connection, and consults them at each request. Where they are
+A *principal* is a name in the certificate or the token that a peer has proved to hold, or :data:`ANONYMOUS`. A port
+asks for the rights of a principal once for each connection, and consults them at each request. Where they are
 :data:`EVERYTHING`, an append costs no call.
 """
 
@@ -10,7 +10,15 @@ from enum import StrEnum
 from typing import Final, Protocol, Self
 
 ANONYMOUS: Final = "anonymous"
-"""The principal of a peer without a verified certificate."""
+"""The principal of a peer without a verified certificate or token."""
+
+
+class Proof(StrEnum):
+    """What a principal is known by."""
+
+    CERTIFICATE = "certificate"
+    """Also of a peer that has proved nothing, and is :data:`ANONYMOUS`."""
+    TOKEN = "token"  # noqa: S105 - the name of a kind
 
 
 class Right(StrEnum):
@@ -64,8 +72,8 @@ class Rights(Protocol):
 class Access(Protocol):
     """The rule of a node."""
 
-    def rights_of(self, principal: str) -> Rights:
-        """The rights of a principal."""
+    def rights_of(self, principal: str, proof: Proof = Proof.CERTIFICATE) -> Rights:
+        """The rights of a principal that is known by this proof."""
 
 
 class _Everything:
@@ -85,7 +93,7 @@ EVERYTHING: Final[Rights] = _Everything()
 
 
 class _AllowAll:
-    def rights_of(self, principal: str) -> Rights:
+    def rights_of(self, principal: str, proof: Proof = Proof.CERTIFICATE) -> Rights:
         return EVERYTHING
 
 

@@ -67,6 +67,13 @@ class TlsRefusedError(ConnectFailedError):
     """
 
 
+class TokenRefusedError(TlsRefusedError):
+    """The peer does not accept this client's token, or no longer: the text says why.
+
+    It is a refusal like those of TLS: other attempts fail, too, until there is another token.
+    """
+
+
 class ConnectionClosedError(WaltzError):
     """The connection closed while an answer was awaited; whether the peer acted on the request is unknown.
 

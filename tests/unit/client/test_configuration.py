@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 import waltz
 from tests.unit.client.application import Callbacks
-from waltz.client.configuration import VARIABLES, ClientSettings, client_config
+from waltz.client.configuration import VARIABLES, ClientSettings, client_config, token_source
 from waltz.client.engine.environment import ZooKeeperCluster
 from waltz.client.mock import MockDriver
 from waltz.common.config.schemas import ClientConfig, TlsConfig
@@ -202,3 +202,19 @@ async def test_a_mock_can_be_configured_like_a_cluster() -> None:
 @pytest.mark.parametrize("call", [waltz.connect, waltz.blocking.connect, waltz.open_client])
 def test_the_configuration_may_be_left_out(call: Any) -> None:
     assert inspect.signature(call).parameters["config"].default is None
+
+
+async def test_a_token_is_a_text_a_path_or_a_function(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("from-a-file\n")
+    trusting = TlsConfig(trust_store_location="/trust")
+    for given, expected in (("a-text", "a-text"), (path, "from-a-file"), (lambda: "called", "called")):
+        source = token_source(given, trusting)
+        assert source is not None
+        assert await source.read() == expected
+    assert token_source(None, trusting) is None
+    for tls in (TlsConfig(), TlsConfig(plaintext=True, trust_store_location="/trust")):
+        with pytest.raises(ConfigError, match="a token is presented only over TLS"):
+            token_source("a-text", tls)
+    with pytest.raises(TypeError, match="token must be a token, the path of a file with one, or a function, not bytes"):
+        token_source(b"a-text", trusting)  # type: ignore[arg-type]

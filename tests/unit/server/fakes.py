@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from waltz.common.access import ANONYMOUS
+from waltz.common.access import ANONYMOUS, Proof
 from waltz.common.checksum import checksum
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
@@ -42,6 +42,7 @@ class FakeChannel:
         self.closed = False
         self.peer = "client:1"
         self.principal = ANONYMOUS
+        self.proof = Proof.CERTIFICATE
         self.reading = True
         self.error: Exception | None = None
         self.unsent_bytes = 0

@@ -56,7 +56,7 @@ class Engine:
         self._tasks = TaskOwner()
         self._closing = Closing()
         self._waits: set[asyncio.Timeout] = set()
-        tls = client_context(config.tls)
+        tls = client_context(config.tls, environment.token)
         random_source = environment.random_source or random.Random()
         sessions = SessionSettings.of(config)
         settings = PartitionSettings(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self, TypeAlias
 
-from waltz.client.configuration import client_config
+from waltz.client.configuration import Token, client_config, token_source
 from waltz.client.engine.links.links import Connector
 from waltz.client.events import OnEvent
 from waltz.client.options import ClientOptions
@@ -16,6 +16,7 @@ from waltz.common.cluster.managed import ManagedClient
 from waltz.common.cluster.manager import ClusterManager
 from waltz.common.config.schemas import ClientConfig
 from waltz.common.net.channel import connect
+from waltz.common.net.token_sender import TokenSource
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.store_admin import read_store_params
@@ -110,6 +111,8 @@ class Environment:
     """Called with the events of the client."""
     clock: Callable[[], float] = time.monotonic
     """Monotonic seconds, for measured durations."""
+    token: TokenSource | None = None
+    """The application's token; ``None``: that of the configuration."""
 
     def with_sessions(self, session_write: bool | None, exclusive_session: bool | None) -> Self:
         """The same with other settings of write sessions, unless they are ``None``."""
@@ -136,6 +139,7 @@ def environment_of(
     options: ClientOptions | None,
     settings: Mapping[str, object] = _NO_SETTINGS,
     on_event: OnEvent | None = None,
+    token: Token | None = None,
 ) -> Environment:
     """The environment for an application's ``config`` and ``settings``: see :mod:`waltz.client.configuration`.
 
@@ -147,4 +151,5 @@ def environment_of(
         settled = client_config(environment.config, settings, os.environ)
         return replace(environment, config=settled, on_event=on_event)
     config = client_config(config, settings, os.environ)
-    return Environment(config, ZooKeeperCluster(config, zookeeper), options=options, on_event=on_event)
+    cluster, source = ZooKeeperCluster(config, zookeeper), token_source(token, config.tls)
+    return Environment(config, cluster, options=options, on_event=on_event, token=source)

@@ -21,6 +21,7 @@ from waltz.client.arguments import (
     milliseconds_of,
 )
 from waltz.client.builder import Append, append_fields, fields_of
+from waltz.client.configuration import Token
 from waltz.client.decisions import Decide, check_attempts, chosen_append
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Config, Directory, Environment, environment_of
@@ -69,12 +70,13 @@ def environment_for(
     zookeeper: ZooKeeper | None,
     options: ClientOptions | None,
     on_event: OnEvent | None,
+    token: Token | None,
     settings: Mapping[str, object],
 ) -> Environment:
     """The environment of a client; the arguments are those of :func:`waltz.connect`, and ``settings`` the rest."""
     if max_in_flight < 1:
         raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
-    environment = environment_of(config, zookeeper, options, settings, on_event)
+    environment = environment_of(config, zookeeper, options, settings, on_event, token)
     environment = environment.with_sessions(session_write, exclusive_session)
     copied = environment.config.model_copy(update={"max_concurrent_transactions": max_in_flight})
     return dataclasses.replace(environment, config=copied)

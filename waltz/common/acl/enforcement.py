@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable, Collection, Generator
 from typing import Final, NamedTuple
 
-from waltz.common.access import ANONYMOUS, Right, not_permitted
+from waltz.common.access import ANONYMOUS, Proof, Right, not_permitted
 from waltz.common.acl.document import Mode
 from waltz.common.acl.refusals import Refusals
 from waltz.common.acl.rules import EVERY_RIGHT, Rules
@@ -85,15 +85,19 @@ class RuleAccess:
         self._partition_count = partition_count
         self._map_principal = map_principal
         self._super_principals = frozenset(super_principals)
-        self._rows: weakref.WeakValueDictionary[str, Row] = weakref.WeakValueDictionary()
+        self._rows: weakref.WeakValueDictionary[tuple[str, Proof], Row] = weakref.WeakValueDictionary()
         self._anonymous = self.rights_of(ANONYMOUS)  # kept, since the HTTP port asks for it with each request
 
-    def rights_of(self, principal: str) -> Row:
-        """The rights of a peer; ``principal`` is the subject of its certificate, or "anonymous"."""
-        row = self._rows.get(principal)
+    def rights_of(self, principal: str, proof: Proof = Proof.CERTIFICATE) -> Row:
+        """The rights of a peer; ``principal`` is a name in its certificate, that of its token, or "anonymous"."""
+        row = self._rows.get((principal, proof))
         if row is None:
-            proof = " (no certificate)" if principal == ANONYMOUS else f" (certificate {principal})"
-            row = self._rows[principal] = Row(self, self._map_principal(principal), proof)
+            if proof is Proof.TOKEN:
+                name, text = principal, " (token)"
+            else:
+                name = self._map_principal(principal)
+                text = " (no certificate)" if principal == ANONYMOUS else f" (certificate {principal})"
+            row = self._rows[principal, proof] = Row(self, name, text)
             row.places = self._places_of(row.principal, self.applied)
             row.lenient = _audits(self.applied)
         return row

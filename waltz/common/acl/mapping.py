@@ -63,7 +63,7 @@ def principal_mapping(text: str) -> Mapping:
         for rule in rules:
             made = rule(subject)
             if made is not None:
-                return made if _is_principal(made) else ANONYMOUS
+                return made if is_principal(made) else ANONYMOUS
         return ANONYMOUS
 
     return principal
@@ -101,7 +101,7 @@ def _rule(pattern: str, replacement: str, case: str) -> _Rule:
     return made
 
 
-def _is_principal(text: str) -> bool:
+def is_principal(text: str) -> bool:
     """Whether a text stands for one principal in a rule."""
     return (
         0 < len(text) <= MAX_PRINCIPAL_CHARACTERS and text.isprintable() and text != ALL and not text.startswith(GROUP)

@@ -1,5 +1,6 @@
 """The access of a node to its rules: made at the start, from the node's configuration."""
 
+import asyncio
 import random
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ from waltz.common.acl.watch import RuleWatch
 from waltz.common.config.schemas import AclConfig
 from waltz.common.errors import ConfigError
 from waltz.common.metrics.registry import Registry
+from waltz.common.net.token_gate import TokenRules
+from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import ZooKeeper
 
 
@@ -26,6 +29,37 @@ def super_principals(text: str) -> list[str]:
     if ANONYMOUS in found:
         raise ConfigError("acl.superPrincipals: peers without a certificate cannot have all rights")
     return found
+
+
+class NodeTokens(NamedTuple):
+    """The tokens that a node takes."""
+
+    rules: TokenRules
+    following: asyncio.Task[None] | None
+    """Follows the files with the keys and with the withdrawn tokens."""
+
+    async def close(self) -> None:
+        """Stop following."""
+        if self.following is not None:
+            self.following.cancel()
+            await asyncio.wait((self.following,))
+
+
+def start_tokens(config: AclConfig, cluster_key: str) -> NodeTokens:
+    """Read the keys of tokens, and follow them; a node without keys refuses all tokens.
+
+    Raises ``ConfigError`` for files that cannot be used.
+    """
+    if config.token_keys is None:
+        return NodeTokens(TokenRules(None), None)
+    try:
+        from waltz.common.acl.token_files import TokenFiles  # only who takes tokens has the library
+    except ImportError:
+        raise ConfigError("acl.tokens.keys needs the package PyJWT: pip install 'waltz-log[acl]'") from None
+    files = TokenFiles(config, cluster_key)
+    rules = TokenRules(lambda: files.tokens)
+    what = "following the keys of tokens"
+    return NodeTokens(rules, owned(restarting(lambda: files.follow(rules.check_all), what), what))
 
 
 async def start_rules(

@@ -284,7 +284,9 @@ def _explain(
             return f"missing key '{key}' in {source}; did you mean '{shown_key(near)}'?"
         return f"missing key '{key}' in {source}" + ("" if hint is None else f"; {hint(key)}")
     source = sources.get(key, source)
-    if key.lower().endswith("password"):
+    if isinstance(error["input"], Mapping):  # from a check of a group, in which there may be passwords
+        return f"wrong values below '{key}' in {source}: {expected}"
+    if key.lower().endswith(("password", "token.value")):
         return f"wrong value for key '{key}' in {source}: expected text; put it in quotes"
     if error["type"] == "string_type":
         expected = "expected text; put it in quotes"

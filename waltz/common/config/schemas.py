@@ -33,6 +33,10 @@ MAX_LOCKS = 10_000
 """Locks of one transaction, unless configured otherwise."""
 
 
+TOKENS_NEED_TRUST = "a token is presented only over TLS, and only to whom trustStore.location lets this side trust"
+"""What is wrong with a token in a configuration without TLS or trust store."""
+
+
 def _not_boolean(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("expected a number")
@@ -49,6 +53,12 @@ def _check_acl(acl: "AclConfig", tls: "TlsConfig", prefix: str) -> None:
             f"{prefix}.acl.enabled needs TLS with {prefix}.ssl.trustStore.location: without it no peer has a verified "
             "certificate, and all are anonymous"
         )
+    if acl.token_keys is not None and not acl.enabled:
+        raise ValueError(f"{prefix}.acl.tokens.keys has an effect only with {prefix}.acl.enabled: true")
+    if acl.withdrawn_tokens is not None and acl.token_keys is None:
+        raise ValueError(f"{prefix}.acl.tokens.withdrawn has an effect only with {prefix}.acl.tokens.keys")
+    if tls.token is not None or tls.token_location is not None:
+        raise ValueError(f"{prefix}.ssl.token is for clients and tools: nodes are known by their certificates")
 
 
 def _root_path(value: object) -> object:
@@ -119,9 +129,24 @@ class TlsConfig(_Model):
     """Such as ``JKS``."""
     plaintext: bool = Field(default=False, validation_alias="plaintext")
     """No TLS. The original's nodes and clients cannot connect then."""
+    token_location: _Text | None = Field(default=None, validation_alias="token.location")
+    """File with a [token](security.md#tokens), which clients and tools present in place of a certificate. It is read
+    for each connection, and again in time before the token expires. Needs a trust store."""
+    token: SecretStr | None = Field(default=None, validation_alias="token.value")
+    """The token itself, in place of such a file; for programs that do not outlive it."""
     check_hostname: bool = Field(default=True, validation_alias=_CHECK_HOSTNAME)
     """With a trust store: a peer's certificate must bear the host name. Default: ``false`` in a
     file, as in the original; ``true`` without a file."""
+
+    @model_validator(mode="after")
+    def _check_token(self) -> Self:
+        if self.token is None and self.token_location is None:
+            return self
+        if self.token is not None and self.token_location is not None:
+            raise ValueError("there are two tokens: give either token.location or token.value")
+        if self.plaintext or self.trust_store_location is None:
+            raise ValueError(TOKENS_NEED_TRUST)
+        return self
 
 
 class ConnectionsConfig(_Model):
@@ -164,6 +189,15 @@ class AclConfig(_Model):
     """Ask the cluster's [access rules](security.md#access-rules) about each request."""
     super_principals: _Text | None = Field(default=None, validation_alias="superPrincipals")
     """Principals with all rights at this node, whatever the rules say, separated by semicolons."""
+    token_keys: _Text | None = Field(default=None, validation_alias="tokens.keys")
+    """File with the keys that verify the [tokens](security.md#tokens) of clients without certificates, as a JSON Web
+    Key Set. Without it tokens are refused."""
+    token_algorithms: _Text = Field(default="ES256", validation_alias="tokens.algorithms")
+    """Algorithms that these keys may be for, separated by commas."""
+    withdrawn_tokens: _Text | None = Field(default=None, validation_alias="tokens.withdrawn")
+    """File with the ids (``jti``) of tokens that count no more, one a line. With it every token needs an id."""
+    token_leeway_ms: _NotNegative = Field(default=30_000, validation_alias="tokens.leeway")
+    """By how much the clocks of a token's issuer and of this node may differ, in milliseconds."""
     principal_mapping: _Text | None = Field(default=None, validation_alias="principalMapping")
     """Rules in Kafka's syntax that make a [principal](security.md#principals) of a certificate's subject. Without them
     the subject is the principal."""

@@ -18,20 +18,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from waltz.common.access import principal_of
+from waltz.common.access import Proof, principal_of
 from waltz.common.errors import (
     ConnectFailedError,
     ConnectionClosedError,
     DeadlineExceededError,
     ProtocolError,
     TlsRefusedError,
+    TokenRefusedError,
     WaltzError,
 )
 from waltz.common.ids import Endpoint
 from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.kernel import unacknowledged_bytes
 from waltz.common.net.limits import HELLO_TIMEOUT_S, MAX_PAYLOAD_BYTES
-from waltz.common.net.tls_renewal import files_of, present
+from waltz.common.net.tls_renewal import files_of, present, token_of
+from waltz.common.net.token_sender import TokenSender
 from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.connection import WireConnection
 from waltz.common.wire.frames import Bounds, Family
@@ -161,6 +163,7 @@ class Channel(asyncio.Protocol):
         "peer",
         "received_bytes",
         "taken_bytes",
+        "token_principal",
         "version",
         "writable",
     )
@@ -191,6 +194,8 @@ class Channel(asyncio.Protocol):
         """All that was ever read from the peer."""
         self.taken_bytes: int = 0
         """All that :meth:`send` has ever taken: after a call of it, the position behind that frame in the stream."""
+        self.token_principal: str | None = None
+        """What the peer's token proves, if it has presented one."""
         self._partial_frame = None if owner is None else owner.guard.partial_frame(self)
         self._wire = WireConnection(
             family,
@@ -351,8 +356,26 @@ class Channel(asyncio.Protocol):
 
     @property
     def principal(self) -> str:
-        """The subject of the peer's certificate if TLS has verified it, else :data:`~waltz.common.access.ANONYMOUS`."""
+        """The principal of the peer's token; without one the subject of its certificate if TLS has verified it, else
+        :data:`~waltz.common.access.ANONYMOUS`.
+        """
+        if self.token_principal is not None:
+            return self.token_principal
         return principal_of(None if self._transport is None else self._transport.get_extra_info("peercert"))
+
+    @property
+    def proof(self) -> Proof:
+        """What :attr:`principal` is known by."""
+        return Proof.CERTIFICATE if self.token_principal is None else Proof.TOKEN
+
+    @property
+    def over_tls(self) -> bool:
+        """Whether nobody on the way can read what is sent."""
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+
+    def hand_over(self, handler: ChannelHandler) -> None:
+        """Call this handler from now on."""
+        self._handler = handler
 
     @property
     def answered(self) -> bool:
@@ -600,13 +623,15 @@ async def connect(
 ) -> Channel:
     """Connect, and return the channel when it is ready (``handler.channel_ready`` was called before).
 
-    ``timeout_s`` bounds the whole: name look-up, TCP, TLS and hello. ``tls`` of ``None`` is plain TCP.
+    ``timeout_s`` bounds the whole: name look-up, TCP, TLS, hello, and the answer to the token if ``tls`` has one.
+    ``tls`` of ``None`` is plain TCP.
     Raises ``ConnectFailedError``, one line naming the endpoint and the reason. Nothing stays behind on failure.
     """
+    sender = await _token_sender(endpoint, family, handler, tls, timeout_s)
     channel = Channel(
         family,
         hello_text,
-        handler,
+        sender or handler,
         peer=str(endpoint),
         max_payload_bytes=max_payload_bytes,
         hello_timeout_s=timeout_s,
@@ -618,6 +643,8 @@ async def connect(
         async with asyncio.timeout(timeout_s):
             await _open(channel, endpoint, tls, timeout_s)
             await channel.wait_ready()
+            if sender is not None:
+                await sender.accepted()
     except (OSError, OverflowError, UnicodeError, WaltzError) as error:  # OverflowError: no such port
         opened = channel.connected
         channel.abort()
@@ -626,12 +653,31 @@ async def connect(
             reason = f"not ready within {timeout_s:g} s"
         else:
             reason = connect_failure(error, uses_tls=tls is not None, opened=opened)
-        kind = TlsRefusedError if is_tls_refusal(error) else ConnectFailedError
+        kind: type[ConnectFailedError] = TlsRefusedError if is_tls_refusal(error) else ConnectFailedError
+        if isinstance(error, TokenRefusedError):
+            kind = TokenRefusedError
         raise kind(f"cannot connect to {endpoint}: {reason}") from error
     except BaseException:
         channel.abort()
         raise
     return channel
+
+
+async def _token_sender(
+    endpoint: Endpoint, family: Family, handler: ChannelHandler, tls: ssl.SSLContext | None, timeout_s: float
+) -> "TokenSender[Channel] | None":
+    """What presents the token of ``tls``, if that has one. Raises ``ConnectFailedError``."""
+    source = token_of(tls)
+    if source is None:
+        return None
+    try:
+        async with asyncio.timeout(timeout_s):
+            token = await source.read()
+    except TimeoutError:
+        raise ConnectFailedError(f"cannot connect to {endpoint}: {source} gave none within {timeout_s:g} s") from None
+    except WaltzError as error:
+        raise ConnectFailedError(f"cannot connect to {endpoint}: {error}") from error
+    return TokenSender(handler, family, source, token)
 
 
 async def _open(channel: Channel, endpoint: Endpoint, tls: ssl.SSLContext | None, timeout_s: float) -> None:

@@ -30,6 +30,7 @@ from pydantic import SecretStr
 from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConfigError
 from waltz.common.net.tls_renewal import FollowingContext, following
+from waltz.common.net.token_sender import TokenSource, read_token
 
 _MAX_STORE_BYTES = 16 << 20
 _JAVA_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
@@ -54,15 +55,17 @@ class _Store:
     password: SecretStr | None
 
 
-def server_context(config: TlsConfig) -> ssl.SSLContext | None:
+def server_context(config: TlsConfig, *, takes_tokens: bool = False) -> ssl.SSLContext | None:
     """The context for listeners; ``None`` for plaintext. It follows its files. Raises ``ConfigError``.
+
+    A node that ``takes_tokens`` lets in peers without a certificate; one that is shown must still be good.
 
     Reads files and may generate a key: to be called at the start, once per process and configuration.
     """
-    return None if config.plaintext else following(lambda: _server_context(config), _locations(config))
+    return None if config.plaintext else following(lambda: _server_context(config, takes_tokens), _locations(config))
 
 
-def _server_context(config: TlsConfig) -> FollowingContext:
+def _server_context(config: TlsConfig, takes_tokens: bool) -> FollowingContext:
     context = _new_context(ssl.PROTOCOL_TLS_SERVER)
     store = _read_store("keyStore", config.key_store_location, config.key_store_password)
     if store is None:
@@ -70,17 +73,33 @@ def _server_context(config: TlsConfig) -> FollowingContext:
     else:
         _load_key_store(context, store)
     if _load_trust_store(context, config):
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_OPTIONAL if takes_tokens else ssl.CERT_REQUIRED
     return context
 
 
-def client_context(config: TlsConfig) -> ssl.SSLContext | None:
+def client_context(config: TlsConfig, token: TokenSource | None = None) -> ssl.SSLContext | None:
     """The context for outgoing connections; ``None`` for plaintext. It follows its files. Raises ``ConfigError``.
+
+    Connections with it present ``token``, or that of the configuration.
 
     Without a trust store nothing is verified, and a wish for a check of host names is an error. A client without key
     store offers no certificate: no peer would trust a self-signed one, which the original offers.
     """
-    return None if config.plaintext else following(lambda: _client_context(config), _locations(config))
+    if config.plaintext:
+        return None
+    context = following(lambda: _client_context(config), _locations(config))
+    context.token = token or configured_token(config)
+    return context
+
+
+def configured_token(config: TlsConfig) -> TokenSource | None:
+    """The token of a configuration, if it has one."""
+    if config.token is not None:
+        return TokenSource(config.token.get_secret_value, "token.value")
+    if config.token_location is None:
+        return None
+    path = Path(config.token_location)
+    return TokenSource(lambda: read_token(path), str(path))
 
 
 def _locations(config: TlsConfig) -> list[str]:

@@ -52,3 +52,6 @@ FIRST_WITH_MARK_FEED = 6
 
 FIRST_WITH_NOT_AUTHORIZED = 6
 """A server tells which right a client lacks."""
+
+FIRST_WITH_TOKENS = 6
+"""The first message of a client may be a token."""

@@ -241,7 +241,7 @@ class ServerService:
 
     def link_opened(self, channel: Channel) -> ClientLink:
         """A client has connected."""
-        link = ClientLink(channel, next(self._link_numbers), self._access.rights_of(channel.principal))
+        link = ClientLink(channel, next(self._link_numbers), self._access.rights_of(channel.principal, channel.proof))
         self.links[link] = 0
         return link
 

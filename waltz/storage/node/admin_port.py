@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from waltz.common.access import EVERYTHING, Access, Right, Rights
+from waltz.common.access import EVERYTHING, Access, Proof, Right, Rights
 from waltz.common.errors import DeadlineExceededError, ProtocolError
 from waltz.common.metrics.exposition import admin_pieces
 from waltz.common.metrics.registry import Registry
@@ -88,9 +88,9 @@ class AdminService:
             admin_wire.RecordRangeRequest: self._read_range,
         }
 
-    def rights_of(self, principal: str) -> Rights:
+    def rights_of(self, principal: str, proof: Proof) -> Rights:
         """The rights of a peer."""
-        return self._access.rights_of(principal)
+        return self._access.rights_of(principal, proof)
 
     def connection(self) -> "AdminConnection":
         """The handler of a new connection."""
@@ -271,7 +271,7 @@ class AdminConnection:
 
     def channel_ready(self, channel: Channel) -> None:
         self._channel = channel
-        self._rights = self._service.rights_of(channel.principal)
+        self._rights = self._service.rights_of(channel.principal, channel.proof)
         self._service.start_worker(self)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:

@@ -65,7 +65,7 @@ class DataConnection:
     def channel_ready(self, channel: Channel) -> None:
         self._channel = channel
         self._version = channel.version
-        self._rights = self._access.rights_of(channel.principal)
+        self._rights = self._access.rights_of(channel.principal, channel.proof)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         """Every frame is one request, the appends of many partitions, or a notice."""

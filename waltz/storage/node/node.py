@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from waltz.common.access import ALLOW_ALL, Access
-from waltz.common.config.schemas import StorageConfig
+from waltz.common.config.schemas import AclConfig, StorageConfig
 from waltz.common.daemon import calm_garbage_collection, stop_signals, unless_stopped
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.exposition import to_json
@@ -46,7 +46,7 @@ from waltz.storage.node.partition_metrics import GROUP
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, QueueLimits
 
 if TYPE_CHECKING:
-    from waltz.common.acl.node import NodeRules
+    from waltz.common.acl.node import NodeRules, NodeTokens
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +72,7 @@ class StorageNode:
         self._http_server: HttpServer | None = None
         self._guard: TrafficGuard | None = None
         self._rules: NodeRules | None = None
+        self._tokens: NodeTokens | None = None
 
     @classmethod
     async def start(
@@ -93,7 +94,7 @@ class StorageNode:
         Raises ``WaltzError``, one line that says what to do: no cluster in ZooKeeper, a directory that cannot be used
         or belongs to another cluster, a port that cannot be had, a key store that cannot be read.
         """
-        tls = server_context(config.tls)
+        tls = server_context(config.tls, takes_tokens=config.acl.token_keys is not None)
         store = await _read_store_params(config, zookeeper)
         metrics.describe(DESCRIPTIONS)
         metrics.gauge(GROUP, "waltz-version-id", lambda: installed_version() or "unknown")
@@ -119,6 +120,8 @@ class StorageNode:
         node = cls(manager, metrics, access if rules is None else rules.access)
         node._rules = rules
         try:
+            if config.acl.enabled:
+                node._start_tokens(config.acl, str(store.key))
             await node._listen(config, tls, family)
         except BaseException:
             await node.close()
@@ -132,6 +135,11 @@ class StorageNode:
         )
         return node
 
+    def _start_tokens(self, config: AclConfig, cluster_key: str) -> None:
+        from waltz.common.acl.node import start_tokens  # only nodes with rules need them
+
+        self._tokens = start_tokens(config, cluster_key)
+
     async def _listen(self, config: StorageConfig, tls: ssl.SSLContext | None, family: Family) -> None:
         host, manager = config.storage_bind_address, self.manager
         limits = listener_limits(
@@ -141,6 +149,7 @@ class StorageNode:
             reserved_files=_files_of(len(manager.assigned_partition_status()), config),
         )
         self._guard = TrafficGuard(traffic_limits(config.connections))
+        tokens = None if self._tokens is None else self._tokens.rules
         self._data_listener = await Listener.open(
             host,
             config.storage_port,
@@ -150,6 +159,7 @@ class StorageNode:
             tls=tls,
             limits=limits,
             guard=self._guard,
+            tokens=tokens,
         )
         self._admin_listener = await Listener.open(
             host,
@@ -160,6 +170,7 @@ class StorageNode:
             tls=tls,
             limits=replace(limits, max_connections=config.connections.max_admin),
             guard=self._guard,
+            tokens=tokens,
         )
         watch_ports(self._registry, {"data": self._data_listener, "admin": self._admin_listener})
         if config.storage_jetty_port is None:
@@ -228,6 +239,8 @@ class StorageNode:
             await self._http_server.close()
         if self._rules is not None:
             await self._rules.watch.close()
+        if self._tokens is not None:
+            await self._tokens.close()
 
 
 SWITCH_INTERVAL_S = 0.0005

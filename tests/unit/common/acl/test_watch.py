@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
-from waltz.common.access import ANONYMOUS, Right
+from waltz.common.access import ANONYMOUS, Proof, Right
 from waltz.common.acl import changes
 from waltz.common.acl.document import Document, Mode, Rule, write_document
 from waltz.common.acl.enforcement import MAX_VERDICTS, Row, RuleAccess
@@ -270,7 +270,7 @@ async def test_rows_are_kept_as_long_as_connections(server: MemoryZooKeeperServe
         row = node.access.rights_of("CN=svc-a")
         assert node.access.rights_of("CN=svc-a") is row
         del row
-        assert set(node.access._rows) == {ANONYMOUS}
+        assert set(node.access._rows) == {(ANONYMOUS, Proof.CERTIFICATE)}
 
 
 async def test_nobody_overwrites_another_change(zookeeper: MemoryZooKeeper) -> None:

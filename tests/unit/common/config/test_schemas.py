@@ -111,7 +111,15 @@ def test_defaults_of_a_server() -> None:
         "storage_initial_retry_interval_ms": 100,
         "storage_max_retry_interval_ms": 20000,
         "storage_checkpoint_interval": 250000,
-        "acl": {"enabled": False, "principal_mapping": None, "super_principals": None},
+        "acl": {
+            "enabled": False,
+            "principal_mapping": None,
+            "super_principals": None,
+            "token_algorithms": "ES256",
+            "token_keys": None,
+            "token_leeway_ms": 30_000,
+            "withdrawn_tokens": None,
+        },
         "connections": {
             "max": 10_000,
             "max_per_address": 5000,
@@ -152,6 +160,37 @@ def test_access_rules_need_verified_certificates(tls: dict[str, object]) -> None
         from_mapping({**STORAGE, "storage.acl.enabled": True, **given}, StorageConfig)
     trusting = {"server.ssl.trustStore.location": "/trust.pem", "server.acl.enabled": True}
     assert from_mapping({**SERVER, **trusting}, ServerConfig).acl.enabled
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"acl.tokens.keys": "/keys"}, r"server.acl.tokens.keys has an effect only with server.acl.enabled: true"),
+        (
+            {"acl.enabled": True, "ssl.trustStore.location": "/trust", "acl.tokens.withdrawn": "/withdrawn"},
+            r"server.acl.tokens.withdrawn has an effect only with server.acl.tokens.keys",
+        ),
+        (
+            {"ssl.trustStore.location": "/trust", "ssl.token.location": "/token"},
+            r"server.ssl.token is for clients and tools: nodes are known by their certificates",
+        ),
+    ],
+)
+def test_settings_of_tokens_that_could_not_have_an_effect_are_refused(given: dict[str, object], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        from_mapping({**SERVER, **{f"server.{key}": value for key, value in given.items()}}, ServerConfig)
+
+
+@pytest.mark.parametrize("tls", [{}, {"plaintext": True, "trustStore.location": "/trust"}])
+def test_tokens_are_for_trusted_peers_over_tls(tls: dict[str, object]) -> None:
+    for name in ("token.location", "token.value"):
+        given = {f"ssl.{key}": value for key, value in {**tls, name: "secret"}.items()}
+        with pytest.raises(ConfigError, match="a token is presented only over TLS, and only to whom") as refused:
+            from_mapping({"zookeeper.connectString": "zk", "cluster.root": "/waltz", **given}, CliConfig)
+        assert "secret" not in str(refused.value)
+    with pytest.raises(ConfigError, match="there are two tokens"):
+        given = {"ssl.trustStore.location": "/trust", "ssl.token.location": "/token", "ssl.token.value": "secret"}
+        from_mapping({"zookeeper.connectString": "zk", "cluster.root": "/waltz", **given}, CliConfig)
 
 
 def test_defaults_of_a_storage() -> None:

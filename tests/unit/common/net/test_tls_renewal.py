@@ -16,7 +16,7 @@ from tests.unit.common.net.peers import FAMILY, Recorder, frame
 from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConnectFailedError
 from waltz.common.ids import Endpoint
-from waltz.common.net import tls_renewal
+from waltz.common.net import followed_files, tls_renewal
 from waltz.common.net.channel import Channel, connect
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
@@ -27,7 +27,7 @@ TIMEOUT_S = 60.0
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls_renewal, "CHECK_INTERVAL_S", 0.001)
+    monkeypatch.setattr(followed_files, "CHECK_INTERVAL_S", 0.001)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ async def test_new_connections_use_the_new_files_and_old_ones_go_on(
 async def test_a_broken_file_changes_nothing_and_is_loud(
     tmp_path: Path, authority: Authority, name: str, broken: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, tls_renewal.__name__)
+    caplog.set_level(logging.INFO, followed_files.__name__)
     stores = stores_of(tmp_path / "node", authority)
     async with node_with(stores) as node:
         application = Application(stores_of(tmp_path / "application", authority))
@@ -216,21 +216,21 @@ class Looks:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
     looks = Looks()
-    monkeypatch.setattr(tls_renewal, "_version", looks)
+    monkeypatch.setattr(followed_files, "_version", looks)
     yield looks
     looks.go.set()
 
 
 async def test_files_are_not_looked_at_all_the_time(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls_renewal, "CHECK_INTERVAL_S", 3600.0)
-    files = StoreFiles(plain_context, ["one"])
+    monkeypatch.setattr(followed_files, "CHECK_INTERVAL_S", 3600.0)
+    files = StoreFiles(plain_context, ["one"], what="TLS", held="it holds")
     for _ in range(10):
         await files.check_if_due()
     assert looks.count == 2, "at first, and then once in the interval"
 
 
 async def test_a_disk_that_hangs_takes_one_thread(looks: Looks) -> None:
-    files = StoreFiles(plain_context, ["one"])
+    files = StoreFiles(plain_context, ["one"], what="TLS", held="it holds")
     looks.go.clear()
     checking = [asyncio.create_task(files.check_if_due()) for _ in range(10)]
     _, waiting = await asyncio.wait(checking, return_when=asyncio.FIRST_COMPLETED)

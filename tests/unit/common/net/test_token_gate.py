@@ -1,0 +1,187 @@
+"""Connections to a node whose peers present tokens, good ones, bad ones, late ones and none."""
+
+import asyncio
+import logging
+
+import pytest
+
+from tests.unit.common.net.peers import Recorder
+from tests.unit.common.net.token_peers import TIMEOUT_S, Accepted, always, connected, listening
+from waltz.common.access import ANONYMOUS, Proof
+from waltz.common.config.schemas import TlsConfig
+from waltz.common.errors import ConnectFailedError, ProtocolError, TokenRefusedError
+from waltz.common.net.channel import connect
+from waltz.common.net.tls import client_context
+from waltz.common.net.token_gate import TokenRules
+from waltz.common.wire.frames import CLIENT_SERVER, STORAGE, STORAGE_ADMIN, Family, encode_frame
+from waltz.common.wire.tokens import MAX_TOKEN_BYTES, decode_token_answer, encode_token
+
+
+def frame(payload: bytes) -> bytes:
+    return encode_frame(CLIENT_SERVER.magic, 6, payload)
+
+
+@pytest.mark.parametrize("family", [CLIENT_SERVER, STORAGE, STORAGE_ADMIN])
+async def test_a_peer_is_known_by_its_token_before_anything_else(family: Family) -> None:
+    async with listening(Accepted(good="svc-a").rules, family=family) as port:
+        channel, _ = await connected(port, always("good"), family)
+        channel.send(encode_frame(family.magic, channel.version, b"\x01hello"))
+        [handler] = port.handlers
+        await handler.until(lambda found: found.payloads == [b"\x01hello"])
+        assert handler.channel is not None
+        assert (handler.channel.principal, handler.channel.proof) == ("svc-a", Proof.TOKEN)
+
+
+@pytest.mark.parametrize("rules", [TokenRules(None), Accepted().rules])
+async def test_bad_tokens_end_the_connection_before_its_handler_has_heard_of_it(rules: TokenRules) -> None:
+    async with listening(rules) as port:
+        with pytest.raises(TokenRefusedError, match=r"acl.tokens.keys is not set|it is not accepted"):
+            await connected(port, always("secret-token"))
+        assert port.handlers[0].channel is None
+
+
+async def test_a_peer_without_a_token_is_anonymous() -> None:
+    async with listening(Accepted(good="svc-a").rules) as port:
+        channel, _ = await connected(port, None)
+        channel.send(frame(b"\x01a") + frame(b"\x01b"))
+        [handler] = port.handlers
+        await handler.until(lambda found: len(found.payloads) == 2)
+        assert handler.channel is not None
+        assert (handler.channel.principal, handler.channel.proof) == (ANONYMOUS, Proof.CERTIFICATE)
+        channel.close()
+        await handler.until_closed()
+
+
+async def test_a_token_after_another_message_is_none() -> None:
+    async with listening(Accepted(good="svc-a").rules) as port:
+        channel, _ = await connected(port, None)
+        channel.send(frame(b"\x01a") + encode_token(CLIENT_SERVER, 6, "good"))
+        [handler] = port.handlers
+        await handler.until(lambda found: len(found.payloads) == 2)
+        assert handler.payloads[1][0] == 40, "which no handler knows"
+        assert handler.channel is not None
+        assert handler.channel.principal == ANONYMOUS
+
+
+async def test_a_node_without_access_rules_takes_any_token_for_none() -> None:
+    async with listening(None) as port:
+        channel, _ = await connected(port, always("anything"))
+        [handler] = port.handlers
+        assert handler.channel is not None, "it is told at once, as ever"
+        channel.send(frame(b"\x01a"))
+        await handler.until(lambda found: found.payloads == [b"\x01a"])
+        assert handler.channel.principal == ANONYMOUS
+
+
+@pytest.mark.parametrize("rules", [None, Accepted(good="svc-a").rules])
+async def test_a_token_over_plaintext_is_refused(rules: TokenRules | None) -> None:
+    async with listening(rules, plaintext=True) as port:
+        client = Recorder()
+        channel = await connect(port.endpoint, CLIENT_SERVER, "client", client, tls=None, timeout_s=TIMEOUT_S)
+        channel.send(encode_token(CLIENT_SERVER, 6, "good") + frame(b"\x01a"))
+        await client.until_closed()
+        [payload] = client.payloads
+        answer = decode_token_answer(payload, 0, len(payload))
+        assert answer.error is not None
+        assert "without TLS, where others may have read it: withdraw it" in answer.error
+        assert port.handlers[0].payloads == []
+
+
+async def test_clients_send_no_token_over_plaintext() -> None:
+    assert client_context(TlsConfig(plaintext=True), always("good")) is None
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"\x28", b"\x28\0\0\0\x09good", b"\x28\xff\xff\xff\xff", b"\x28\0\0\x20\x01" + b"a" * (MAX_TOKEN_BYTES + 1)],
+)
+async def test_a_malformed_token_message_closes_the_connection(
+    payload: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(Accepted(good="svc-a").rules) as port:
+        channel, client = await connected(port, None)
+        channel.send(frame(payload))
+        await client.until_closed()
+        assert port.handlers[0].channel is None
+        assert "closing the connection" in caplog.text
+        assert "good" not in caplog.text
+
+
+async def test_a_truncated_token_waits_for_its_rest_in_vain() -> None:
+    async with listening(Accepted(good="svc-a").rules) as port:
+        channel, _ = await connected(port, None)
+        channel.send(encode_token(CLIENT_SERVER, 6, "good")[:-1])
+        channel.close()
+        await channel.wait_closed()
+        assert port.handlers[0].channel is None
+
+
+async def test_a_token_is_renewed_between_other_messages() -> None:
+    accepted = Accepted(first="svc-a", second="svc-a")
+    async with listening(accepted.rules) as port:
+        channel, _ = await connected(port, always("first"))
+        channel.send(frame(b"\x01a") + encode_token(CLIENT_SERVER, 6, "second") + frame(b"\x01b"))
+        [handler] = port.handlers
+        await handler.until(lambda found: found.payloads == [b"\x01a", b"\x01b"])
+        accepted.expire("first", 0)
+        accepted.rules.check_all()
+        channel.send(frame(b"\x01c"))
+        await handler.until(lambda found: len(found.payloads) == 3)
+
+
+async def test_a_connection_keeps_its_principal() -> None:
+    async with listening(Accepted(first="svc-a", other="svc-b").rules) as port:
+        channel, client = await connected(port, always("first"))
+        channel.send(encode_token(CLIENT_SERVER, 6, "other") + frame(b"\x01b"))
+        error = await client.until_closed()
+        assert isinstance(error, TokenRefusedError)
+        assert "the connection is that of 'svc-a', and the token another's" in str(error)
+        assert port.handlers[0].payloads == []
+
+
+async def test_the_connection_ends_when_its_token_expires() -> None:
+    accepted = Accepted(good="svc-a")
+    accepted.expire("good", 0.2)
+    async with listening(accepted.rules) as port:
+        _, client = await connected(port, always("good"))
+        error = await client.until_closed()
+        assert isinstance(error, TokenRefusedError)
+        assert "it is not accepted" in str(error)
+        await port.handlers[0].until_closed()
+
+
+async def test_the_connection_ends_when_its_token_is_withdrawn() -> None:
+    accepted = Accepted(good="svc-a", other="svc-b")
+    async with listening(accepted.rules) as port:
+        _, client = await connected(port, always("good"))
+        other, _ = await connected(port, always("other"))
+        del accepted.known["good"]
+        accepted.rules.check_all()
+        assert isinstance(await client.until_closed(), TokenRefusedError)
+        assert not other.closed
+        with pytest.raises(TokenRefusedError, match="it is not accepted"):
+            await connected(port, always("good"))
+
+
+async def test_older_peers_are_not_asked_for_tokens() -> None:
+    old = CLIENT_SERVER._replace(versions=(0, 1, 2, 3, 4))
+    async with listening(Accepted().rules, family=old) as port:
+        channel, _ = await connected(port, always("good"))
+        assert channel.version == 4
+        [handler] = port.handlers
+        await handler.until(lambda found: found.channel is not None)
+        channel.send(encode_frame(CLIENT_SERVER.magic, 4, b"\x28good"))
+        await handler.until(lambda found: found.payloads == [b"\x28good"])
+
+
+async def test_tokens_are_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with listening(Accepted(**{"secret-token": "svc-a"}).rules) as port:
+        channel, client = await connected(port, always("secret-token"))
+        channel.send(encode_token(CLIENT_SERVER, 6, "secret-other"))
+        error = await client.until_closed()
+        with pytest.raises(ConnectFailedError) as refused:
+            await connected(port, always("secret-third"))
+    await asyncio.sleep(0)
+    assert "secret" not in caplog.text + repr(error) + repr(refused.value) + repr(refused.value.__cause__)
+    assert not isinstance(error, ProtocolError)

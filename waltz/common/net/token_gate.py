@@ -1,0 +1,162 @@
+"""A node's side of bearer tokens: whoever presents one before anything else is known by it from then on."""
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from waltz.common.errors import WaltzError
+from waltz.common.net.channel import Channel, ChannelHandler
+from waltz.common.wire.frames import Bounds, Family
+from waltz.common.wire.tokens import FOR_EVER, TOKEN, TokenAnswer, decode_token, encode_token_answer, takes_tokens
+
+MAX_WAIT_S: Final = 3600.0
+"""Longest wait for the end of a token before another look at the clock."""
+
+
+class VerifiedToken(Protocol):
+    """What a token proves."""
+
+    @property
+    def principal(self) -> str: ...
+
+    @property
+    def expires_s(self) -> float:
+        """Seconds since 1970."""
+        ...
+
+
+class TokenVerifier(Protocol):
+    """Verifies tokens. Its judgement of one may change."""
+
+    def verify(self, token: str) -> VerifiedToken:
+        """Raises ``WaltzError`` with the reason why a token proves nothing, which has nothing of it."""
+        ...
+
+
+class TokenRules:
+    """The tokens of a node, and its connections that live on one."""
+
+    def __init__(self, verifier: Callable[[], TokenVerifier] | None) -> None:
+        """``verifier`` tells what verifies tokens at present; ``None``: this node takes none."""
+        self._verifier = verifier
+        self._gates: weakref.WeakSet[TokenGate] = weakref.WeakSet()
+
+    def verify(self, token: str) -> VerifiedToken:
+        """As :class:`TokenVerifier`."""
+        if self._verifier is None:
+            raise WaltzError("this node takes no tokens: acl.tokens.keys is not set in its configuration")
+        return self._verifier().verify(token)
+
+    def add(self, gate: "TokenGate") -> None:
+        """A connection lives on a token."""
+        self._gates.add(gate)
+
+    def check_all(self) -> None:
+        """Verify the tokens of all connections anew, and end those whose tokens count no more."""
+        for gate in list(self._gates):
+            gate.check()
+
+
+class TokenGate:
+    """Stands before the handler of an accepted connection until its first message has come, and to its end if that is a
+    token.
+
+    With access rules the handler hears of the connection only when it is known whose it is. Without them tokens are
+    accepted unseen.
+    """
+
+    def __init__(self, handler: ChannelHandler, family: Family, rules: TokenRules | None) -> None:
+        self._handler = handler
+        self._family = family
+        self._rules = rules
+        self._channel: Channel | None = None
+        self._ready = False
+        self._token: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def channel_ready(self, channel: Channel) -> None:
+        if not takes_tokens(self._family, channel.version):
+            channel.hand_over(self._handler)
+            self._handler.channel_ready(channel)
+        elif self._rules is None:
+            self._begin(channel)
+
+    def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
+        """Take tokens out of the frames: the first one, and those that renew it."""
+        if self._channel is None and buffer[bounds[0][0]] != TOKEN:
+            channel.hand_over(self._handler)
+            self._begin(channel)
+            if not channel.closed:
+                self._handler.frames_received(channel, buffer, bounds)
+            return
+        at = next((number for number, (start, _) in enumerate(bounds) if buffer[start] == TOKEN), len(bounds))
+        if at:
+            self._handler.frames_received(channel, buffer, bounds[:at])
+        if at < len(bounds) and not channel.closed:
+            self._take(channel, decode_token(buffer, *bounds[at]))
+            if at + 1 < len(bounds) and not channel.closed:
+                self.frames_received(channel, buffer, bounds[at + 1 :])
+
+    def channel_writable(self, channel: Channel) -> None:
+        if self._ready:
+            self._handler.channel_writable(channel)
+
+    def channel_closed(self, channel: Channel, error: Exception | None) -> None:
+        self._channel = self._token = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._ready:
+            self._handler.channel_closed(channel, error)
+
+    def check(self) -> None:
+        """Verify the token anew; end the connection if it counts no more."""
+        if self._channel is not None and self._token is not None:
+            self._verify(self._channel, self._token)
+
+    def _begin(self, channel: Channel) -> None:
+        if not self._ready:
+            self._ready = True
+            self._handler.channel_ready(channel)
+
+    def _take(self, channel: Channel, token: str) -> None:
+        self._channel = channel
+        if not channel.over_tls:
+            self._refuse(channel, "it came over a connection without TLS, where others may have read it: withdraw it")
+            return
+        if self._rules is None:
+            self._answer(channel, TokenAnswer(None, FOR_EVER))
+            return
+        expires_s = self._verify(channel, token)
+        if expires_s is None:
+            return
+        self._token = token
+        self._rules.add(self)
+        self._answer(channel, TokenAnswer(None, max(int((expires_s - time.time()) * 1000), 0)))
+        self._begin(channel)
+
+    def _verify(self, channel: Channel, token: str) -> float | None:
+        """The end of the token's validity; without one the connection is ended."""
+        assert self._rules is not None
+        try:
+            found = self._rules.verify(token)
+        except WaltzError as error:
+            self._refuse(channel, str(error))
+            return None
+        if channel.token_principal not in (None, found.principal):
+            self._refuse(channel, f"the connection is that of {channel.token_principal!r}, and the token another's")
+            return None
+        channel.token_principal = found.principal
+        if self._timer is not None:
+            self._timer.cancel()
+        left_s = min(max(found.expires_s - time.time(), 0.01), MAX_WAIT_S)
+        self._timer = asyncio.get_running_loop().call_later(left_s, self.check)
+        return found.expires_s
+
+    def _refuse(self, channel: Channel, reason: str) -> None:
+        self._answer(channel, TokenAnswer(reason, 0))
+        channel.close()
+
+    def _answer(self, channel: Channel, answer: TokenAnswer) -> None:
+        channel.send(encode_token_answer(self._family, channel.version, answer))
