@@ -43,6 +43,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.wire",
         "common.zk",
     ),
+    "archive": (
+        "common",
+        "storage.disk.segment",
+    ),
     "storage": (
         "common",
         "common.config",

