@@ -47,6 +47,19 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common",
         "storage.disk.segment",
     ),
+    "archive.process": (
+        "archive",
+        "common",
+        "common.cluster",
+        "common.config",
+        "common.metrics",
+        "common.net",
+        "common.wire",
+        "common.zk",
+        "operations",
+        "storage.disk.segment",
+        "storage.remote",
+    ),
     "storage": (
         "common",
         "common.config",
@@ -415,6 +428,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "table.stores",
     ),
     "cli": (
+        "archive",
+        "archive.process",
         "asynchronous",
         "bot",
         "client",

@@ -15,7 +15,15 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from waltz.common.config.reader import NoEffect
-from waltz.common.config.schemas import FOREIGN, CliConfig, ClientConfig, ServerConfig, StorageConfig, TlsConfig
+from waltz.common.config.schemas import (
+    FOREIGN,
+    ArchiveConfig,
+    CliConfig,
+    ClientConfig,
+    ServerConfig,
+    StorageConfig,
+    TlsConfig,
+)
 from waltz.common.config.sources import variable_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -23,6 +31,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
 MODELS: dict[str, type[BaseModel]] = {
     "servers": ServerConfig,
     "storages": StorageConfig,
+    "archivers": ArchiveConfig,
     "clients": ClientConfig,
     "tools": CliConfig,
 }
@@ -44,6 +53,7 @@ ORIGINAL: dict[str, set[str]] = {
         *("storage.segment.size.threshold", "storage.segment.cache.capacity"),
         *(f"storage.ssl.{key}" for key in _TLS),
     },
+    "archivers": {*_CLUSTER, *(f"archive.ssl.{key}" for key in _TLS)},
     "clients": {
         *_CLUSTER,
         *("client.autoMount", "client.numTransactionRetryThreads", "client.numConsumerThreads"),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tests.architecture import ROOT
+from waltz.archive.process import archive_metrics as of_archivers
 from waltz.common.acl import watch as of_access_rules
 from waltz.common.metrics import process_metrics
 from waltz.common.metrics.registry import Description
@@ -15,12 +16,18 @@ PAGE = ROOT / "docs" / "metrics.md"
 
 SERVER = {each.name: each for each in of_servers.DESCRIPTIONS}
 STORAGE = {each.name: each for each in of_storages.DESCRIPTIONS}
+ARCHIVE = {each.name: each for each in of_archivers.DESCRIPTIONS}
 BOTH = {
     each.name: each
     for each in (*port_metrics.DESCRIPTIONS, *process_metrics.DESCRIPTIONS, *of_access_rules.DESCRIPTIONS)
 }
 
-TABLES: Mapping[str, Mapping[str, Description]] = {"server": SERVER, "storage": STORAGE, "both": BOTH}
+TABLES: Mapping[str, Mapping[str, Description]] = {
+    "server": SERVER,
+    "storage": STORAGE,
+    "archive": ARCHIVE,
+    "both": BOTH,
+}
 
 
 def _table(descriptions: Iterable[Description]) -> str:

@@ -9,6 +9,13 @@ DECLARATIONS = "declarations only"
 
 WITHOUT_OWN_TEST = {
     "archive/errors.py": DECLARATIONS,
+    "archive/process/archive_metrics.py": "what is shown of an archiver in unit/archive/process/test_archiver.py",
+    "archive/process/comparing.py": "replicas of real nodes in integration/test_archive.py",
+    "archive/process/copying.py": "by the archiver in unit/archive/process/test_archiver.py",
+    "archive/process/daemon.py": "the process in integration/test_archive.py",
+    "archive/process/source.py": "replicas of real nodes in integration/test_archive.py",
+    "archive/process/times.py": "asked of real servers in integration/test_archive.py",
+    "cli/archive.py": "its commands run on a real archive in integration/test_archive.py",
     "bot/bot.py": DECLARATIONS,
     "bot/journal.py": "what it writes and counts in unit/bot/test_prover.py and test_running.py",
     "bot/row_bot.py": "by its subclasses in unit/bot/test_random_operations.py and test_coal_mine.py",

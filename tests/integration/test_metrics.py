@@ -19,7 +19,10 @@ import waltz
 from tests.metrics_page import BOTH, PAGE, SERVER, STORAGE
 from tests.promql import Sample, labels_of_targets, matching, samples, selectors
 from tests.unit.test_metrics_page import ALERTS, DASHBOARD, SAMPLE, expressions, rules
-from waltz.common.metrics.registry import Description
+from waltz.archive.process.archive_metrics import ArchiveMetrics
+from waltz.archive.process.due import Backlog
+from waltz.common.metrics.exposition import prometheus_pieces
+from waltz.common.metrics.registry import Description, Registry
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Node
 
@@ -217,9 +220,16 @@ def test_json_has_the_names_that_it_always_had(course: Course, kind: str, names:
     assert of_node == names
 
 
+def archiver_samples() -> list[Sample]:
+    """A scrape of an archiver's own metrics."""
+    registry = Registry()
+    ArchiveMetrics(registry).backlogs = {0: Backlog(7, 3, 1000, 50.0)}
+    return samples("".join(prometheus_pieces(registry)), job="waltz-archive", instance="archive", cluster="local")
+
+
 def test_all_that_alerts_and_dashboard_ask_for_is_in_a_scrape(course: Course) -> None:
     found: dict[str, set[str]] = {}
-    for sample in course.healthy.samples:
+    for sample in [*course.healthy.samples, *archiver_samples()]:
         found.setdefault(sample.name, set()).update(sample.labels)
     for expression in expressions():
         for name, labels in selectors(promql_parser.parse(expression)):
@@ -313,6 +323,7 @@ def test_alerts_fire_when_it_stays_as_it_was_scraped(course: Course, tmp_path: P
 
 SERVER_TARGET = 'cluster="c",job="waltz-server",instance="s:1"'
 STORAGE_TARGET = 'cluster="c",job="waltz-storage",instance="d:1"'
+ARCHIVE_TARGET = 'cluster="c",job="waltz-archive",instance="a:1"'
 
 
 def slow(name: str, target: str) -> dict[str, str]:
@@ -352,6 +363,8 @@ FIRING: dict[str, dict[str, str]] = {
     "WaltzFencesTooOften": {f'waltz_server_partition_fences_total{{{SERVER_TARGET},partition="0"}}': "0+2x60"},
     "WaltzClientLags": {f'waltz_server_partition_feed_lag_transactions{{{SERVER_TARGET},partition="0"}}': "200000x60"},
     "WaltzClientLate": {f'waltz_server_partition_feed_lag_seconds{{{SERVER_TARGET},partition="0"}}': "90x60"},
+    "WaltzArchiveStoreAway": {f"waltz_archive_store_available{{{ARCHIVE_TARGET}}}": "0x60"},
+    "WaltzArchiveLate": {f'waltz_archive_lag_seconds{{{ARCHIVE_TARGET},partition="0"}}': "7200x60"},
     "WaltzEventLoopLate": slow("waltz_event_loop_lag_seconds", SERVER_TARGET),
     "WaltzDescriptorsShort": {
         f"process_open_fds{{{SERVER_TARGET}}}": "900x60",

@@ -20,7 +20,7 @@ SAMPLE = ROOT / "deploy" / "prometheus" / "scrape.yml"
 IN_KUBERNETES = ROOT / "deploy" / "prometheus" / "scrape-kubernetes.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "waltz.json"
 
-KNOWN = {**metrics_page.SERVER, **metrics_page.STORAGE, **metrics_page.BOTH}
+KNOWN = {**metrics_page.SERVER, **metrics_page.STORAGE, **metrics_page.ARCHIVE, **metrics_page.BOTH}
 
 
 class Rule(TypedDict):
@@ -134,7 +134,7 @@ def test_the_dashboard_can_be_imported() -> None:
 
 def test_the_sample_scrapes_the_jobs_that_the_expressions_name() -> None:
     sample = yaml.safe_load(SAMPLE.read_text())
-    assert [job["job_name"] for job in sample["scrape_configs"]] == ["waltz-server", "waltz-storage"]
+    assert [job["job_name"] for job in sample["scrape_configs"]] == ["waltz-server", "waltz-storage", "waltz-archive"]
     assert sample["rule_files"] == [ALERTS.name]
     for job in sample["scrape_configs"]:
         assert job["metrics_path"] == "/metrics/prometheus"

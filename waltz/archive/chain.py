@@ -7,7 +7,12 @@ there is none, which no store answers wrongly.
 from typing import NamedTuple
 from uuid import UUID
 
-from waltz.archive.errors import ArchiveConflictError, ArchiveDamagedError, NotFoundInStoreError
+from waltz.archive.errors import (
+    ArchiveConflictError,
+    ArchiveDamagedError,
+    NotFoundInStoreError,
+    StoreUnavailableError,
+)
 from waltz.archive.manifest import (
     MANIFEST_FOLDER,
     ArchivedRange,
@@ -56,9 +61,15 @@ class Place(NamedTuple):
 async def newest_page(place: Place, known: Page | None = None) -> Page:
     """The page of the last entry; the search begins at a page that is ``known``.
 
-    Raises ``StoreUnavailableError``, ``ArchiveDamagedError``.
+    Raises ``ArchiveDamagedError``, and ``StoreUnavailableError``, also when the store has not got the known page any
+    more: then it is another directory, because a file system is not mounted, and nothing must be written there.
     """
     page = known or await _listed_page(place)
+    if known is not None and known.ranges and await place.read_entry(known.ranges[-1].first) is None:
+        raise StoreUnavailableError(
+            f"the object store {place.store.url} has lost {place.entry_path(known.ranges[-1].first)}: "
+            "is a file system not mounted, or was the archive moved? If it was given up, start the archiver again"
+        )
     while (following := await place.read_entry(page.end)) is not None:
         page = following
     return page

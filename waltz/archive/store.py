@@ -83,8 +83,10 @@ def open_store(url: str) -> ObjectStore:
         if parts.netloc not in ("", "localhost") or not parts.path.strip("/") or settings:
             raise ConfigError(f"the address of a local archive is file:///PATH, and not {url!r}")
         directory = Path(unquote(parts.path))
+        if not directory.is_dir():
+            raise ConfigError(f"the archive {url} is no directory; make it, or mount it")
         try:
-            return ObstoreStore(url, LocalStore(directory, mkdir=True), directory)
+            return ObstoreStore(url, LocalStore(directory), directory)
         except (obstore.exceptions.BaseError, OSError) as error:
             raise ConfigError(f"the archive {url} cannot be opened: {_first_line(error)}") from None
     address = f"{parts.scheme}://{parts.netloc}{parts.path}"

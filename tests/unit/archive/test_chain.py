@@ -98,6 +98,15 @@ async def test_of_two_archivers_one_counts() -> None:
     assert (await newest_page(place, before)).end in (5, 7)
 
 
+async def test_another_directory_in_the_place_of_the_archive_is_noticed() -> None:
+    store = MemoryStore()
+    page = await filled(store, 2)
+    store.objects.clear()
+    with pytest.raises(StoreUnavailableError, match="is a file system not mounted"):
+        await newest_page(place_in(store), page)
+    assert await newest_page(place_in(store)) == empty_page(KEY, PARTITION)
+
+
 async def test_a_missing_page_is_noticed() -> None:
     store = MemoryStore()
     await filled(store, 7)

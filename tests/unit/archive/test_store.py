@@ -13,7 +13,7 @@ pytest.importorskip("obstore")
 
 
 async def test_directory_holds_objects(tmp_path: Path) -> None:
-    store = open_store(f"file://{tmp_path}/new/archive")
+    store = open_store(f"file://{tmp_path}")
     assert await store.create("k/0/manifest/1", b"one")
     assert not await store.create("k/0/manifest/1", b"two")
     assert await store.get("k/0/manifest/1") == b"one"
@@ -53,6 +53,7 @@ async def test_a_store_that_fails_says_so_in_one_line(tmp_path: Path) -> None:
         ("memory:///", "begins with file://, s3://"),
         ("file://host/path", "is file:///PATH"),
         ("file:///", "is file:///PATH"),
+        ("file:///no/such/directory", "is no directory; make it, or mount it"),
         ("file:///a?x=1", "is file:///PATH"),
         ("s3://bucket?secret_access_key=x", "must not hold secrets: give secret_access_key in an environment"),
         ("s3://user:word@bucket/", "must not hold a user or a password"),

@@ -1,4 +1,4 @@
-"""The configuration of servers, storages, clients and tools: the original's YAML keys as typed models.
+"""The configuration of servers, storages, archivers, clients and tools: the original's YAML keys as typed models.
 
 Attribute names of the models are Python's and carry units; the keys stay those of the original. How they are read is
 :mod:`waltz.common.config.reader`. What stands below a key is its entry in docs/configuration.md, which
@@ -328,6 +328,35 @@ class StorageConfig(ClusterConfig):
         return self
 
 
+class ArchiveConfig(ClusterConfig):
+    """Configuration of an archiver. ``tls`` serves the connections to servers and storages."""
+
+    zookeeper_session_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.sessionTimeout")
+    """Time without contact after which ZooKeeper ends the session; other archivers then take over."""
+    archive_url: _Text = Field(validation_alias="archive.url")
+    """The [address](archive.md#addresses) of the object store."""
+    object_transactions: _Positive = Field(default=1_000_000, validation_alias="archive.objectTransactions")
+    """Most transactions of an object."""
+    object_size_bytes: _Positive = Field(default=64 << 20, validation_alias="archive.objectSize")
+    """Most bytes of the records of an object, unless it is one larger record. Memory is needed for three objects of
+    each partition that is archived at once."""
+    max_age_ms: _Positive = Field(default=600_000, validation_alias="archive.maxAge")
+    """Transactions that are committed for so long are archived although they do not fill an object."""
+    interval_ms: _Positive = Field(default=5000, validation_alias="archive.interval")
+    """Pause between two looks at what was committed."""
+    rate_bytes: _Positive = Field(default=100_000_000, validation_alias="archive.rate")
+    """Most bytes that are read in a second."""
+    partitions_at_once: _Positive = Field(default=2, validation_alias="archive.partitionsAtOnce")
+    """Partitions that are archived at once."""
+    archive_jetty_port: _Port | None = Field(default=None, validation_alias="archive.jetty.port")
+    """Port of the HTTP endpoints."""
+    archive_bind_address: _Text = Field(
+        default_factory=lambda: socket.gethostname(), validation_alias="archive.bindAddress"
+    )
+    """Address of the HTTP endpoints. Default: the address of this host's name."""
+    tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="archive.ssl")
+
+
 class ClientConfig(ClusterConfig):
     """Configuration of the client library. Times are in milliseconds and sizes in bytes, as their names say.
 
@@ -383,7 +412,7 @@ class CliConfig(ClusterConfig):
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="ssl")
 
 
-MODELS = (ServerConfig, StorageConfig, ClientConfig, CliConfig)
+MODELS = (ServerConfig, StorageConfig, ArchiveConfig, ClientConfig, CliConfig)
 
 _NO_GRAPHITE = "there is no Graphite here; read the metrics from /metrics/prometheus on {part}.jetty.port"
 

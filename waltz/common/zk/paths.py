@@ -147,6 +147,10 @@ class ClusterPaths(NamedTuple):
         """The mutex of the moves of replicas."""
         return f"{self.root}/ext/moveLock"
 
+    def archive_lock(self, partition_id: int) -> str:
+        """The mutex of the archivers of a partition: our own, too."""
+        return f"{self.root}/ext/archive/{partition_id}"
+
     @property
     def all_storage_labels(self) -> str:
         """Parent of the labels of storages: our own, too. May be missing."""

@@ -83,6 +83,18 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
         verify_payloads(records, partition_id, self.endpoint)
         return records
 
+    async def stored_records(self, partition_id: int, first: int, max_count: int) -> tuple[bytes, bytes] | None:
+        """The same records as they are on disk, one behind the other, after the size of each in 4 bytes.
+
+        Both are empty only when ``first`` is absent. Nothing is verified. ``None`` from a node of the original, which
+        has no such request.
+        """
+        if self._version < admin_wire.OUR_VERSION:
+            return None
+        request = admin_wire.RecordRangeRequest(self._calls.next_seq_num(), partition_id, first, max_count)
+        answer = await self._request(request, admin_wire.RecordRangeResponse)
+        return answer.sizes or b"", answer.records or b""
+
     async def last_session_info(self, partition_id: int) -> SessionInfo:
         """The persisted session and marks; fences nothing."""
         request = wire.LastSessionInfoRequest(self._calls.next_seq_num(), partition_id)

@@ -1,0 +1,155 @@
+"""``waltz archive``: what an archive holds, and whether it is whole."""
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+from waltz.archive.chain import Place, read_ranges
+from waltz.archive.errors import ArchiveDamagedError
+from waltz.archive.process.comparing import compare_replicas
+from waltz.archive.store import ObjectStore, open_store
+from waltz.archive.verification import Verified, archived_clusters, archived_partitions, only_cluster, verify_partition
+from waltz.cli.output import counted, json_option, show, table, terminal_width
+from waltz.cli.session import Nouns, Session, cluster_command, noun, partition_ranges
+from waltz.common.errors import WaltzError
+from waltz.common.iso_time import from_milliseconds
+from waltz.common.metrics.registry import Json
+from waltz.common.partition_ids import check_partition
+from waltz.common.zk.store_admin import read_store_params
+
+Command = Callable[[argparse.Namespace, ObjectStore], Awaitable[None]]
+
+
+def register(nouns: Nouns) -> None:
+    """Add the noun and its verbs."""
+    verbs = noun(nouns, "archive")
+    _archive_verb(verbs, "list", "print what of which partitions is archived", _list)
+    parser = _archive_verb(verbs, "verify", "read every object, and check it; no cluster is needed", _verify)
+    _add_choice(parser)
+    help_text = "compare every replica of the cluster with the archive"
+    parser = cluster_command(verbs, "compare", help_text, _compare, prints=True)
+    _add_url(parser)
+    _add_partitions(parser)
+
+
+def _archive_verb(verbs: Nouns, name: str, help_text: str, command: Command) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=help_text, description=help_text)
+    _add_url(parser)
+    json_option(parser)
+
+    def run(options: argparse.Namespace) -> int:
+        async def work() -> None:
+            await command(options, open_store(options.url))
+
+        asyncio.run(work())
+        return 0
+
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help="the archive, e.g. file:///var/archive or s3://bucket/prefix")
+
+
+def _add_partitions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-p", "--partition", type=partition_ranges, help="e.g. 0-6,7,10-16 (default: all)")
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-k", "--cluster-key", type=_key, metavar="KEY", help="of several clusters in the archive")
+    _add_partitions(parser)
+
+
+def _key(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not the key of a cluster: {text!r}") from None
+
+
+async def _list(options: argparse.Namespace, store: ObjectStore) -> None:
+    rows: list[tuple[object, ...]] = []
+    document: list[Json] = []
+    for key in await archived_clusters(store):
+        for partition_id in await archived_partitions(store, key):
+            ranges = await read_ranges(Place(store, key, partition_id))
+            last_ms = ranges[-1].last_time_ms if ranges else None
+            by = None if last_ms is None else from_milliseconds(last_ms).isoformat(timespec="seconds")
+            end = ranges[-1].end if ranges else 0
+            size = sum(each.size_bytes for each in ranges)
+            rows.append((key, partition_id, end, len(ranges), size, by or "-"))
+            document.append(
+                {
+                    "cluster": str(key),
+                    "partition": partition_id,
+                    "transactions": end,
+                    "objects": len(ranges),
+                    "bytes": size,
+                    "committed_by": by,
+                }
+            )
+    names = ("cluster", "partition", "transactions", "objects", "bytes", "committed by")
+    show(options, document, table(names, rows, terminal_width()) if rows else ["the archive is empty"])
+
+
+async def _chosen(options: argparse.Namespace, store: ObjectStore, key: UUID) -> list[Place]:
+    there = await archived_partitions(store, key)
+    wanted = there if options.partition is None else options.partition
+    missing = sorted(set(wanted) - set(there))
+    if missing:
+        raise WaltzError(f"nothing of partition {missing[0]} of cluster {key} is in the archive {store.url}")
+    return [Place(store, key, partition_id) for partition_id in wanted]
+
+
+async def _verify(options: argparse.Namespace, store: ObjectStore) -> None:
+    key = await only_cluster(store, options.cluster_key)
+    lines: list[str] = []
+    document: list[Json] = []
+    failures = 0
+    for place in await _chosen(options, store, key):
+        try:
+            ranges, problems, uncounted = await verify_partition(place)
+        except ArchiveDamagedError as error:
+            ranges, problems, uncounted = Verified([], [str(error)], [])
+        failures += len(problems)
+        state = "whole" if not problems else f"{counted(len(problems), 'problem')}"
+        lines.append(
+            f"partition {place.partition_id}: {state}, {counted(len(ranges), 'object')}, "
+            f"{counted(ranges[-1].end if ranges else 0, 'transaction')}"
+        )
+        lines += [f"  {problem}" for problem in problems]
+        lines += [f"  {name} does not count: an archiver was stopped before its entry" for name in uncounted]
+        document.append(
+            {
+                "partition": place.partition_id,
+                "objects": len(ranges),
+                "problems": problems,
+                "uncounted": uncounted,
+            }
+        )
+    show(options, document, lines)
+    if failures:
+        raise WaltzError(f"the archive has {counted(failures, 'problem')}: docs/archive.md says what to do about each")
+
+
+async def _compare(options: argparse.Namespace, session: Session) -> None:
+    store = open_store(options.url)
+    params = await read_store_params(session.zookeeper, session.root)
+    for partition_id in options.partition or ():
+        check_partition(partition_id, params.partition_count)
+    lines: list[str] = []
+    document: list[Json] = []
+    differing = 0
+    for place in await _chosen(options, store, await only_cluster(store, params.key)):
+        async for storage, objects, problem in compare_replicas(session.cluster, place):
+            differing += problem is not None
+            state = f"the same in {counted(objects, 'object')}" if problem is None else problem
+            lines.append(f"partition {place.partition_id}, {storage}: {state}")
+            document.append(
+                {"partition": place.partition_id, "storage": storage, "objects": objects, "problem": problem}
+            )
+    show(options, document, lines)
+    if differing:
+        raise WaltzError(f"{counted(differing, 'replica')} cannot be said to hold what is archived")
