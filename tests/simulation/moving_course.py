@@ -14,8 +14,9 @@ from tests.simulation.replacement_course import GOES_ON_WITHIN_S, keep_away, tak
 from tests.simulation.target import Fault, Target
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import WaltzError
+from waltz.common.ids import Endpoint
 from waltz.common.zk.paths import ClusterPaths
-from waltz.common.zk.znodes import PartitionMetadata, ReplicaAssignments
+from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaAssignments
 from waltz.operations.replica_moves import ReplicaMove
 from waltz.operations.replica_moving import MoveOptions, ReplicaMover, locked_moves
 
@@ -58,6 +59,8 @@ class Plan(NamedTuple):
     failure: Failure
     back: bool
     """Whether the move is taken back after the failure."""
+    at_once: bool = False
+    """Whether nobody waits for the effects of the failure before that."""
 
 
 KINDS = ("tool", "joining", "owner", "joining and owner")
@@ -83,6 +86,14 @@ async def exchange_without_majority(target: Target, fault: Fault) -> None:
     await _move(target, fault, random.Random(fault.other), Plan(False, failure, True))
 
 
+async def take_back_at_once(target: Target, fault: Fault) -> None:
+    """A replica is exchanged, and at once the operator interrupts the tool and takes the move back: servers that have
+    not heard of it yet may begin a session with the new replica."""
+    draw = random.Random(fault.other)
+    failure = Failure("interrupt", "steps", 1, draw.choice((0.0, 0.1, 0.5, 2.0)) * draw.random())
+    await _move(target, fault, draw, Plan(False, failure, True, at_once=True))
+
+
 async def _move(target: Target, fault: Fault, draw: random.Random, plan: "Plan") -> None:
     async with target.world.disk_course:
         partition_id = fault.victim % target.world.options.partitions
@@ -92,10 +103,11 @@ async def _move(target: Target, fault: Fault, draw: random.Random, plan: "Plan")
         free = [storage for storage in group if storage not in replicas]
         if free:
             course = MovingCourse(target, fault, draw, partition_id, source, draw.choice(free))
-            try:
-                await course.run(plan)
-            finally:
-                course.end()
+            with target.world.storage_checks.deletions_seen_by(course.deleted):
+                try:
+                    await course.run(plan)
+                finally:
+                    course.end()
 
 
 class MovingCourse:
@@ -118,10 +130,11 @@ class MovingCourse:
         self._joining = joining
         self._away: list[StorageHost] = []
         self._failed = False
+        self._tool_task: asyncio.Task[None] | None = None
 
     async def run(self, plan: Plan) -> None:
         """Everything, from a partition that is well to one that is well."""
-        target, partition_id, (dead, failure, back) = self._target, self._partition_id, plan
+        target, partition_id, (dead, failure, back, at_once) = self._target, self._partition_id, plan
         if not await _until(lambda: self._goes_on() and self._members() == self._assigned(), 10.0):
             return
         state = "dead" if dead else "alive"
@@ -131,7 +144,7 @@ class MovingCourse:
             self._lose(self._source)
             await asyncio.sleep(3.0)
         await self._tool(back=False, failure=failure)
-        if self._failed:
+        if self._failed and not at_once:
             await asyncio.sleep(NOTICED_S)
             if not await _until(self._goes_on, GOES_ON_WITHIN_S - NOTICED_S) and self._has_to_go_on(failure):
                 why = f"while it moves from {self._source.name} to {self._joining.name} and {failure.kind} failed"
@@ -140,6 +153,18 @@ class MovingCourse:
             await self._take_back(dead=dead)
         else:
             await self._finish()
+
+    def deleted(self, storage: str, partition_id: int) -> None:
+        """A storage is told to delete its files: no session may count them, nor any that is being opened."""
+        metadata = self._metadata()
+        for replica_id, state in metadata.replicas.items():
+            endpoint = Endpoint.parse(replica_id.connect_string)
+            has_vote = state.closing_high_water_mark == UNRESOLVED
+            if partition_id == self._partition_id and endpoint.host == storage and has_vote:
+                self._target.world.fail(
+                    f"{storage} is told to delete its files of partition {partition_id}, and session "
+                    f"{metadata.session_id} counts them"
+                )
 
     def end(self) -> None:
         """Nothing stays away, and the simulation knows who has the partition."""
@@ -199,13 +224,14 @@ class MovingCourse:
                 world.loop.call_later(failure.delay_s, self._fail, failure, process, context=world.network.context)
 
         task = process.run(self._work(process, back, count))
+        self._tool_task = task
         look("steps")
         try:
             if not await _until(lambda: task.done() or not process.alive, TOOL_MAX_S):
                 world.fail(f"the tool that moves partition {self._partition_id} has not ended after {TOOL_MAX_S} s")
         finally:
             process.kill(power_loss=False)
-        if not task.done():
+        if not task.done() or task.cancelled():
             return False
         if isinstance(error := task.exception(), WaltzError):
             world.trace.line("operator", f"fails: {error}")
@@ -247,6 +273,8 @@ class MovingCourse:
         self._target.world.trace.line("FAULT", f"now fails: {failure.kind}")
         if failure.kind == "tool":
             tool.kill(power_loss=False)
+        if failure.kind == "interrupt" and self._tool_task is not None:
+            self._tool_task.cancel()
         if "joining" in failure.kind:
             self._lose(self._joining)
         if "owner" in failure.kind:

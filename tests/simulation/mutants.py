@@ -31,6 +31,7 @@ from waltz.client.engine.reads.marks import MarkQuestions
 from waltz.common.cluster import policy, replicas
 from waltz.common.wire import storage_version1
 from waltz.operations import replica_moves
+from waltz.operations.replica_moving import ReplicaMover
 from waltz.server.feeding.feed import Feed
 from waltz.server.partition.locks import LockTable
 from waltz.server.partition.partition import ServerPartition
@@ -724,6 +725,18 @@ MUTANTS: dict[str, Mutant] = {
         0,
         operations.clear_at_once,
         conditions={**CONDITIONS["moves"], "fault_kinds": ("exchange-without-majority",)},
+    ),
+    "L7-cleared-by-what-was-read": Mutant(
+        "an operator's tool deletes files by metadata read before, and a server opens a session that counts them",
+        20,
+        0,
+        _patch(ReplicaMover, "_delete_files", operations.delete_by_what_was_read_before),
+        conditions={
+            **CONDITIONS["moves"],
+            "fault_kinds": ("take-back-at-once",),
+            "fault_count": 10,
+            "zookeeper_lag_s": 3.0,
+        },
     ),
     "L7-exchanged-in-two-writes": Mutant(
         "an operator's tool unassigns one replica, and then assigns the other",

@@ -4,12 +4,14 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
+from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.zk import store_admin
 from waltz.common.zk.client import ZooKeeper
 from waltz.operations import replica_moves, replica_moving
 from waltz.operations.filling import ReplicaFilling
 from waltz.operations.replica_moves import PartitionView, ReplicaMove, ReplicaStep
-from waltz.operations.replica_moving import ReplicaMover
+from waltz.operations.replica_moving import ReplicaMover, _Files
+from waltz.storage.remote.admin_client import StorageAdminClient
 
 
 def join_beside(view: PartitionView, leaving: str) -> ReplicaStep:
@@ -67,8 +69,12 @@ def move_without_a_record() -> Iterator[None]:
 
 @contextlib.contextmanager
 def clear_at_once() -> Iterator[None]:
-    """L7: files are deleted as soon as their storage is not assigned, while the session counts them."""
+    """L7: files are deleted as soon as their storage is not assigned, while the session counts them; nobody looks again
+    before that."""
     real = replica_moves.next_step
+
+    async def no_reason(cluster: ClusterHandle, partition_id: int, storage: str) -> None:
+        return None
 
     def next_step(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
         if move.source in view.assigned or move.destination not in view.assigned:
@@ -76,7 +82,14 @@ def clear_at_once() -> Iterator[None]:
         return ReplicaStep.CLEAR if view.holding[move.source] or view.move is not None else None
 
     with (
+        mock.patch.object(replica_moving, "reason_to_keep", no_reason),
         mock.patch.object(replica_moving, "next_step", next_step),
         mock.patch.object(replica_moves, "next_step", next_step),
     ):
         yield
+
+
+async def delete_by_what_was_read_before(mover: ReplicaMover, admin: StorageAdminClient, partition_id: int) -> _Files:
+    """L7: files are deleted by what the tool has read before it decided upon that step."""
+    await admin.set_assigned([partition_id], False, delete_files=True)
+    return _Files.DELETED

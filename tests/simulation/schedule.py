@@ -122,6 +122,7 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "recover-partition": (1, recovery_course.recover_partition),
     "move-by-tool": (1, moving_course.move_by_tool),
     "exchange-without-majority": (1, moving_course.exchange_without_majority),
+    "take-back-at-once": (1, moving_course.take_back_at_once),
     "replace-dead": (1, replacement_course.replace_dead),
 }
 """Kinds that happen only where they are asked for: whole courses of events for one rule."""

@@ -53,6 +53,7 @@ class StorageChecks:
         self._journaled: dict[str, int] = defaultdict(int)
         self._since_opened: dict[Key, int] = {}
         """The highest transaction that each has acknowledged since it was opened."""
+        self._on_deleted: Callable[[str, int], None] | None = None
 
     # What faults say
 
@@ -201,8 +202,19 @@ class StorageChecks:
         last = self._since_opened.get((storage, partition_id), -1)
         self._since_opened[storage, partition_id] = min(last, transaction_id)
 
+    @contextlib.contextmanager
+    def deletions_seen_by(self, seen: Callable[[str, int], None]) -> Iterator[None]:
+        """Call ``seen`` whenever a storage is told to delete all files of a partition."""
+        self._on_deleted = seen
+        try:
+            yield
+        finally:
+            self._on_deleted = None
+
     def deleted(self, storage: str, partition_id: int) -> None:
         """A storage is told to delete all files of a partition."""
+        if self._on_deleted is not None:
+            self._on_deleted(storage, partition_id)
         self._acknowledged.pop((storage, partition_id), None)
 
     def opened(self, storage: str, partition: StoragePartition) -> None:

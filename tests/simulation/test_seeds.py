@@ -137,6 +137,19 @@ REGRESSIONS = (
         ("--faults", "stop-in-order", "--set", "wire_clients=2", "--set", "session_share=0.7"),
         "the simulator's own wire client was asked to end and went on with its conversation: a connection left behind",
     ),
+    (
+        11,
+        ("--set", "isolated-sides", "--set", "fault_count=20", "--set", "journal_share=0.0"),
+        "a question for a confirmed mark took the late answer to a question that was given up before",
+    ),
+    (
+        0,
+        (
+            *("--set", "moves", "--set", "fault_kinds=('take-back-at-once',)"),
+            *("--set", "fault_count=10", "--set", "zookeeper_lag_s=3.0"),
+        ),
+        "the files of a replica were deleted while a server that had heard late opened a session that counted it",
+    ),
 )
 """Seeds that once found a defect, and which. Their courses have changed with the code; they still cost little."""
 

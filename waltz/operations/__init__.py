@@ -6,7 +6,8 @@
 3. ``partition_moves`` (pure) plans which partitions move between servers, ``partition_moving`` moves them.
 4. ``write_sessions``: write sessions as owners report them, and fences.
 5. ``placing``: storages for new replicas. ``replica_moves`` (pure) decides the next step of a replica that moves
-   between storages, ``replica_moving`` takes it; ``replica_rebalancing`` moves them until they are spread and even.
+   between storages, ``replica_moving`` takes it, ``clearing`` deletes its old files; ``replica_rebalancing`` moves
+   them until they are spread and even.
 6. ``lost_replicas`` (pure) decides which transactions a partition keeps that has lost a majority for good,
    ``accepting_loss`` writes the decision down.
 """

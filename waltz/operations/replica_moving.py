@@ -6,6 +6,7 @@ back.
 
 import asyncio
 import contextlib
+import enum
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from waltz.common.zk import store_admin
 from waltz.common.zk.client import NodeExistsError, NoNodeError
 from waltz.common.zk.mutex import mutex
 from waltz.common.zk.paths import ClusterPaths
+from waltz.operations.clearing import delete_files, reason_to_keep
 from waltz.operations.filling import FillOptions, Progress, ReplicaFilling
 from waltz.operations.replica_moves import (
     FILLING,
@@ -99,6 +101,16 @@ class Direction(NamedTuple):
     def describe(self, step: ReplicaStep) -> str:
         """The step as a sentence."""
         return step.value.format(leaving=self.leaving, joining=self.joining)
+
+
+class _Files(enum.Enum):
+    """What became of the files of the storage that gives its replica up."""
+
+    DELETED = "deleted"
+    LEFT = "left"
+    """The storage does not answer."""
+    NEEDED = "needed"
+    """The replica may count again."""
 
 
 class ReplicaPlan(NamedTuple):
@@ -366,16 +378,21 @@ class ReplicaMover:
                 await self._until(partition_id, self._allowed(step))
                 await store_admin.unassign_partitions(zookeeper, root, direction.leaving, [partition_id])
             elif step is ReplicaStep.REVERT:
+                await self._switch_on(partition_id)
                 await self._exchange(partition_id)
             elif step is ReplicaStep.RETURN:
+                await self._switch_on(partition_id)
                 await store_admin.assign_partitions(zookeeper, root, direction.joining, [partition_id])
             elif step is ReplicaStep.LEAVE:
                 await self._until(partition_id, self._left)
             else:
                 if not direction.back and direction.joining in view.current:
                     await self._until_caught_up(partition_id)
-                if not await self._clear(partition_id):
+                files = await self._clear(partition_id)
+                if files is _Files.LEFT:
                     return False
+                if files is _Files.NEEDED:
+                    continue
             self._report(f"partition {partition_id}: done: {direction.describe(step)}")
 
     async def _next_step(self, partition_id: int) -> tuple[PartitionView, ReplicaStep | None]:
@@ -438,18 +455,37 @@ class ReplicaMover:
 
             await self._until_no_reason(partition_id, look)
 
-    async def _clear(self, partition_id: int) -> bool:
-        """Have the files deleted, and remove the record of the move; returns whether the storage could be asked."""
-        leaving, answered = self._direction.leaving, True
+    async def _clear(self, partition_id: int) -> _Files:
+        """Have the files deleted unless they are needed again, and remove the record of the move."""
+        files = _Files.DELETED
         try:
-            async with self._admin(leaving) as admin:
+            async with self._admin(self._direction.leaving) as admin:
                 if partition_id in await admin.assigned_partition_status():
-                    await admin.set_assigned([partition_id], False, delete_files=True)
+                    files = await self._delete_files(admin, partition_id)
         except ConnectFailedError:
-            answered = False
-        with contextlib.suppress(NoNodeError):
-            await self._cluster.zookeeper.delete(self._paths.replica_move(partition_id))
-        return answered
+            files = _Files.LEFT
+        if files is not _Files.NEEDED:
+            with contextlib.suppress(NoNodeError):
+                await self._cluster.zookeeper.delete(self._paths.replica_move(partition_id))
+        return files
+
+    async def _delete_files(self, admin: StorageAdminClient, partition_id: int) -> _Files:
+        async def look() -> str | None:
+            return await reason_to_keep(self._cluster, partition_id, self._direction.leaving)
+
+        await self._until_no_reason(partition_id, look)
+        reason = await delete_files(admin, partition_id, look)
+        if reason is None:
+            return _Files.DELETED
+        self._report(f"partition {partition_id}: no files are deleted yet: {reason}")
+        return _Files.NEEDED
+
+    async def _switch_on(self, partition_id: int) -> None:
+        """Have the replica that comes back serve: an earlier run may have ended while it was switched off."""
+        with contextlib.suppress(ConnectFailedError):
+            async with self._admin(self._direction.joining) as admin:
+                if (await admin.assigned_partition_status()).get(partition_id) is False:
+                    await admin.set_available([partition_id], True)
 
     @contextlib.asynccontextmanager
     async def _admin(self, storage: str) -> AsyncIterator[StorageAdminClient]:

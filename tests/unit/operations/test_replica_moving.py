@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
 import pytest
@@ -12,6 +12,7 @@ from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import ConnectFailedError, DeadlineExceededError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk import store_admin
+from waltz.common.zk.client import ConnectionLossError
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, ReplicaState
 from waltz.operations import replica_moving
@@ -99,8 +100,18 @@ class Admin(NamedTuple):
     async def assigned_partition_status(self) -> dict[int, bool]:
         return {each: (self.storage, each) not in self.world.offline for each in self.world.files[self.storage]}
 
+    async def set_available(self, partition_ids: list[int], available: bool) -> None:
+        for partition_id in partition_ids:
+            if available:
+                self.world.offline.discard((self.storage, partition_id))
+            else:
+                self.world.offline.add((self.storage, partition_id))
+                await self.world.when_off()
+
     async def set_assigned(self, partition_ids: list[int], assigned: bool, *, delete_files: bool = False) -> None:
         assert (assigned, delete_files) == (False, True)
+        assert all((self.storage, partition_id) in self.world.offline for partition_id in partition_ids)
+        self.world.offline.difference_update((self.storage, partition_id) for partition_id in partition_ids)
         self.world.files[self.storage].difference_update(partition_ids)
         self.world.done.append(f"cleared {self.storage} of {partition_ids}")
 
@@ -110,6 +121,9 @@ class Admin(NamedTuple):
         return [object()] if self.world.maxima[self.storage] >= first_id else []
 
     async def close(self) -> None: ...
+
+
+async def nothing() -> None: ...
 
 
 SOURCE, DESTINATION, *OTHERS = STORAGES = ["s0:1", "d:1", "s1:1", "s2:1"]
@@ -132,6 +146,8 @@ class World:
         """The storages that come to take full part in sessions."""
         self.filled: list[tuple[str, int, FillOptions]] = []
         self.while_filling: Callable[[], object] = lambda: None
+        self.when_off: Callable[[], Awaitable[None]] = nothing
+        """What happens just after a replica was switched off."""
         self.done: list[str] = []
         self.looked_for: list[tuple[str, int]] = []
         self.lines: list[str] = []
@@ -482,6 +498,107 @@ async def test_an_exchange_is_taken_back_before_and_after_its_session(monkeypatc
         assert await made.assigned(0) == {SOURCE, *OTHERS}
         assert made.files[DESTINATION] == set()
         assert 0 in made.files[SOURCE]
+
+
+async def exchanged_unheard(made: World) -> None:
+    """The destination is assigned in place of the source, and no server has begun a session since."""
+    made.while_filling = lambda: setattr(made, "follows", False)
+    with pytest.raises(WaltzError):
+        await made.move([0], timeout_s=0.05)
+    del made.lines[:]
+    assert await made.assigned(0) == {DESTINATION, *OTHERS}
+
+
+async def begin_with_destination(made: World) -> None:
+    """A server that has not heard that the exchange was taken back opens its session."""
+    made.sessions[0] += 1
+    members = frozenset({DESTINATION, *OTHERS})
+    await made.write(0, made.sessions[0], members, members)
+
+
+async def test_files_stay_when_a_session_that_counts_them_opens_just_before_they_are_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world(monkeypatch) as made:
+        await exchanged_unheard(made)
+
+        async def open_late() -> None:
+            made.when_off = nothing
+            await begin_with_destination(made)
+
+        made.when_off = open_late
+        moving = asyncio.create_task(made.move([0], back=True))
+        reason = f"partition 0: no files are deleted yet: a store session has begun with {DESTINATION}"
+        while reason not in made.lines:
+            assert not moving.done()
+            await asyncio.sleep(0.001)
+        assert 0 in made.files[DESTINATION]
+        assert made.offline == set(), "the session needs it"
+        await made.begin_session(0)  # the server hears of the change
+        assert await moving == []
+        assert made.files[DESTINATION] == set()
+        assert made.steps()[-1] == f"the partition's files on {DESTINATION} are deleted"
+        assert made.offline == set()
+        assert await made.moves() == []
+
+
+async def test_files_stay_while_a_session_is_not_open_and_may_count_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(monkeypatch) as made:
+        await exchanged_unheard(made)
+        listed = frozenset({SOURCE, *OTHERS})
+        await made.write(0, made.sessions[0] + 1, listed, frozenset())
+        with pytest.raises(WaltzError, match="for 0.05 s store session 2 is not open yet, and may take d:1 in; see"):
+            await made.move([0], back=True, timeout_s=0.05)
+        assert await made.assigned(0) == {SOURCE, *OTHERS}
+        assert 0 in made.files[DESTINATION]
+        assert made.offline == set()
+        assert await made.moves() == [0]
+        await made.write(0, made.sessions[0] + 1, listed, listed)
+        assert await made.move([0], back=True) == []
+        assert made.files[DESTINATION] == set()
+
+
+async def test_files_stay_when_somebody_assigns_the_replica_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(monkeypatch) as made:
+
+        async def assign() -> None:
+            made.when_off = nothing
+            await store_admin.assign_partitions(made.zookeeper, ROOT, SOURCE, [0])
+
+        made.when_off = assign
+        assert await made.move([0]) == []
+        assert f"partition 0: no files are deleted yet: {SOURCE} is assigned to it" in made.lines
+        assert made.steps()[-2:] == [f"{SOURCE} is unassigned", f"the partition's files on {SOURCE} are deleted"]
+
+
+async def test_a_replica_is_switched_on_again_when_it_is_not_known_whether_it_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world(monkeypatch) as made:
+        await exchanged_unheard(made)
+
+        async def lose_zookeeper() -> None:
+            monkeypatch.setattr(made.zookeeper, "sync", unreachable)
+
+        async def unreachable(_path: str) -> None:
+            raise ConnectionLossError("ZooKeeper is away")
+
+        made.when_off = lose_zookeeper
+        with pytest.raises(WaltzError, match="ZooKeeper is away"):
+            await made.move([0], back=True)
+        assert 0 in made.files[DESTINATION]
+        assert made.offline == set()
+
+
+async def test_a_source_that_was_left_switched_off_serves_when_it_is_assigned_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world(monkeypatch) as made:
+        await exchanged_unheard(made)
+        made.offline.add((SOURCE, 0))
+        assert await made.move([0], back=True) == []
+        assert made.steps()[0] == f"{SOURCE} is assigned again in place of {DESTINATION}"
+        assert made.offline == set()
 
 
 async def test_a_replica_that_joined_beside_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
