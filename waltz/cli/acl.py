@@ -3,12 +3,14 @@
 import argparse
 import asyncio
 import operator
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from waltz.cli.output import counted, json_option, show
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number
-from waltz.common.access import Right
+from waltz.common.access import ANONYMOUS, Right, Source, alternative_name
 from waltz.common.acl import changes
 from waltz.common.acl.document import (
     ALL,
@@ -22,7 +24,7 @@ from waltz.common.acl.document import (
     write_document,
 )
 from waltz.common.acl.json_pieces import AclError
-from waltz.common.acl.mapping import DEFAULT, principal_mapping
+from waltz.common.acl.mapping import DEFAULT, principal_mapping, principal_sources
 from waltz.common.acl.rules import compile_rules
 from waltz.common.acl.store import (
     Place,
@@ -39,6 +41,9 @@ from waltz.common.partition_ids import check_partition
 from waltz.common.pieces import at_once
 from waltz.common.polling import poll_until
 from waltz.common.zk.store_admin import read_connections, read_server_descriptors, read_store_params, sync_cluster
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 _LOOK_INTERVAL_S = 0.2
 _PARTITIONS_HELP = f"ids, ranges and names, e.g. 7,10-12,orders (default: {ALL}, all partitions and the nodes)"
@@ -90,12 +95,14 @@ def register(nouns: Nouns) -> None:
     _add_wait(parser)
     cluster_command(verbs, "export", "print the rules as a file for apply", _export)
     help_text = "print the principal of a certificate, for a node with this mapping, or of a token"
+    from_text = "acl.principalFrom of the node (default: %(default)s)"
     parser = verbs.add_parser("whoami", help=help_text, description=help_text)
     proof = parser.add_mutually_exclusive_group(required=True)
     proof.add_argument("--cert", type=Path, metavar="FILE", help="the certificate, PEM")
     proof.add_argument("--token", type=Path, metavar="FILE", help="file with the token")
     parser.add_argument("--keys", type=Path, metavar="FILE", help="acl.tokens.keys of the nodes, to verify the token")
     parser.add_argument("--mapping", default=DEFAULT, help="acl.principalMapping of the node (default: %(default)s)")
+    parser.add_argument("--from", default=Source.SUBJECT.value, dest="sources", metavar="NAMES", help=from_text)
     json_option(parser)
     parser.set_defaults(run=_whoami)
 
@@ -225,7 +232,7 @@ def _whoami(options: argparse.Namespace) -> int:
         certificate = x509.load_pem_x509_certificate(options.cert.read_bytes())
     except ValueError as error:
         raise AclError(f"{options.cert} holds no certificate in PEM: {error}") from None
-    subject = certificate.subject.rfc4514_string()
+    subject = _certificate_name(certificate, principal_sources(options.sources))
     try:
         usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         is_client = ExtendedKeyUsageOID.CLIENT_AUTH in usages
@@ -237,6 +244,20 @@ def _whoami(options: argparse.Namespace) -> int:
         lines.append("no client certificate: its extended key usage lacks clientAuth, so that TLS refuses it")
     show(options, {"principal": principal, "subject": subject, "client": is_client}, lines)
     return 0
+
+
+def _certificate_name(certificate: "x509.Certificate", sources: Sequence[Source]) -> str:
+    """The name by which a node knows the holder; :data:`ANONYMOUS` if the certificate has none."""
+    from cryptography import x509
+
+    names: list[tuple[str, str]] = []
+    with suppress(x509.ExtensionNotFound):
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names += (("URI", name) for name in extension.get_values_for_type(x509.UniformResourceIdentifier))
+        names += (("DNS", name) for name in extension.get_values_for_type(x509.DNSName))
+    subject = certificate.subject.rfc4514_string() or None
+    found = (subject if source is Source.SUBJECT else alternative_name(names, source) for source in sources)
+    return next((name for name in found if name is not None), ANONYMOUS)
 
 
 def _whose_token(options: argparse.Namespace) -> int:

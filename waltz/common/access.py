@@ -5,6 +5,7 @@ asks for the rights of a principal once for each connection, and consults them a
 :data:`EVERYTHING`, an append costs no call.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, Protocol, Self
@@ -19,6 +20,16 @@ class Proof(StrEnum):
     CERTIFICATE = "certificate"
     """Also of a peer that has proved nothing, and is :data:`ANONYMOUS`."""
     TOKEN = "token"  # noqa: S105 - the name of a kind
+
+
+class Source(StrEnum):
+    """A part of a certificate that names its holder."""
+
+    SUBJECT = "subject"
+    URI = "uri"
+    """The only URI of the alternative names, such as a SPIFFE id."""
+    DNS = "dns"
+    """The first DNS name of the alternative names."""
 
 
 class Right(StrEnum):
@@ -119,18 +130,48 @@ _SHORT_NAMES = {
     "userId": "UID",
 }
 
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+"""Neither looks like a subject, nor like a principal that rules have for everybody."""
+
 _ESCAPED = frozenset(',+"\\<>;')
 
 
-def principal_of(certificate: Mapping[str, object] | None) -> str:
-    """The subject of a verified certificate, in the notation and order of RFC 2253.
+def principal_of(certificate: Mapping[str, object] | None, sources: Sequence[Source] = (Source.SUBJECT,)) -> str:
+    """The name of a verified certificate: of the first of these sources that it has.
 
     Args:
         certificate: As :meth:`ssl.SSLSocket.getpeercert` describes it; empty or ``None`` if none was verified.
+        sources: Where to look for a name.
     """
-    subject = (certificate or {}).get("subject")
+    found = certificate or {}
+    for source in sources:
+        if source is Source.SUBJECT:
+            name: str | None = _subject(found.get("subject"))
+        else:
+            name = alternative_name(found.get("subjectAltName"), source)
+        if name is not None:
+            return name
+    return ANONYMOUS
+
+
+def alternative_name(names: object, source: Source) -> str | None:
+    """The name of a kind among a certificate's alternative names, pairs of kind and name; ``None`` if there is none.
+
+    A URI must be the only one, as SPIFFE demands: otherwise the peer could not be told from another one. Of names for
+    DNS the first counts, in lower case.
+    """
+    listed = names if isinstance(names, Sequence) else ()
+    found = [name for kind, name in listed if kind.lower() == source.value]
+    if source is Source.URI:
+        return found[0] if len(found) == 1 and _URI.fullmatch(found[0]) else None
+    return found[0].lower() if found and _HOST.fullmatch(found[0]) else None
+
+
+def _subject(subject: object) -> str | None:
+    """A subject in the notation and order of RFC 2253."""
     if not isinstance(subject, Sequence) or not subject:
-        return ANONYMOUS
+        return None
     names = ["+".join(f"{_SHORT_NAMES.get(key, key)}={_escaped(value)}" for key, value in name) for name in subject]
     return ",".join(reversed(names))
 

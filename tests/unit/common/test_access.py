@@ -6,7 +6,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.common.access import ALLOW_ALL, ANONYMOUS, EVERYTHING, Right, not_permitted, principal_of
+from waltz.common.access import ALLOW_ALL, ANONYMOUS, EVERYTHING, Right, Source, not_permitted, principal_of
 
 KEYS = {
     "commonName": NameOID.COMMON_NAME,
@@ -43,6 +43,45 @@ def test_the_last_part_comes_first() -> None:
 @pytest.mark.parametrize("certificate", [None, {}, {"subject": ()}])
 def test_without_a_verified_certificate_a_peer_is_anonymous(certificate: dict[str, object] | None) -> None:
     assert principal_of(certificate) == ANONYMOUS
+
+
+SPIFFE = "spiffe://prod.example/ns/pay/sa/svc-a"
+SUBJECT = ((("commonName", "svc-a"),),)
+
+
+@pytest.mark.parametrize(
+    ("names", "sources", "principal"),
+    [
+        ([("DNS", "A.example"), ("URI", SPIFFE), ("DNS", "b.example")], "uri", SPIFFE),
+        ([("DNS", "A.example"), ("URI", SPIFFE), ("DNS", "b.example")], "dns", "a.example"),
+        ([("DNS", "A.example"), ("URI", SPIFFE)], "dns uri subject", "a.example"),
+        ([("URI", SPIFFE)], "dns uri subject", SPIFFE),
+        ([("URI", SPIFFE)], "subject uri", "CN=svc-a"),
+        ([("IP Address", "10.0.0.1"), ("email", "a@b")], "uri dns subject", "CN=svc-a"),
+        ([], "uri dns", ANONYMOUS),
+        ([("URI", SPIFFE), ("URI", SPIFFE + "b")], "uri", ANONYMOUS),
+        ([("URI", "CN=ops")], "uri", ANONYMOUS),
+        ([("URI", "group:a b")], "uri", ANONYMOUS),
+        ([("URI", "spiffe://a\n")], "uri", ANONYMOUS),
+        ([("DNS", "*.example")], "dns", ANONYMOUS),
+        ([("DNS", "*")], "dns", ANONYMOUS),
+        ([("DNS", "CN=ops")], "dns", ANONYMOUS),
+        ([("DNS", "a b")], "dns", ANONYMOUS),
+        ([("DNS", "")], "dns", ANONYMOUS),
+    ],
+)
+def test_alternative_names_count_where_they_are_asked_for(
+    names: list[tuple[str, str]], sources: str, principal: str
+) -> None:
+    certificate = {"subject": SUBJECT, "subjectAltName": tuple(names)}
+    assert principal_of(certificate, [Source(each) for each in sources.split()]) == principal
+    assert principal_of(certificate) == "CN=svc-a"
+
+
+def test_a_certificate_without_subject_has_its_other_names() -> None:
+    certificate = {"subject": (), "subjectAltName": (("URI", SPIFFE),)}
+    assert principal_of(certificate, [Source.SUBJECT, Source.URI]) == SPIFFE
+    assert principal_of({}, list(Source)) == ANONYMOUS
 
 
 def test_every_principal_may_do_everything_by_default() -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from waltz.common.access import ANONYMOUS
+from waltz.common.access import ANONYMOUS, Source
 from waltz.common.acl.document import ALL, GROUP, MAX_PRINCIPAL_CHARACTERS
 from waltz.common.errors import ConfigError
 
@@ -32,6 +32,16 @@ _Rule = Callable[[str], str | None]
 _FIELD = r"((?:\\.|[^\\/])*)"
 _RULE = re.compile(rf"\s*(?:(DEFAULT)|RULE:{_FIELD}/{_FIELD}/([LU]?))\s*(?:,\s*|$)")
 _GROUP_OR_ESCAPE = re.compile(r"\$(\d+)|\\(.)")
+
+
+def principal_sources(text: str) -> tuple[Source, ...]:
+    """The sources of ``acl.principalFrom``, in their order. Raises ``ConfigError``."""
+    named = [part.strip() for part in text.split(",")]
+    known = [source.value for source in Source]
+    for name in named:
+        if name not in known or named.count(name) > 1:
+            raise ConfigError(f"acl.principalFrom: {text!r} is no list of some of {', '.join(known)}, each once")
+    return tuple(map(Source, named))
 
 
 def principal_mapping(text: str) -> Mapping:

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from waltz.common.access import ANONYMOUS
 from waltz.common.acl.enforcement import RuleAccess
-from waltz.common.acl.mapping import DEFAULT, principal_mapping
+from waltz.common.acl.mapping import DEFAULT, principal_mapping, principal_sources
 from waltz.common.acl.watch import RuleWatch
 from waltz.common.config.schemas import AclConfig
 from waltz.common.errors import ConfigError
 from waltz.common.metrics.registry import Registry
-from waltz.common.net.token_gate import TokenRules
+from waltz.common.net.token_gate import Identities
 from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import ZooKeeper
 
@@ -31,10 +31,10 @@ def super_principals(text: str) -> list[str]:
     return found
 
 
-class NodeTokens(NamedTuple):
-    """The tokens that a node takes."""
+class NodeIdentities(NamedTuple):
+    """How a node knows its peers."""
 
-    rules: TokenRules
+    identities: Identities
     following: asyncio.Task[None] | None
     """Follows the files with the keys and with the withdrawn tokens."""
 
@@ -45,21 +45,22 @@ class NodeTokens(NamedTuple):
             await asyncio.wait((self.following,))
 
 
-def start_tokens(config: AclConfig, cluster_key: str) -> NodeTokens:
+def start_identities(config: AclConfig, cluster_key: str) -> NodeIdentities:
     """Read the keys of tokens, and follow them; a node without keys refuses all tokens.
 
-    Raises ``ConfigError`` for files that cannot be used.
+    Raises ``ConfigError`` for files that cannot be used, and for an unknown source of names.
     """
+    sources = principal_sources(config.principal_from)
     if config.token_keys is None:
-        return NodeTokens(TokenRules(None), None)
+        return NodeIdentities(Identities(None, sources), None)
     try:
         from waltz.common.acl.token_files import TokenFiles  # only who takes tokens has the library
     except ImportError:
         raise ConfigError("acl.tokens.keys needs the package PyJWT: pip install 'waltz-log[acl]'") from None
     files = TokenFiles(config, cluster_key)
-    rules = TokenRules(lambda: files.tokens)
+    identities = Identities(lambda: files.tokens, sources)
     what = "following the keys of tokens"
-    return NodeTokens(rules, owned(restarting(lambda: files.follow(rules.check_all), what), what))
+    return NodeIdentities(identities, owned(restarting(lambda: files.follow(identities.check_all), what), what))
 
 
 async def start_rules(

@@ -198,9 +198,12 @@ class AclConfig(_Model):
     """File with the ids (``jti``) of tokens that count no more, one a line. With it every token needs an id."""
     token_leeway_ms: _NotNegative = Field(default=30_000, validation_alias="tokens.leeway")
     """By how much the clocks of a token's issuer and of this node may differ, in milliseconds."""
+    principal_from: _Text = Field(default="subject", validation_alias="principalFrom")
+    """The name of a certificate: the first of these that it has, separated by commas. ``subject``; ``uri``, the only
+    URI of its alternative names, such as a SPIFFE id; ``dns``, the first DNS name there."""
     principal_mapping: _Text | None = Field(default=None, validation_alias="principalMapping")
-    """Rules in Kafka's syntax that make a [principal](security.md#principals) of a certificate's subject. Without them
-    the subject is the principal."""
+    """Rules in Kafka's syntax that make a [principal](security.md#principals) of that name. Without them the name is
+    the principal."""
 
 
 class ClusterConfig(_Model):

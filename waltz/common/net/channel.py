@@ -15,10 +15,10 @@ import math
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from waltz.common.access import Proof, principal_of
+from waltz.common.access import Proof, Source, principal_of
 from waltz.common.errors import (
     ConnectFailedError,
     ConnectionClosedError,
@@ -161,6 +161,7 @@ class Channel(asyncio.Protocol):
         "closed",
         "early_frames",
         "peer",
+        "principal_from",
         "received_bytes",
         "taken_bytes",
         "token_principal",
@@ -194,6 +195,8 @@ class Channel(asyncio.Protocol):
         """All that was ever read from the peer."""
         self.taken_bytes: int = 0
         """All that :meth:`send` has ever taken: after a call of it, the position behind that frame in the stream."""
+        self.principal_from: Sequence[Source] = (Source.SUBJECT,)
+        """Where the peer's name is looked for in its certificate."""
         self.token_principal: str | None = None
         """What the peer's token proves, if it has presented one."""
         self._partial_frame = None if owner is None else owner.guard.partial_frame(self)
@@ -356,12 +359,13 @@ class Channel(asyncio.Protocol):
 
     @property
     def principal(self) -> str:
-        """The principal of the peer's token; without one the subject of its certificate if TLS has verified it, else
-        :data:`~waltz.common.access.ANONYMOUS`.
+        """The principal of the peer's token; without one a name in its certificate, by default the subject, if TLS has
+        verified it; else :data:`~waltz.common.access.ANONYMOUS`.
         """
         if self.token_principal is not None:
             return self.token_principal
-        return principal_of(None if self._transport is None else self._transport.get_extra_info("peercert"))
+        certificate = None if self._transport is None else self._transport.get_extra_info("peercert")
+        return principal_of(certificate, self.principal_from)
 
     @property
     def proof(self) -> Proof:

@@ -18,7 +18,7 @@ from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelHandler
 from waltz.common.net.guard import OverloadedError, TrafficGuard
 from waltz.common.net.limits import ListenerLimits, TrafficLimits
 from waltz.common.net.tls_acceptor import BACKLOG, TlsAcceptor
-from waltz.common.net.token_gate import TokenGate, TokenRules
+from waltz.common.net.token_gate import Identities, TokenGate
 from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.frames import Family
 
@@ -65,13 +65,13 @@ class Listener:
         tls: ssl.SSLContext | None,
         limits: ListenerLimits | None = None,
         guard: TrafficGuard | None = None,
-        tokens: TokenRules | None = None,
+        identities: Identities | None = None,
     ) -> Self:
         """Listen on all addresses that ``host`` resolves to (an empty string: all of this machine).
 
         Every connection gets a handler of its own. Listeners of one node share a ``guard``, which its maker closes
-        after them. ``tokens`` verifies those of peers; without it they are accepted unseen. Raises ``WaltzError`` with
-        a remedy when the port cannot be used.
+        after them. ``identities`` tells who peers are; without it nobody asks, and tokens are accepted unseen. Raises
+        ``WaltzError`` with a remedy when the port cannot be used.
         """
         limits = limits or ListenerLimits()
         listener = cls(limits, guard or TrafficGuard(TrafficLimits()))
@@ -80,7 +80,7 @@ class Listener:
             return Channel(
                 family,
                 hello_text,
-                TokenGate(handler_factory(), family, tokens),
+                TokenGate(handler_factory(), family, identities),
                 owner=listener,
                 max_payload_bytes=limits.max_payload_bytes,
                 opening_payload_bytes=limits.opening_payload_bytes,

@@ -3,9 +3,10 @@
 import asyncio
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from waltz.common.access import Source
 from waltz.common.errors import WaltzError
 from waltz.common.net.channel import Channel, ChannelHandler
 from waltz.common.wire.frames import Bounds, Family
@@ -35,11 +36,16 @@ class TokenVerifier(Protocol):
         ...
 
 
-class TokenRules:
-    """The tokens of a node, and its connections that live on one."""
+class Identities:
+    """How a node with access rules knows its peers, and its connections that live on a token."""
 
-    def __init__(self, verifier: Callable[[], TokenVerifier] | None) -> None:
-        """``verifier`` tells what verifies tokens at present; ``None``: this node takes none."""
+    def __init__(
+        self, verifier: Callable[[], TokenVerifier] | None, sources: Sequence[Source] = (Source.SUBJECT,)
+    ) -> None:
+        """``verifier`` tells what verifies tokens at present; ``None``: this node takes none. ``sources`` are those of
+        the names in certificates.
+        """
+        self.sources = sources
         self._verifier = verifier
         self._gates: weakref.WeakSet[TokenGate] = weakref.WeakSet()
 
@@ -67,20 +73,22 @@ class TokenGate:
     accepted unseen.
     """
 
-    def __init__(self, handler: ChannelHandler, family: Family, rules: TokenRules | None) -> None:
+    def __init__(self, handler: ChannelHandler, family: Family, identities: Identities | None) -> None:
         self._handler = handler
         self._family = family
-        self._rules = rules
+        self._identities = identities
         self._channel: Channel | None = None
         self._ready = False
         self._token: str | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def channel_ready(self, channel: Channel) -> None:
+        if self._identities is not None:
+            channel.principal_from = self._identities.sources
         if not takes_tokens(self._family, channel.version):
             channel.hand_over(self._handler)
             self._handler.channel_ready(channel)
-        elif self._rules is None:
+        elif self._identities is None:
             self._begin(channel)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
@@ -125,22 +133,22 @@ class TokenGate:
         if not channel.over_tls:
             self._refuse(channel, "it came over a connection without TLS, where others may have read it: withdraw it")
             return
-        if self._rules is None:
+        if self._identities is None:
             self._answer(channel, TokenAnswer(None, FOR_EVER))
             return
         expires_s = self._verify(channel, token)
         if expires_s is None:
             return
         self._token = token
-        self._rules.add(self)
+        self._identities.add(self)
         self._answer(channel, TokenAnswer(None, max(int((expires_s - time.time()) * 1000), 0)))
         self._begin(channel)
 
     def _verify(self, channel: Channel, token: str) -> float | None:
         """The end of the token's validity; without one the connection is ended."""
-        assert self._rules is not None
+        assert self._identities is not None
         try:
-            found = self._rules.verify(token)
+            found = self._identities.verify(token)
         except WaltzError as error:
             self._refuse(channel, str(error))
             return None

@@ -54,7 +54,7 @@ from waltz.server.store.replica.replica_view import ReplicaView
 from waltz.server.store.timings import StoreTimings
 
 if TYPE_CHECKING:
-    from waltz.common.acl.node import NodeRules, NodeTokens
+    from waltz.common.acl.node import NodeIdentities, NodeRules
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class WaltzServer:
             timings=StoreTimings(self.registry),
         )
         self._rules: NodeRules | None = None
-        self._tokens: NodeTokens | None = None
+        self._identities: NodeIdentities | None = None
         self._manager: ClusterManager | None = None
         self._connections: StorageConnections | None = None
         self._watch: ReplicaWatch | None = None
@@ -194,7 +194,7 @@ class WaltzServer:
             )
         if config.acl.enabled:
             await self._start_rules(params.partition_count)
-            self._start_tokens(str(params.key))
+            self._start_identities(str(params.key))
         self._watch = ReplicaWatch(self._zookeeper, config.cluster_root, self._replicas_changed, self._random)
         await self._watch.start()
         self._replicas = self._watch.assignments.storages_by_partition()
@@ -232,10 +232,10 @@ class WaltzServer:
         )
         self._access = self._rules.access
 
-    def _start_tokens(self, cluster_key: str) -> None:
-        from waltz.common.acl.node import start_tokens  # only nodes with rules need them
+    def _start_identities(self, cluster_key: str) -> None:
+        from waltz.common.acl.node import start_identities  # only nodes with rules need them
 
-        self._tokens = start_tokens(self._config.acl, cluster_key)
+        self._identities = start_identities(self._config.acl, cluster_key)
 
     async def _listen(self, service: ServerService) -> None:
         config = self._config
@@ -253,7 +253,7 @@ class WaltzServer:
                 abridged_type=APPEND_REQUEST_TYPE,
             ),
             guard=self._guard,
-            tokens=None if self._tokens is None else self._tokens.rules,
+            identities=None if self._identities is None else self._identities.identities,
         )
         self.endpoint = Endpoint(config.server_host, self._listener.port)
         watch_ports(self.registry, {"client": self._listener})
@@ -291,8 +291,8 @@ class WaltzServer:
             await close_step("ending the watch of the replica assignments", self._watch.close())
         if self._rules is not None:
             await close_step("ending the watch of the access rules", self._rules.watch.close())
-        if self._tokens is not None:
-            await close_step("ending the watch of the keys of tokens", self._tokens.close())
+        if self._identities is not None:
+            await close_step("ending the watch of the keys of tokens", self._identities.close())
         if self._connections is not None:
             await close_step("closing the connections to the storages", self._connections.close())
         if self._console is not None:

@@ -46,7 +46,7 @@ from waltz.storage.node.partition_metrics import GROUP
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, QueueLimits
 
 if TYPE_CHECKING:
-    from waltz.common.acl.node import NodeRules, NodeTokens
+    from waltz.common.acl.node import NodeIdentities, NodeRules
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class StorageNode:
         self._http_server: HttpServer | None = None
         self._guard: TrafficGuard | None = None
         self._rules: NodeRules | None = None
-        self._tokens: NodeTokens | None = None
+        self._identities: NodeIdentities | None = None
 
     @classmethod
     async def start(
@@ -121,7 +121,7 @@ class StorageNode:
         node._rules = rules
         try:
             if config.acl.enabled:
-                node._start_tokens(config.acl, str(store.key))
+                node._start_identities(config.acl, str(store.key))
             await node._listen(config, tls, family)
         except BaseException:
             await node.close()
@@ -135,10 +135,10 @@ class StorageNode:
         )
         return node
 
-    def _start_tokens(self, config: AclConfig, cluster_key: str) -> None:
-        from waltz.common.acl.node import start_tokens  # only nodes with rules need them
+    def _start_identities(self, config: AclConfig, cluster_key: str) -> None:
+        from waltz.common.acl.node import start_identities  # only nodes with rules need them
 
-        self._tokens = start_tokens(config, cluster_key)
+        self._identities = start_identities(config, cluster_key)
 
     async def _listen(self, config: StorageConfig, tls: ssl.SSLContext | None, family: Family) -> None:
         host, manager = config.storage_bind_address, self.manager
@@ -149,7 +149,7 @@ class StorageNode:
             reserved_files=_files_of(len(manager.assigned_partition_status()), config),
         )
         self._guard = TrafficGuard(traffic_limits(config.connections))
-        tokens = None if self._tokens is None else self._tokens.rules
+        identities = None if self._identities is None else self._identities.identities
         self._data_listener = await Listener.open(
             host,
             config.storage_port,
@@ -159,7 +159,7 @@ class StorageNode:
             tls=tls,
             limits=limits,
             guard=self._guard,
-            tokens=tokens,
+            identities=identities,
         )
         self._admin_listener = await Listener.open(
             host,
@@ -170,7 +170,7 @@ class StorageNode:
             tls=tls,
             limits=replace(limits, max_connections=config.connections.max_admin),
             guard=self._guard,
-            tokens=tokens,
+            identities=identities,
         )
         watch_ports(self._registry, {"data": self._data_listener, "admin": self._admin_listener})
         if config.storage_jetty_port is None:
@@ -239,8 +239,8 @@ class StorageNode:
             await self._http_server.close()
         if self._rules is not None:
             await self._rules.watch.close()
-        if self._tokens is not None:
-            await self._tokens.close()
+        if self._identities is not None:
+            await self._identities.close()
 
 
 SWITCH_INTERVAL_S = 0.0005

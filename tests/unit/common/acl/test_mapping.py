@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from waltz.common.access import ANONYMOUS
-from waltz.common.acl.mapping import DEFAULT, MAX_MAPPING_CHARACTERS, principal_mapping
+from waltz.common.access import ANONYMOUS, Source
+from waltz.common.acl.mapping import DEFAULT, MAX_MAPPING_CHARACTERS, principal_mapping, principal_sources
 from waltz.common.errors import ConfigError
 
 
@@ -57,6 +57,24 @@ def test_the_principal_of_a_subject(rules: str, subject: str, principal: str) ->
 def test_what_is_no_mapping_is_refused(rules: str, error: str) -> None:
     with pytest.raises(ConfigError, match=error):
         principal_mapping(rules)
+
+
+def test_sources_of_names() -> None:
+    assert principal_sources("subject") == (Source.SUBJECT,)
+    assert principal_sources(" uri,dns , subject") == (Source.URI, Source.DNS, Source.SUBJECT)
+    for text in ("", "email", "uri,", "uri,uri", "URI", "subject uri"):
+        with pytest.raises(
+            ConfigError, match=r"acl.principalFrom: .* is no list of some of subject, uri, dns, each once"
+        ):
+            principal_sources(text)
+
+
+def test_names_from_elsewhere_are_mapped_and_bounded_like_subjects() -> None:
+    mapping = principal_mapping(r"RULE:^spiffe:\/\/prod.example\/ns\/([^\/]+)\/sa\/([^\/]+)$/$1-$2/")
+    assert mapping("spiffe://prod.example/ns/pay/sa/svc-a") == "pay-svc-a"
+    assert mapping("spiffe://other.example/ns/pay/sa/svc-a") == ANONYMOUS
+    assert principal_mapping("DEFAULT")("spiffe://prod.example/" + "a" * 1024) == ANONYMOUS
+    assert principal_mapping("DEFAULT")("group:pay") == ANONYMOUS, "which is a URI, too"
 
 
 @pytest.mark.timeout(60)

@@ -11,11 +11,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.unit.common.acl.tokens import AUDIENCE, described, token, write_keys
-from waltz.common.acl.node import start_tokens
+from waltz.common.acl.node import start_identities
 from waltz.common.config.schemas import AclConfig
 from waltz.common.errors import ConfigError, WaltzError
 from waltz.common.net import followed_files
-from waltz.common.net.token_gate import TokenRules
+from waltz.common.net.token_gate import Identities
 
 OTHER = ec.generate_private_key(ec.SECP256R1())
 
@@ -37,7 +37,7 @@ def replace(path: Path, text: str) -> None:
     os.replace(new, path)
 
 
-def accepts(rules: TokenRules, text: str) -> bool:
+def accepts(rules: Identities, text: str) -> bool:
     try:
         rules.verify(text)
     except WaltzError:
@@ -53,22 +53,22 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_keys_and_withdrawals_are_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    tokens = start_tokens(config(tmp_path), AUDIENCE)
+    tokens = start_identities(config(tmp_path), AUDIENCE)
     checks: list[int] = []
-    tokens.rules.check_all = lambda: checks.append(1)  # type: ignore[method-assign]
+    tokens.identities.check_all = lambda: checks.append(1)  # type: ignore[method-assign]
     try:
         first, second = token(key_id="one"), token(key_id="two", private=OTHER)
-        assert [accepts(tokens.rules, text) for text in (first, second)] == [True, False]
+        assert [accepts(tokens.identities, text) for text in (first, second)] == [True, False]
         write_keys(tmp_path / "new", described("ES256", "one"), described("ES256", "two", OTHER))
         os.replace(tmp_path / "new", tmp_path / "keys")
-        await until(lambda: accepts(tokens.rules, second))
-        assert accepts(tokens.rules, first)
+        await until(lambda: accepts(tokens.identities, second))
+        assert accepts(tokens.identities, first)
         replace(tmp_path / "withdrawn", "gone\nt-1\n")
-        await until(lambda: not accepts(tokens.rules, first))
+        await until(lambda: not accepts(tokens.identities, first))
         await until(lambda: len(checks) == 2)
         replace(tmp_path / "keys", "{}")
         await until(lambda: "the former keys and withdrawals hold on" in caplog.text)
-        assert accepts(tokens.rules, token(key_id="two", private=OTHER, jti="t-2"))
+        assert accepts(tokens.identities, token(key_id="two", private=OTHER, jti="t-2"))
         assert len(checks) == 2
     finally:
         await tokens.close()
@@ -87,13 +87,13 @@ async def test_a_node_does_not_start_without_usable_files(
     else:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=reason):
-        start_tokens(found, AUDIENCE)
+        start_identities(found, AUDIENCE)
 
 
 async def test_a_node_without_keys_takes_no_tokens() -> None:
-    tokens = start_tokens(AclConfig(enabled=True), AUDIENCE)
+    tokens = start_identities(AclConfig(enabled=True), AUDIENCE)
     with pytest.raises(WaltzError, match=r"acl.tokens.keys is not set"):
-        tokens.rules.verify(token())
+        tokens.identities.verify(token())
     await tokens.close()
 
 
@@ -102,4 +102,4 @@ async def test_without_the_library_keys_are_refused(tmp_path: Path, monkeypatch:
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "jwt", None)
     with pytest.raises(ConfigError, match=r"PyJWT: pip install 'waltz-log\[acl\]'"):
-        start_tokens(config(tmp_path), AUDIENCE)
+        start_identities(config(tmp_path), AUDIENCE)

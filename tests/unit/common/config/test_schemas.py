@@ -113,6 +113,7 @@ def test_defaults_of_a_server() -> None:
         "storage_checkpoint_interval": 250000,
         "acl": {
             "enabled": False,
+            "principal_from": "subject",
             "principal_mapping": None,
             "super_principals": None,
             "token_algorithms": "ES256",

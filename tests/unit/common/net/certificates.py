@@ -29,10 +29,18 @@ class Authority:
         self.certificate = _sign(name, self.key, name, self.key, ca=True)
         self._name = name
 
-    def issue(self, name: str, usages: Sequence[x509.ObjectIdentifier] = ()) -> Identity:
-        """Without ``usages`` the certificate is for all purposes."""
+    def issue(
+        self,
+        name: str,
+        usages: Sequence[x509.ObjectIdentifier] = (),
+        alternative_names: Sequence[x509.GeneralName] = (),
+    ) -> Identity:
+        """Without ``usages`` the certificate is for all purposes, without ``alternative_names`` its only one is
+        ``name``.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
-        return Identity(key, _sign(name, key, self._name, self.key, ca=False, usages=usages))
+        signed = _sign(name, key, self._name, self.key, ca=False, usages=usages, alternative_names=alternative_names)
+        return Identity(key, signed)
 
 
 def _sign(
@@ -43,6 +51,7 @@ def _sign(
     *,
     ca: bool,
     usages: Sequence[x509.ObjectIdentifier] = (),
+    alternative_names: Sequence[x509.GeneralName] = (),
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
     builder = (
@@ -54,7 +63,7 @@ def _sign(
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=30))
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([_alternative_name(name)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternative_names or [_alternative_name(name)]), critical=False)
     )
     if usages:
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)

@@ -106,17 +106,35 @@ async def test_a_trust_store_may_hold_the_peers_own_certificate(authority: Autho
         ([ExtendedKeyUsageOID.CODE_SIGNING], False),
     ],
 )
+@pytest.mark.parametrize("takes_tokens", [False, True])
 async def test_a_certificate_that_is_not_for_clients_is_no_identity_of_one(
-    authority: Authority, node_pem: str, trust_pem: str, tmp_path: Path, usages: list[ObjectIdentifier], is_client: bool
+    authority: Authority,
+    node_pem: str,
+    trust_pem: str,
+    tmp_path: Path,
+    takes_tokens: bool,
+    usages: list[ObjectIdentifier],
+    is_client: bool,
 ) -> None:
     store = write_pem(tmp_path / "client.pem", authority.issue("svc-a", usages), [])
-    server = server_context(TlsConfig(key_store_location=node_pem, trust_store_location=trust_pem))
+    config = TlsConfig(key_store_location=node_pem, trust_store_location=trust_pem)
+    server = server_context(config, takes_tokens=takes_tokens)
     client = client_context(TlsConfig(key_store_location=store, trust_store_location=trust_pem))
     if is_client:
         await exchange(server, client)
     else:
         with pytest.raises(WaltzError, match="certificate"):
             await exchange(server, client)
+
+
+async def test_a_node_that_takes_tokens_needs_no_certificate_but_trusts_no_others(
+    node_pem: str, trust_pem: str, tmp_path: Path
+) -> None:
+    server = server_context(TlsConfig(key_store_location=node_pem, trust_store_location=trust_pem), takes_tokens=True)
+    await exchange(server, client_context(TlsConfig(trust_store_location=trust_pem)))
+    store = write_pem(tmp_path / "client.pem", Authority("Another authority").issue("svc-a"), [])
+    with pytest.raises(WaltzError, match="certificate"):
+        await exchange(server, client_context(TlsConfig(key_store_location=store, trust_store_location=trust_pem)))
 
 
 async def test_a_server_signed_by_another_authority_is_refused(node_pem: str, tmp_path: Path) -> None:

@@ -2,17 +2,22 @@
 
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
+from cryptography import x509
 
+from tests.unit.common.net.certificates import Authority, write_pem
 from tests.unit.common.net.peers import Recorder
 from tests.unit.common.net.token_peers import TIMEOUT_S, Accepted, always, connected, listening
-from waltz.common.access import ANONYMOUS, Proof
+from waltz.common.access import ANONYMOUS, Proof, Source
 from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConnectFailedError, ProtocolError, TokenRefusedError
+from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect
-from waltz.common.net.tls import client_context
-from waltz.common.net.token_gate import TokenRules
+from waltz.common.net.listener import Listener
+from waltz.common.net.tls import client_context, server_context
+from waltz.common.net.token_gate import Identities
 from waltz.common.wire.frames import CLIENT_SERVER, STORAGE, STORAGE_ADMIN, Family, encode_frame
 from waltz.common.wire.tokens import MAX_TOKEN_BYTES, decode_token_answer, encode_token
 
@@ -32,8 +37,8 @@ async def test_a_peer_is_known_by_its_token_before_anything_else(family: Family)
         assert (handler.channel.principal, handler.channel.proof) == ("svc-a", Proof.TOKEN)
 
 
-@pytest.mark.parametrize("rules", [TokenRules(None), Accepted().rules])
-async def test_bad_tokens_end_the_connection_before_its_handler_has_heard_of_it(rules: TokenRules) -> None:
+@pytest.mark.parametrize("rules", [Identities(None), Accepted().rules])
+async def test_bad_tokens_end_the_connection_before_its_handler_has_heard_of_it(rules: Identities) -> None:
     async with listening(rules) as port:
         with pytest.raises(TokenRefusedError, match=r"acl.tokens.keys is not set|it is not accepted"):
             await connected(port, always("secret-token"))
@@ -74,7 +79,7 @@ async def test_a_node_without_access_rules_takes_any_token_for_none() -> None:
 
 
 @pytest.mark.parametrize("rules", [None, Accepted(good="svc-a").rules])
-async def test_a_token_over_plaintext_is_refused(rules: TokenRules | None) -> None:
+async def test_a_token_over_plaintext_is_refused(rules: Identities | None) -> None:
     async with listening(rules, plaintext=True) as port:
         client = Recorder()
         channel = await connect(port.endpoint, CLIENT_SERVER, "client", client, tls=None, timeout_s=TIMEOUT_S)
@@ -161,6 +166,35 @@ async def test_the_connection_ends_when_its_token_is_withdrawn() -> None:
         assert not other.closed
         with pytest.raises(TokenRefusedError, match="it is not accepted"):
             await connected(port, always("good"))
+
+
+@pytest.mark.parametrize(
+    ("sources", "principal"),
+    [([Source.SUBJECT], "CN=svc-a"), ([Source.URI], "spiffe://example/svc-a"), ([Source.DNS], "svc-a.example")],
+)
+@pytest.mark.parametrize("family", [CLIENT_SERVER, CLIENT_SERVER._replace(versions=(0, 1, 2, 3, 4))])
+async def test_a_certificate_has_the_name_that_the_node_wants(
+    tmp_path: Path, sources: list[Source], principal: str, family: Family
+) -> None:
+    authority = Authority("authority")
+    names = [x509.UniformResourceIdentifier("spiffe://example/svc-a"), x509.DNSName("svc-a.example")]
+    store = write_pem(tmp_path / "client.pem", authority.issue("svc-a", alternative_names=names), [])
+    trust = write_pem(tmp_path / "trust.pem", None, [authority.certificate])
+    server_tls = server_context(TlsConfig(key_store_location=store, trust_store_location=trust))
+    client_tls = client_context(TlsConfig(key_store_location=store, trust_store_location=trust, check_hostname=False))
+    server, identities = Recorder(), Identities(None, sources)
+    listener = await Listener.open(
+        "127.0.0.1", 0, family, "node", lambda: server, tls=server_tls, identities=identities
+    )
+    try:
+        endpoint = Endpoint("127.0.0.1", listener.port)
+        channel = await connect(endpoint, family, "client", Recorder(), tls=client_tls, timeout_s=TIMEOUT_S)
+        channel.send(encode_frame(family.magic, channel.version, b"\x01a"))
+        await server.until(lambda found: bool(found.payloads))
+        assert server.channel is not None
+        assert (server.channel.principal, server.channel.proof) == (principal, Proof.CERTIFICATE)
+    finally:
+        await listener.close()
 
 
 async def test_older_peers_are_not_asked_for_tokens() -> None:

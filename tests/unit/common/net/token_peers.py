@@ -13,7 +13,7 @@ from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel, connect
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
-from waltz.common.net.token_gate import TokenRules
+from waltz.common.net.token_gate import Identities
 from waltz.common.net.token_sender import TokenSource
 from waltz.common.wire.frames import CLIENT_SERVER, Family
 
@@ -30,7 +30,7 @@ class Accepted:
 
     def __init__(self, **principals: str) -> None:
         self.known = {token: Proved(name, time.time() + 3600) for token, name in principals.items()}
-        self.rules = TokenRules(lambda: self)
+        self.rules = Identities(lambda: self)
         self._lives: dict[str, float] = {}
 
     def verify(self, token: str) -> Proved:
@@ -59,7 +59,7 @@ class Port(NamedTuple):
 
 @asynccontextmanager
 async def listening(
-    rules: TokenRules | None, *, plaintext: bool = False, family: Family = CLIENT_SERVER
+    rules: Identities | None, *, plaintext: bool = False, family: Family = CLIENT_SERVER
 ) -> AsyncIterator[Port]:
     handlers: list[Recorder] = []
 
@@ -68,7 +68,7 @@ async def listening(
         return handlers[-1]
 
     tls = server_context(TlsConfig(plaintext=plaintext))
-    listener = await Listener.open("127.0.0.1", 0, family, "node", make, tls=tls, tokens=rules)
+    listener = await Listener.open("127.0.0.1", 0, family, "node", make, tls=tls, identities=rules)
     try:
         yield Port(listener, handlers)
     finally:
