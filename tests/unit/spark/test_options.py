@@ -66,6 +66,17 @@ def test_tls_options_reach_the_model_and_stay_secret() -> None:
     assert again.tls.key_store_password.get_secret_value() == "verysecret"
 
 
+def test_tokens_reach_executors_and_stay_secret() -> None:
+    trusting = REQUIRED | {"tls.truststore.location": "/t"}
+    assert parse_options(trusting | {"tls.token.location": "/token"}).tls.token_location == "/token"
+    options = parse_options(trusting | {"tls.token.value": "verysecret"})
+    assert "verysecret" not in repr(options)
+    assert pickle.loads(pickle.dumps(options)).tls.token.get_secret_value() == "verysecret"
+    with pytest.raises(ConfigError, match="presented only over TLS") as refused:
+        parse_options(REQUIRED | {"tls.token.value": "verysecret"})
+    assert "verysecret" not in str(refused.value)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_misspelt_option_names_the_nearest(name: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown option '{name.lower()}x'; did you mean '{name}'\\?"):

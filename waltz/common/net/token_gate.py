@@ -99,13 +99,17 @@ class TokenGate:
             if not channel.closed:
                 self._handler.frames_received(channel, buffer, bounds)
             return
-        at = next((number for number, (start, _) in enumerate(bounds) if buffer[start] == TOKEN), len(bounds))
+        types = [buffer[start] for start, _ in bounds]
+        if TOKEN not in types:
+            self._handler.frames_received(channel, buffer, bounds)
+            return
+        at = types.index(TOKEN)
         if at:
             self._handler.frames_received(channel, buffer, bounds[:at])
-        if at < len(bounds) and not channel.closed:
+        if not channel.closed:
             self._take(channel, decode_token(buffer, *bounds[at]))
-            if at + 1 < len(bounds) and not channel.closed:
-                self.frames_received(channel, buffer, bounds[at + 1 :])
+        if at + 1 < len(bounds) and not channel.closed:
+            self.frames_received(channel, buffer, bounds[at + 1 :])
 
     def channel_writable(self, channel: Channel) -> None:
         if self._ready:

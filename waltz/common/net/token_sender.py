@@ -133,10 +133,11 @@ class TokenSender(Generic[C]):
 
     def frames_received(self, channel: C, buffer: bytes, bounds: Bounds) -> None:
         """Take answers to tokens out of the frames."""
-        at = next((number for number, (start, _) in enumerate(bounds) if buffer[start] == TOKEN_ANSWER), None)
-        if at is None:
+        types = [buffer[start] for start, _ in bounds]
+        if TOKEN_ANSWER not in types:
             self._pass_on(channel, buffer, bounds)
             return
+        at = types.index(TOKEN_ANSWER)
         self._pass_on(channel, buffer, bounds[:at])
         if not channel.closed:
             self._take_answer(channel, buffer, *bounds[at])
