@@ -40,7 +40,7 @@ async def bit_rot(target: Target, fault: Fault) -> None:
         partition_id = fault.victim % target.world.options.partitions
         replicas = target.cluster.replicas[partition_id]
         storage = draw.choice(replicas)
-        where = _damage(target, draw, storage, partition_id, draw.choice(_KINDS))
+        where = damage_file(target, draw, storage, partition_id, draw.choice(_KINDS))
         if where is None:
             return
         target.say(fault, storage.name, f"has a damaged {where}")
@@ -62,15 +62,15 @@ async def rot_during_repair(target: Target, fault: Fault) -> None:
         draw = random.Random(fault.other)
         partition_id = fault.victim % target.world.options.partitions
         storage = draw.choice(target.cluster.replicas[partition_id])
-        if _damage(target, draw, storage, partition_id, "record", newest=40) is None:
+        if damage_file(target, draw, storage, partition_id, "record", newest=40) is None:
             return
         target.say(fault, storage.name, "has a damaged record, and will have another one when that is repaired")
 
         def decay() -> None:
-            where = _damage(target, draw, storage, partition_id, "record", newest=4)
+            where = damage_file(target, draw, storage, partition_id, "record", newest=4)
             target.world.trace.line("FAULT", f"{storage.name} decays further: {where}")
 
-        if await _scan(storage, partition_id):
+        if await scan(storage, partition_id):
             await _repair(target, storage, partition_id, decay)
         await finish_repairs(target)
 
@@ -78,7 +78,7 @@ async def rot_during_repair(target: Target, fault: Fault) -> None:
 _KINDS = ("record", "record", "record", "index", "sector", "control file", "fence file")
 
 
-def _damage(
+def damage_file(
     target: Target, draw: random.Random, storage: StorageHost, partition_id: int, kind: str, newest: int = 40
 ) -> str | None:
     """What was damaged, a record among the newest; None if there was nothing to be damaged."""
@@ -122,7 +122,7 @@ async def finish_repairs(target: Target) -> None:
         storage = next(each for each in target.cluster.storages if each.name == name)
         if storage not in target.cluster.replicas[partition_id]:
             checks.forget(name, partition_id)
-        elif await _scan(storage, partition_id) and await _repair(target, storage, partition_id):
+        elif await scan(storage, partition_id) and await _repair(target, storage, partition_id):
             checks.repaired(name, partition_id)
             failed = 0
         else:
@@ -132,7 +132,7 @@ async def finish_repairs(target: Target) -> None:
             await _begin_anew(target, storage, partition_id)
 
 
-async def _scan(storage: StorageHost, partition_id: int) -> bool:
+async def scan(storage: StorageHost, partition_id: int) -> bool:
     """What a node does once a week: look at every record; whether it came to its end."""
     process, node = storage.process, storage.node
     if process is None or not storage.running or storage.paused or node is None:

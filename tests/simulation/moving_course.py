@@ -135,7 +135,7 @@ class MovingCourse:
     async def run(self, plan: Plan) -> None:
         """Everything, from a partition that is well to one that is well."""
         target, partition_id, (dead, failure, back, at_once) = self._target, self._partition_id, plan
-        if not await _until(lambda: self._goes_on() and self._members() == self._assigned(), 10.0):
+        if not await until(lambda: self._goes_on() and self._members() == self._assigned(), 10.0):
             return
         state = "dead" if dead else "alive"
         what = f"moves from {self._source.name}, which is {state}, to {self._joining.name}; fails: {failure}"
@@ -146,7 +146,7 @@ class MovingCourse:
         await self._tool(back=False, failure=failure)
         if self._failed and not at_once:
             await asyncio.sleep(NOTICED_S)
-            if not await _until(self._goes_on, GOES_ON_WITHIN_S - NOTICED_S) and self._has_to_go_on(failure):
+            if not await until(self._goes_on, GOES_ON_WITHIN_S - NOTICED_S) and self._has_to_go_on(failure):
                 why = f"while it moves from {self._source.name} to {self._joining.name} and {failure.kind} failed"
                 target.checker.unavailable(partition_id, why)
         if back:
@@ -198,7 +198,7 @@ class MovingCourse:
             if storage is self._source:
                 self._away.append(storage)
             else:
-                _come_back(storage)
+                come_back(storage)
         for _ in range(ATTEMPTS):
             if await self._tool(back=False):
                 break
@@ -227,7 +227,7 @@ class MovingCourse:
         self._tool_task = task
         look("steps")
         try:
-            if not await _until(lambda: task.done() or not process.alive, TOOL_MAX_S):
+            if not await until(lambda: task.done() or not process.alive, TOOL_MAX_S):
                 world.fail(f"the tool that moves partition {self._partition_id} has not ended after {TOOL_MAX_S} s")
         finally:
             process.kill(power_loss=False)
@@ -295,7 +295,7 @@ class MovingCourse:
 
     def _let_come_back(self) -> None:
         for storage in self._away:
-            _come_back(storage)
+            come_back(storage)
         self._away.clear()
 
     # The present state
@@ -323,7 +323,8 @@ class MovingCourse:
         return self._target.world.ensemble.server.dump()
 
 
-def _come_back(storage: StorageHost) -> None:
+def come_back(storage: StorageHost) -> None:
+    """Start a storage that was kept away."""
     storage.kept_away = False
     storage.start()
 
@@ -333,7 +334,8 @@ def _no_progress(_title: str, _total: int, _unit: str) -> Iterator[Callable[[int
     yield lambda _amount: None
 
 
-async def _until(condition: Callable[[], bool], limit_s: float) -> bool:
+async def until(condition: Callable[[], bool], limit_s: float) -> bool:
+    """Wait for a condition; false when the time is over."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + limit_s
     while not condition():

@@ -53,6 +53,7 @@ from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.journal.replay import _Partition, _Replay, _Since
 from waltz.storage.disk.log import log_opening
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.salvage import Salvage
 from waltz.storage.disk.segment import segment_recovery as storage_recovery
 from waltz.storage.disk.segment.scan import SegmentScan
 from waltz.storage.node import journaled, session_rule
@@ -178,6 +179,13 @@ MUTANTS: dict[str, Mutant] = {
         storage.repair_by_the_mark_alone,
         ("rot-during-repair",),
         {"fault_count": 10},
+    ),
+    "repair-leaves-a-gap": Mutant(
+        "a repair takes a damaged file away before the whole one is in its place",
+        20,
+        8,
+        _patch(Salvage, "_keep_aside", storage.move_aside),
+        conditions=CONDITIONS["repairs"],
     ),
     "journal-not-synced": Mutant(
         "a storage acknowledges what is not in its journal yet",

@@ -30,7 +30,7 @@ from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log import log as storage_log
 from waltz.storage.disk.log import log_opening
 from waltz.storage.disk.log.log import PartitionLog
-from waltz.storage.disk.salvage import Reported
+from waltz.storage.disk.salvage import Reported, Salvage, _free_name
 from waltz.storage.disk.segment import segment_opening
 from waltz.storage.disk.segment.scan import SegmentScan
 from waltz.storage.disk.segment.segment import Segment, SegmentWrite
@@ -126,6 +126,12 @@ def repair_by_the_mark_alone() -> Iterator[None]:
         mock.patch.object(StoragePartition, "has_grown", False),
     ):
         yield
+
+
+def move_aside(salvage: Salvage, path: str) -> None:
+    """A repair takes a damaged file away before the whole one is in its place."""
+    salvage._files.rename(path, _free_name(salvage._files, path))
+    salvage._files.sync_directory(salvage._directory)
 
 
 def sync_no_directory(files: SimulatedFiles, path: str) -> None:

@@ -19,6 +19,7 @@ from tests.simulation import (
     moving_course,
     progress_courses,
     recovery_course,
+    repair_course,
     replacement_course,
 )
 from tests.simulation.target import Fault, Target
@@ -123,6 +124,7 @@ TARGETED_FAULTS: dict[str, tuple[int, Callable[[Target, Fault], Coroutine[Any, A
     "move-by-tool": (1, moving_course.move_by_tool),
     "exchange-without-majority": (1, moving_course.exchange_without_majority),
     "take-back-at-once": (1, moving_course.take_back_at_once),
+    "repair-by-tool": (1, repair_course.repair_by_tool),
     "replace-dead": (1, replacement_course.replace_dead),
 }
 """Kinds that happen only where they are asked for: whole courses of events for one rule."""
