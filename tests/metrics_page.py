@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from tests.architecture import ROOT
 from waltz.archive.process import archive_metrics as of_archivers
 from waltz.common.acl import watch as of_access_rules
+from waltz.common.acl.node import UNUSABLE_TOKEN_FILES
 from waltz.common.metrics import process_metrics
 from waltz.common.metrics.registry import Description
 from waltz.common.net import port_metrics
@@ -19,7 +20,12 @@ STORAGE = {each.name: each for each in of_storages.DESCRIPTIONS}
 ARCHIVE = {each.name: each for each in of_archivers.DESCRIPTIONS}
 BOTH = {
     each.name: each
-    for each in (*port_metrics.DESCRIPTIONS, *process_metrics.DESCRIPTIONS, *of_access_rules.DESCRIPTIONS)
+    for each in (
+        *port_metrics.DESCRIPTIONS,
+        *process_metrics.DESCRIPTIONS,
+        *of_access_rules.DESCRIPTIONS,
+        UNUSABLE_TOKEN_FILES,
+    )
 }
 
 TABLES: Mapping[str, Mapping[str, Description]] = {

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from waltz.common.access import ANONYMOUS
 from waltz.common.acl.enforcement import RuleAccess
@@ -10,10 +10,18 @@ from waltz.common.acl.mapping import DEFAULT, principal_mapping, principal_sourc
 from waltz.common.acl.watch import RuleWatch
 from waltz.common.config.schemas import AclConfig
 from waltz.common.errors import ConfigError
-from waltz.common.metrics.registry import Registry
+from waltz.common.metrics.registry import Description, Registry
 from waltz.common.net.token_gate import Identities
 from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import ZooKeeper
+
+UNUSABLE_TOKEN_FILES: Final = Description(
+    "waltz_acl_token_files_unusable",
+    "gauge",
+    (),
+    "1 while the changed keys of tokens, or the changed list of withdrawn ones, cannot be used, and the former hold. "
+    "Only with `acl.tokens.keys`.",
+)
 
 
 class NodeRules(NamedTuple):
@@ -45,7 +53,7 @@ class NodeIdentities(NamedTuple):
             await asyncio.wait((self.following,))
 
 
-def start_identities(config: AclConfig, cluster_key: str) -> NodeIdentities:
+def start_identities(config: AclConfig, cluster_key: str, registry: Registry) -> NodeIdentities:
     """Read the keys of tokens, and follow them; a node without keys refuses all tokens.
 
     Raises ``ConfigError`` for files that cannot be used, and for an unknown source of names.
@@ -58,6 +66,7 @@ def start_identities(config: AclConfig, cluster_key: str) -> NodeIdentities:
     except ImportError:
         raise ConfigError("acl.tokens.keys needs the package PyJWT: pip install 'waltz-log[acl]'") from None
     files = TokenFiles(config, cluster_key)
+    registry.reading(UNUSABLE_TOKEN_FILES, lambda: [((), int(files.problem is not None))])
     identities = Identities(lambda: files.tokens, sources)
     what = "following the keys of tokens"
     return NodeIdentities(identities, owned(restarting(lambda: files.follow(identities.check_all), what), what))

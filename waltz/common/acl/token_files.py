@@ -28,6 +28,11 @@ class TokenFiles:
         """What verifies tokens at present."""
         return self._files.present
 
+    @property
+    def problem(self) -> str | None:
+        """Why the files as they are now cannot be used; ``None`` if they are."""
+        return self._files.problem
+
     async def follow(self, on_change: Callable[[], None]) -> None:
         """Check the files regularly, until cancelled."""
         await self._files.follow(on_change)

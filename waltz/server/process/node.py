@@ -235,7 +235,7 @@ class WaltzServer:
     def _start_identities(self, cluster_key: str) -> None:
         from waltz.common.acl.node import start_identities  # only nodes with rules need them
 
-        self._identities = start_identities(self._config.acl, cluster_key)
+        self._identities = start_identities(self._config.acl, cluster_key, self.registry)
 
     async def _listen(self, service: ServerService) -> None:
         config = self._config

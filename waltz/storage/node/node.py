@@ -138,7 +138,7 @@ class StorageNode:
     def _start_identities(self, config: AclConfig, cluster_key: str) -> None:
         from waltz.common.acl.node import start_identities  # only nodes with rules need them
 
-        self._identities = start_identities(config, cluster_key)
+        self._identities = start_identities(config, cluster_key, self._registry)
 
     async def _listen(self, config: StorageConfig, tls: ssl.SSLContext | None, family: Family) -> None:
         host, manager = config.storage_bind_address, self.manager

@@ -14,6 +14,7 @@ from tests.unit.common.acl.tokens import AUDIENCE, described, token, write_keys
 from waltz.common.acl.node import start_identities
 from waltz.common.config.schemas import AclConfig
 from waltz.common.errors import ConfigError, WaltzError
+from waltz.common.metrics.registry import Registry
 from waltz.common.net import followed_files
 from waltz.common.net.token_gate import Identities
 
@@ -53,7 +54,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_keys_and_withdrawals_are_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    tokens = start_identities(config(tmp_path), AUDIENCE)
+    registry = Registry()
+    tokens = start_identities(config(tmp_path), AUDIENCE, registry)
+    unusable = registry.readings["waltz_acl_token_files_unusable"]
+    assert list(unusable()) == [((), 0)]
     checks: list[int] = []
     tokens.identities.check_all = lambda: checks.append(1)  # type: ignore[method-assign]
     try:
@@ -69,6 +73,7 @@ async def test_keys_and_withdrawals_are_followed(tmp_path: Path, caplog: pytest.
         replace(tmp_path / "keys", "{}")
         await until(lambda: "the former keys and withdrawals hold on" in caplog.text)
         assert accepts(tokens.identities, token(key_id="two", private=OTHER, jti="t-2"))
+        assert list(unusable()) == [((), 1)]
         assert len(checks) == 2
     finally:
         await tokens.close()
@@ -87,11 +92,11 @@ async def test_a_node_does_not_start_without_usable_files(
     else:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=reason):
-        start_identities(found, AUDIENCE)
+        start_identities(found, AUDIENCE, Registry())
 
 
 async def test_a_node_without_keys_takes_no_tokens() -> None:
-    tokens = start_identities(AclConfig(enabled=True), AUDIENCE)
+    tokens = start_identities(AclConfig(enabled=True), AUDIENCE, Registry())
     with pytest.raises(WaltzError, match=r"acl.tokens.keys is not set"):
         tokens.identities.verify(token())
     await tokens.close()
@@ -102,4 +107,4 @@ async def test_without_the_library_keys_are_refused(tmp_path: Path, monkeypatch:
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "jwt", None)
     with pytest.raises(ConfigError, match=r"PyJWT: pip install 'waltz-log\[acl\]'"):
-        start_identities(config(tmp_path), AUDIENCE)
+        start_identities(config(tmp_path), AUDIENCE, Registry())
