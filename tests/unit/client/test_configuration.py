@@ -218,3 +218,13 @@ async def test_a_token_is_a_text_a_path_or_a_function(tmp_path: Path) -> None:
             token_source("a-text", tls)
     with pytest.raises(TypeError, match="token must be a token, the path of a file with one, or a function, not bytes"):
         token_source(b"a-text", trusting)  # type: ignore[arg-type]
+
+
+async def test_all_faces_take_tokens() -> None:
+    keys = {"zookeeper.connectString": "zk", "cluster.root": "/waltz"}
+    with pytest.raises(ConfigError, match="a token is presented only over TLS"):
+        waltz.connect(keys, token="a-text")
+    with pytest.raises(ConfigError, match="a token is presented only over TLS"):
+        waltz.blocking.connect(keys, token="a-text")
+    with pytest.raises(ConfigError, match="a token is presented only over TLS"):
+        await waltz.open_client(Callbacks(), keys, token="a-text")
