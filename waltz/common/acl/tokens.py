@@ -201,7 +201,7 @@ def _key(described: Mapping[str, object], algorithms: Collection[str], where: st
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about weak keys, which are refused below
             made = jwt.PyJWK(dict(described), algorithm)
-    except (jwt.PyJWTError, ValueError, TypeError):  # their texts may quote the key
+    except Exception:  # PyJWT lets errors of many kinds through, such as KeyError; their texts may quote the key
         raise ConfigError(f"{where} cannot be read") from None
     bits = len(made.key) * 8 if isinstance(made.key, bytes) else getattr(made.key, "key_size", None)
     least = {"oct": int(algorithm[2:]) if algorithm.startswith("HS") else 0, "RSA": MIN_RSA_BITS}

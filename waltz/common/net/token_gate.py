@@ -7,13 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from waltz.common.access import Source
-from waltz.common.errors import WaltzError
+from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.net.channel import Channel, ChannelHandler
 from waltz.common.wire.frames import Bounds, Family
 from waltz.common.wire.tokens import FOR_EVER, TOKEN, TokenAnswer, decode_token, encode_token_answer, takes_tokens
 
 MAX_WAIT_S: Final = 3600.0
 """Longest wait for the end of a token before another look at the clock."""
+
+
+MAX_EARLY_RENEWALS: Final = 10
+"""Renewals of a connection beyond one a second. Clients look for a newer token once a second at most, and a signature
+costs a node half a millisecond."""
 
 
 class VerifiedToken(Protocol):
@@ -80,6 +85,8 @@ class TokenGate:
         self._channel: Channel | None = None
         self._ready = False
         self._token: str | None = None
+        self._presented = 0
+        self._since_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def channel_ready(self, channel: Channel) -> None:
@@ -133,7 +140,12 @@ class TokenGate:
             self._handler.channel_ready(channel)
 
     def _take(self, channel: Channel, token: str) -> None:
-        self._channel = channel
+        now_s = asyncio.get_running_loop().time()
+        if self._channel is None:
+            self._channel, self._since_s = channel, now_s
+        self._presented += 1
+        if self._presented > 1 + MAX_EARLY_RENEWALS + now_s - self._since_s:
+            raise ProtocolError(f"{self._presented} tokens on one connection within {now_s - self._since_s:.1f} s")
         if not channel.over_tls:
             self._refuse(channel, "it came over a connection without TLS, where others may have read it: withdraw it")
             return

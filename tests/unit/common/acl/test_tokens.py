@@ -162,6 +162,8 @@ UNUSABLE = [
     (key_set({**described("ES256"), "crv": "P-384"}), "not of the kind that ES256 needs"),
     (key_set({**described("ES256"), "x": "AAAA"}), "cannot be read"),
     (key_set({**described("ES256"), "d": "AAAA"}), "is private"),
+    (key_set({"kty": "oct", "kid": "a", "alg": "HS256"}), "cannot be read"),
+    (key_set({"kty": "RSA", "kid": "a", "alg": "RS256", "n": 7, "e": []}), "cannot be read"),
     (key_set(described("HS256", private=b"short")), "too weak: 40 bits; HS256 needs 256"),
     (key_set(described("RS256", private=rsa.generate_private_key(65537, 1024))), "1024 bits; RS256 needs 2048"),
 ]

@@ -134,6 +134,14 @@ async def test_a_token_is_renewed_between_other_messages() -> None:
         await handler.until(lambda found: len(found.payloads) == 3)
 
 
+async def test_tokens_are_not_renewed_all_the_time(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(Accepted(good="svc-a").rules) as port:
+        channel, client = await connected(port, always("good"))
+        channel.send(encode_token(CLIENT_SERVER, 6, "good") * 500)
+        await client.until_closed()
+        assert "tokens on one connection within" in caplog.text
+
+
 async def test_a_connection_keeps_its_principal() -> None:
     async with listening(Accepted(first="svc-a", other="svc-b").rules) as port:
         channel, client = await connected(port, always("first"))
