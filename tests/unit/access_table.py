@@ -223,6 +223,7 @@ PAGES: Final = {
     "GET /metrics": Right.DESCRIBE,
     "GET /metrics/prometheus": Right.DESCRIBE,
     "GET /health": Right.DESCRIBE,
+    "GET /acl/refused": Right.DESCRIBE,
     "GET /console": Right.DESCRIBE,
     "GET /console/cluster.json": Right.DESCRIBE,
     "GET /console/history.json": Right.DESCRIBE,

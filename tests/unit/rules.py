@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from waltz.common.access import Access, Proof, Right, Rights, not_permitted
+from waltz.common.access import Access, Action, Proof, Right, Rights, not_permitted
 
 
 class Only(Access, Rights):
@@ -13,6 +13,7 @@ class Only(Access, Rights):
         self.principals: list[str] = []
         self.rights = rights
         self.lenient = False
+        self.actions: list[Action] = []
         self._partition_ids = partition_ids
 
     def rights_of(self, principal: str, proof: Proof = Proof.CERTIFICATE) -> Rights:
@@ -24,6 +25,9 @@ class Only(Access, Rights):
     ) -> str | None:
         self.asked.append((right, partition_id))
         return None if self.permits(right, partition_id) else not_permitted(self.principals[-1], right, partition_id)
+
+    def acted(self, action: Action) -> None:
+        self.actions.append(action)
 
     def permits(self, right: Right, partition_id: int | None) -> bool:
         return right in self.rights and (self._partition_ids is None or partition_id in self._partition_ids)

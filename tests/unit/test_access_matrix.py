@@ -29,6 +29,7 @@ from tests.unit.storage.node_support import SE
 from waltz.common.access import ANONYMOUS, Right
 from waltz.common.acl.document import Document, Mode, Rule
 from waltz.common.acl.enforcement import Applied, RuleAccess
+from waltz.common.acl.node import NodeRules
 from waltz.common.acl.rules import compile_rules
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import LONG_MIN
@@ -298,7 +299,9 @@ def pages(executed: list[str]) -> Pages:
     """All pages of nodes, which only note that they were asked for."""
     no_surveyor: Any = None
     console = make_pages(console_fakes.here(console_fakes.cluster()), no_surveyor)
-    made = Pages(Registry(), None, None, {**console, "POST /reset": _nothing})
+    no_watch: Any = None
+    rules = NodeRules(access_for(None, NODE), no_watch, None)
+    made = Pages(Registry(), None, None, {**console, **rules.pages, "POST /reset": _nothing})
 
     def page(request: Request) -> Response:
         executed.append(f"{request.method} {request.path}")

@@ -8,7 +8,7 @@ asks for the rights of a principal once for each connection, and consults them a
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 ANONYMOUS: Final = "anonymous"
 """The principal of a peer without a verified certificate or token."""
@@ -57,6 +57,20 @@ class Right(StrEnum):
     """Requests of servers to storages."""
 
 
+class Action(NamedTuple):
+    """A fence or an administrative request that was permitted."""
+
+    operation: str
+    """What was asked for."""
+    right: Right
+    partition_ids: Sequence[int]
+    """The partitions that it concerned; empty for the node itself."""
+    peer: str
+    """Where it came from."""
+    error: str = ""
+    """Why it was not done; empty if it was."""
+
+
 class Rights(Protocol):
     """The rights of one principal."""
 
@@ -79,6 +93,9 @@ class Rights(Protocol):
     def permits(self, right: Right, partition_id: int | None) -> bool:
         """Whether the rules permit a request, also where an audit would let it pass. Nothing is noted."""
 
+    def acted(self, action: "Action") -> None:
+        """Note an action for the audit log."""
+
 
 class Access(Protocol):
     """The rule of a node."""
@@ -97,6 +114,8 @@ class _Everything:
 
     def permits(self, right: Right, partition_id: int | None) -> bool:
         return True
+
+    def acted(self, action: "Action") -> None: ...
 
 
 EVERYTHING: Final[Rights] = _Everything()

@@ -5,7 +5,8 @@ import weakref
 from collections.abc import Callable, Collection, Generator
 from typing import Final, NamedTuple
 
-from waltz.common.access import ANONYMOUS, Proof, Right, not_permitted
+from waltz.common.access import ANONYMOUS, Action, Proof, Right, not_permitted
+from waltz.common.acl.audit import Audit, Event, Outcome
 from waltz.common.acl.document import Mode
 from waltz.common.acl.refusals import Refusals
 from waltz.common.acl.rules import EVERY_RIGHT, Rules
@@ -23,21 +24,14 @@ class Applied(NamedTuple):
     rules: Rules
 
 
-class Verdict(NamedTuple):
-    """What happens to requests that the rules do not permit."""
-
-    mode: Mode
-    text: str
-
-
-MAX_VERDICTS: Final = 100
-"""Verdicts that a row keeps: those of a peer's frequent requests."""
+MAX_TEXTS: Final = 100
+"""Reasons that a row keeps: those of a peer's frequent requests."""
 
 
 class Row:
     """The rights of one peer. :attr:`places` has a byte for each partition, and one for the node."""
 
-    __slots__ = ("__weakref__", "_access", "lenient", "places", "principal", "proof", "verdicts")
+    __slots__ = ("__weakref__", "_access", "lenient", "places", "principal", "proof", "texts")
 
     def __init__(self, access: "RuleAccess", principal: str, proof: str) -> None:
         self.principal = principal
@@ -46,8 +40,8 @@ class Row:
         self.places = b""
         self.lenient = False
         """As :class:`~waltz.common.access.Rights` says."""
-        self.verdicts: dict[tuple[Right, int | None], Verdict] = {}
-        """Verdicts under the present rules."""
+        self.texts: dict[tuple[Right, int | None], str] = {}
+        """Reasons against requests under the present rules."""
         self._access = access
 
     def refusal(
@@ -69,6 +63,12 @@ class Row:
         place = len(places) - 1 if partition_id is None else partition_id
         return 0 <= place < len(places) and bool(places[place] & right.bit)
 
+    def acted(self, action: Action) -> None:
+        """As :class:`~waltz.common.access.Rights` says."""
+        outcome = Outcome.FAILED if action.error else Outcome.DONE
+        event = Event(self.principal, action.operation, action.right, outcome, action.peer)
+        self._access.audit.note(event, action.partition_ids or (None,), lambda: action.error)
+
 
 class RuleAccess:
     """The rule of a node whose peers have the rights that the cluster's access rules give them.
@@ -77,10 +77,18 @@ class RuleAccess:
     """
 
     def __init__(
-        self, partition_count: int, map_principal: Callable[[str], str], super_principals: Collection[str]
+        self,
+        partition_count: int,
+        map_principal: Callable[[str], str],
+        super_principals: Collection[str],
+        audit: Audit | None = None,
     ) -> None:
-        """``map_principal`` makes the principal of a certificate's subject; ``super_principals`` have all rights."""
-        self.refusals = Refusals()
+        """``map_principal`` makes the principal of a certificate's subject; ``super_principals`` have all rights.
+
+        Without ``audit`` there is no audit log, only messages.
+        """
+        self.audit = audit or Audit("", partition_count)
+        self.refusals = Refusals(self.audit)
         self.applied: Applied | None = None
         self._partition_count = partition_count
         self._map_principal = map_principal
@@ -117,7 +125,7 @@ class RuleAccess:
         for row in list(self._rows.values()):
             before, row.places = row.places, made[row.principal]
             row.lenient = _audits(applied)
-            row.verdicts = {}
+            row.texts = {}
             if int.from_bytes(before, "big") & ~int.from_bytes(row.places, "big"):
                 lost.append(row)
         return lost
@@ -126,29 +134,33 @@ class RuleAccess:
         self, row: Row, right: Right, partition_id: int | None, peer: str, count: int, *, noted: bool
     ) -> str | None:
         """Decide about requests that a row does not permit: by the mode, with the reason."""
-        verdict = row.verdicts.get((right, partition_id)) or self._verdict(row, right, partition_id)
-        if verdict.mode is Mode.OFF:
+        mode = self._mode(row, partition_id)
+        if mode is Mode.OFF or (mode is Mode.AUDIT and noted):
             return None
-        audited = verdict.mode is Mode.AUDIT
-        if not (audited and noted):
-            self.refusals.add(row.principal, right, partition_id, verdict.text, peer, count, audited=audited)
-        return None if audited else verdict.text
+        audited = mode is Mode.AUDIT
 
-    def _verdict(self, row: Row, right: Right, partition_id: int | None) -> Verdict:
-        applied = self.applied
-        text = not_permitted(row.principal, right, partition_id, row.proof)
+        def explain() -> str:
+            return self._text(row, right, partition_id)
+
+        self.refusals.add(row.principal, right, partition_id, explain, peer, count, audited=audited)
+        return None if audited else explain()
+
+    def _mode(self, row: Row, partition_id: int | None) -> Mode:
         if row.principal in self._super_principals:  # the partition does not exist
-            verdict = Verdict(Mode.OFF, text)
-        elif applied is None:
-            verdict = Verdict(Mode.ENFORCE, f"{text}: {NO_RULES_TEXT}")
-        else:
-            reason = _reason(applied, row.principal, right, partition_id)
-            verdict = Verdict(applied.rules.mode(partition_id), f"{text}: {reason}")
-        if partition_id is None or 0 <= partition_id < self._partition_count:
-            if len(row.verdicts) >= MAX_VERDICTS:
-                row.verdicts.clear()
-            row.verdicts[right, partition_id] = verdict
-        return verdict
+            return Mode.OFF
+        return Mode.ENFORCE if self.applied is None else self.applied.rules.mode(partition_id)
+
+    def _text(self, row: Row, right: Right, partition_id: int | None) -> str:
+        text = row.texts.get((right, partition_id))
+        if text is None:
+            applied = self.applied
+            reason = NO_RULES_TEXT if applied is None else _reason(applied, row.principal, right, partition_id)
+            text = f"{not_permitted(row.principal, right, partition_id, row.proof)}: {reason}"
+            if partition_id is None or 0 <= partition_id < self._partition_count:
+                if len(row.texts) >= MAX_TEXTS:
+                    row.texts.clear()
+                row.texts[right, partition_id] = text
+        return text
 
     def _places_of(self, principal: str, applied: Applied | None) -> bytes:
         if principal in self._super_principals:

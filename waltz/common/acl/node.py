@@ -5,12 +5,15 @@ import random
 from typing import Final, NamedTuple
 
 from waltz.common.access import ANONYMOUS
+from waltz.common.acl.audit import Audit
+from waltz.common.acl.audit_file import AuditFile
 from waltz.common.acl.enforcement import RuleAccess
 from waltz.common.acl.mapping import DEFAULT, principal_mapping, principal_sources
-from waltz.common.acl.watch import RuleWatch
+from waltz.common.acl.watch import AUDIT_LOST, RuleWatch
 from waltz.common.config.schemas import AclConfig
 from waltz.common.errors import ConfigError
-from waltz.common.metrics.registry import Description, Registry
+from waltz.common.metrics.registry import Description, Json, Registry
+from waltz.common.net.http import Page, Request, Response, json_page
 from waltz.common.net.token_gate import Identities
 from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import ZooKeeper
@@ -23,12 +26,40 @@ UNUSABLE_TOKEN_FILES: Final = Description(
     "Only with `acl.tokens.keys`.",
 )
 
+REFUSED_PAGE: Final = "GET /acl/refused"
+"""Shows the principals with the most refused requests."""
+
+_SHOWN = 10
+
 
 class NodeRules(NamedTuple):
     """The access rules at one node."""
 
     access: RuleAccess
     watch: RuleWatch
+    file: AuditFile | None
+    """The audit log, if there is one."""
+
+    @property
+    def pages(self) -> dict[str, Page]:
+        """Pages of the HTTP port by method and path."""
+
+        def refused(request: Request) -> Response:
+            top = self.access.refusals.top(_SHOWN)
+            found: list[Json] = [
+                {"principal": principal, "refused": refused, "would_refuse": audited}
+                for principal, refused, audited in top
+            ]
+            return json_page({"principals": found}, request)
+
+        return {REFUSED_PAGE: refused}
+
+    async def close(self) -> None:
+        """Stop following the rules, and write the end of the audit log."""
+        await self.watch.close()
+        self.access.audit.end_window()
+        if self.file is not None:
+            await asyncio.to_thread(self.file.close)
 
 
 def super_principals(text: str) -> list[str]:
@@ -88,8 +119,19 @@ async def start_rules(
     Raises ``WaltzError`` for a mistake in the configuration, and when ZooKeeper cannot be read.
     """
     mapping = principal_mapping(config.principal_mapping or DEFAULT)
-    access = RuleAccess(partition_count, mapping, super_principals(config.super_principals or ""))
+    privileged = super_principals(config.super_principals or "")
+    file = None if config.audit_log is None else AuditFile(config.audit_log)
+    audit = Audit(name, partition_count, None if file is None else file.write)
+    access = RuleAccess(partition_count, mapping, privileged, audit)
     watch = RuleWatch(zookeeper, root, access, name, partition_count, random_source)
     watch.add_metrics(registry)
-    await watch.start()
-    return NodeRules(access, watch)
+    if file is not None:
+        lost = file
+        registry.reading(AUDIT_LOST, lambda: [((), lost.lost)])
+    rules = NodeRules(access, watch, file)
+    try:
+        await watch.start()
+    except BaseException:
+        await rules.close()
+        raise
+    return rules

@@ -1,69 +1,66 @@
-"""Counts refused requests and logs them, without a flood: once a minute for a principal, right and partition."""
+"""Counts refused requests and logs them, without a flood: as often as the audit log has lines of their own for them."""
 
-import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from waltz.common.access import Right
+from waltz.common.acl.audit import Audit, Event, Outcome
 
 logger = logging.getLogger(__name__)
 
-WINDOW_S: Final = 60.0
-MAX_TEXTS: Final = 20
-"""Refusals of one principal that are logged in a window, each about another right or partition."""
-MAX_PRINCIPALS: Final = 1000
-"""Principals of which refusals are logged in a window. All are counted."""
-
-
-class _Window:
-    __slots__ = ("folded", "seen")
-
-    def __init__(self) -> None:
-        self.seen: set[tuple[Right, int | None]] = set()
-        self.folded = 0
+MAX_COUNTED: Final = 1000
+"""Principals whose refusals are counted; a further one takes the place of that with the fewest."""
 
 
 class Refusals:
     """The refusals of a node, in the modes "audit" and "enforce"."""
 
-    def __init__(self) -> None:
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        audit.on_folded = _log_folded
         self._counts = {(right, audited): 0 for right in Right for audited in (False, True)}
-        self._windows: dict[str, _Window] = {}
-        self._window_end_s = 0.0
+        self._by_principal: dict[str, dict[bool, int]] = {}
 
     def counts(self) -> Iterable[tuple[tuple[str, str], int]]:
         """Number of refused requests by right, and whether they passed all the same (audit)."""
         for (right, audited), count in self._counts.items():
             yield (right.name.lower(), "audit" if audited else "enforce"), count
 
+    def top(self, size: int) -> list[tuple[str, int, int]]:
+        """The principals with the most refused requests, each with those that were refused and those that passed."""
+        found = [(principal, counts[False], counts[True]) for principal, counts in self._by_principal.items()]
+        return sorted(found, key=lambda each: (-each[1] - each[2], each[0]))[:size]
+
     def add(
-        self, principal: str, right: Right, partition_id: int | None, text: str, peer: str, count: int, *, audited: bool
+        self,
+        principal: str,
+        right: Right,
+        partition_id: int | None,
+        explain: Callable[[], str],
+        peer: str,
+        count: int,
+        *,
+        audited: bool,
     ) -> None:
-        """Count refused requests of a peer, and log the first unless the same one was logged within the window.
-
-        To be called on the loop.
-        """
+        """Count refused requests of a peer, and note them; ``explain`` makes the reason. To be called on the loop."""
         self._counts[right, audited] += count
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._window_end_s:
-            self._begin_window(now_s)
-        window = self._windows.get(principal)
-        if window is None:
-            if len(self._windows) >= MAX_PRINCIPALS:
-                return
-            window = self._windows[principal] = _Window()
-        if (right, partition_id) in window.seen or len(window.seen) >= MAX_TEXTS:
-            window.folded += count
-            return
-        window.seen.add((right, partition_id))
-        window.folded += count - 1
-        verb = "audit: would refuse" if audited else "refused"
-        logger.warning("%s: %s%s", verb, text, f" (from {peer})" if peer else "")
+        self._count(principal)[audited] += count
+        outcome = Outcome.WOULD_REFUSE if audited else Outcome.REFUSED
+        event = Event(principal, right.name.lower(), right, outcome, peer)
+        text = self._audit.note(event, (partition_id,), explain, count)
+        if text is not None:
+            verb = "audit: would refuse" if audited else "refused"
+            logger.warning("%s: %s%s", verb, text, f" (from {peer})" if peer else "")
 
-    def _begin_window(self, now_s: float) -> None:
-        windows, self._windows = self._windows, {}
-        self._window_end_s = now_s + WINDOW_S
-        for principal, window in windows.items():
-            if window.folded:
-                logger.warning("%d more refusals like these of principal %r were left out", window.folded, principal)
+    def _count(self, principal: str) -> dict[bool, int]:
+        counts = self._by_principal.get(principal)
+        if counts is None:
+            if len(self._by_principal) >= MAX_COUNTED:
+                del self._by_principal[min(self._by_principal, key=lambda each: sum(self._by_principal[each].values()))]
+            counts = self._by_principal[principal] = {False: 0, True: 0}
+        return counts
+
+
+def _log_folded(principal: str, count: int) -> None:
+    logger.warning("%d more refusals like these of principal %r were left out", count, principal)

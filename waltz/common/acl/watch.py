@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
+from waltz.common.acl.audit import Event, Outcome
 from waltz.common.acl.enforcement import Applied, Row, RuleAccess
 from waltz.common.acl.json_pieces import AclError
 from waltz.common.acl.store import Place, read_stored
@@ -38,7 +39,13 @@ UNUSABLE: Final = Description(
     (),
     "1 while the stored access rules cannot be used. Only with access rules.",
 )
-DESCRIPTIONS: Final = (REFUSED, VERSION, UNUSABLE)
+AUDIT_LOST: Final = Description(
+    "waltz_acl_audit_lost_total",
+    "counter",
+    (),
+    "Lines of the audit log that could not be written. Only with an audit log.",
+)
+DESCRIPTIONS: Final = (REFUSED, VERSION, UNUSABLE, AUDIT_LOST)
 
 
 class RuleWatch:
@@ -103,6 +110,7 @@ class RuleWatch:
             self.unusable = True
             held = "no rules" if self._place is None else f"version {self._place.version}"
             self._outage.failed(f"the access rules cannot be used, and {held} hold on: {error}")
+            self._note(Outcome.FAILED, f"{error}; {held} hold on")
         else:
             self.unusable = False
             self._outage.over()
@@ -119,14 +127,21 @@ class RuleWatch:
         rules = await in_turns(stored.compile(self._partition_count))
         lost = await in_turns(self._access.apply(Applied(stored.place.version, rules)))
         self.on_lost(lost)
-        self._place = stored.place
+        before, self._place = self._place, stored.place
+        count, mode = len(rules.document.rules), rules.document.mode
+        former = "none" if before is None else f"version {before.version}"
+        self._note(Outcome.DONE, f"version {stored.place.version}, mode {mode}, {count} rules; before: {former}")
         logger.info(
             "access rules version %d are applied, mode %s, %d rules, in %.0f ms",
             stored.place.version,
-            rules.document.mode,
-            len(rules.document.rules),
+            mode,
+            count,
             1000 * (time.monotonic() - began_s),
         )
+
+    def _note(self, outcome: Outcome, detail: str) -> None:
+        """Note a change of the rules. Who has made it, only ZooKeeper knows."""
+        self._access.audit.note(Event(None, "apply access rules", None, outcome, ""), (None,), lambda: detail)
 
     async def _tell(self) -> None:
         """Say which rules are applied, in an ephemeral node of the present session."""

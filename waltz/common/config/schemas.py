@@ -48,6 +48,8 @@ def _lower_case(value: object) -> object:
 
 
 def _check_acl(acl: "AclConfig", tls: "TlsConfig", prefix: str) -> None:
+    if acl.audit_log is not None and not acl.enabled:
+        raise ValueError(f"{prefix}.acl.auditLog needs {prefix}.acl.enabled: without access rules nothing is audited")
     if acl.enabled and (tls.plaintext or tls.trust_store_location is None):
         raise ValueError(
             f"{prefix}.acl.enabled needs TLS with {prefix}.ssl.trustStore.location: without it no peer has a verified "
@@ -204,6 +206,8 @@ class AclConfig(_Model):
     principal_mapping: _Text | None = Field(default=None, validation_alias="principalMapping")
     """Rules in Kafka's syntax that make a [principal](security.md#principals) of that name. Without them the name is
     the principal."""
+    audit_log: _Text | None = Field(default=None, validation_alias="auditLog")
+    """File of the [audit log](security.md#audit-log), to which lines of JSON are appended. Without it there is none."""
 
 
 class ClusterConfig(_Model):

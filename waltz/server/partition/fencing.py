@@ -8,6 +8,7 @@ far, because a store session needs a quorum of the storages.
 import logging
 from collections.abc import Callable, Sequence
 
+from waltz.common.access import Right
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
@@ -176,6 +177,7 @@ class Fencing:
             high_water_mark,
             1000 * (self._fenced_s - self._asked_s),
         )
+        self._note(link, exclusive=exclusive)
         if type(request) is HeartbeatRequest:
             self._answer_heartbeat(link, request, high_water_mark)
         elif type(request) is LastTransactionIdRequest:
@@ -192,12 +194,17 @@ class Fencing:
                 link.channel.peer,
                 reason,
             )
+            self._note(link, exclusive=type(request) is HeartbeatRequest, error=reason)
         if type(request) is HeartbeatRequest:
             refuse_heartbeat(link, request)
         elif type(request) is LastTransactionIdRequest:
             failed = pending.is_fence and high_water_mark is not None
             status = LastTransactionStatus.FENCE_FAILED if failed else LastTransactionStatus.NOT_READY
             self._answer_last(link, request, status, high_water_mark)
+
+    def _note(self, link: ClientLink, *, exclusive: bool, error: str = "") -> None:
+        operation = "begin an exclusive write session" if exclusive else "begin a write session"
+        link.acted(operation, Right.FENCE, [self._partition_id], error)
 
     def _answer_heartbeat(self, link: ClientLink, request: HeartbeatRequest, high_water_mark: int) -> None:
         session, client_id = self.session, link.client_id

@@ -265,7 +265,10 @@ class WaltzServer:
                 config.server_jetty_port,
                 self.registry,
                 health=self.health,
-                more=None if self._console is None else self._console.pages,
+                more={
+                    **({} if self._console is None else self._console.pages),
+                    **({} if self._rules is None else self._rules.pages),
+                },
                 access=self._access,
             )
             self.http_port = self._http.port
@@ -290,7 +293,7 @@ class WaltzServer:
         if self._watch is not None:
             await close_step("ending the watch of the replica assignments", self._watch.close())
         if self._rules is not None:
-            await close_step("ending the watch of the access rules", self._rules.watch.close())
+            await close_step("ending the watch of the access rules", self._rules.close())
         if self._identities is not None:
             await close_step("ending the watch of the keys of tokens", self._identities.close())
         if self._connections is not None:

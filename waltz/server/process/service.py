@@ -391,6 +391,7 @@ class ServerService:
     def _add_preferred(self, link: ClientLink, request: AddPreferredPartitionRequest) -> None:
         async def answer() -> Message:
             result = await self._change_preferred(request.partition_ids, add=True)
+            _note_preferred(link, "add preferred partitions", request.partition_ids, done=result)
             return AddPreferredPartitionResponse(request.req_id, result)
 
         self._answer_later(link, answer)
@@ -398,6 +399,7 @@ class ServerService:
     def _remove_preferred(self, link: ClientLink, request: RemovePreferredPartitionRequest) -> None:
         async def answer() -> Message:
             result = await self._change_preferred(request.partition_ids, add=False)
+            _note_preferred(link, "remove preferred partitions", request.partition_ids, done=result)
             return RemovePreferredPartitionResponse(request.req_id, result)
 
         self._answer_later(link, answer)
@@ -447,6 +449,11 @@ class ServerService:
 def _refusal(link: ClientLink, right: Right, req_id: bytes, count: int = 1, *, noted: bool = False) -> str | None:
     """The reason against requests to the partition of an id."""
     return link.refusal(right, ReqId(req_id).partition_id, count, noted=noted)
+
+
+def _note_preferred(link: ClientLink, operation: str, partition_ids: Sequence[int], *, done: bool) -> None:
+    error = "" if done else "the preferred partitions could not be changed"
+    link.acted(operation, Right.ADMIN, partition_ids, error)
 
 
 async def _end_without_right(links: Sequence[ClientLink]) -> None:

@@ -1,10 +1,10 @@
 """The partitions' view of one client connection."""
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
-from waltz.common.access import EVERYTHING, Right, Rights
+from waltz.common.access import EVERYTHING, Action, Right, Rights
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
 from waltz.common.wire.client_server import Message, TransactionDataRequest, encode
@@ -136,6 +136,10 @@ class ClientLink:
     def passes_audit(self, right: Right, partition_id: int | None) -> bool:
         """Whether a request that passes is one that the audit notes."""
         return self.rights.lenient and not self.rights.permits(right, partition_id)
+
+    def acted(self, operation: str, right: Right, partition_ids: Sequence[int], error: str = "") -> None:
+        """Note an action of the client for the audit log; ``error`` is the reason if it was not done."""
+        self.rights.acted(Action(operation, right, partition_ids, self.channel.peer, error))
 
     def hold(self, reason: Hashable) -> None:
         """Stop reading from the client until every reason given here has been released."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from waltz.common.access import EVERYTHING, Access, Proof, Right, Rights
+from waltz.common.access import EVERYTHING, Access, Action, Proof, Right, Rights
 from waltz.common.errors import DeadlineExceededError, ProtocolError
 from waltz.common.metrics.exposition import admin_pieces
 from waltz.common.metrics.registry import Registry
@@ -55,6 +55,12 @@ RIGHTS: Mapping[type[admin_wire.Message], Right | None] = {
     admin_wire.RepairCommitRequest: Right.ADMIN,
 }
 """The right that each request needs; none is needed to open a connection."""
+
+_REPAIRS: Mapping[type[admin_wire.Message], str] = {
+    admin_wire.RepairSurveyRequest: "survey for a repair",
+    admin_wire.RepairRecordsRequest: "stage records of a repair",
+    admin_wire.RepairCommitRequest: "repair",
+}
 
 Answering = Callable[[Any], Coroutine[None, None, admin_wire.Message]]
 """Executes a request; returns the answer."""
@@ -114,16 +120,26 @@ class AdminService:
         self, request: admin_wire.Message, version: int, rights: Rights = EVERYTHING, peer: str = ""
     ) -> Sequence[bytes]:
         """The frame, in a version of the protocol and in pieces, that answers a request of a peer with these rights."""
+        right, permitted, error_text = RIGHTS[type(request)], False, "it was interrupted"
         try:
             _check_permission(request, rights, peer)
+            permitted = True
             if type(request) in self._reading:
-                return await self._reading[type(request)](request, version)
-            return [admin_wire.encode(await self._answering[type(request)](request), version)]
+                frames = await self._reading[type(request)](request, version)
+            else:
+                frames = [admin_wire.encode(await self._answering[type(request)](request), version)]
+            error_text = ""
+            return frames
         except Exception as error:
             if not isinstance(error, StorageError | ConcurrentUpdateError | PartitionNotAssignedError | OSError):
                 logger.exception("%s failed for an unforeseen reason", type(request).__name__)
-            failure = wire.AdminFailureResponse(request.seq_num, RpcException(wire_text(error)))
+            error_text = wire_text(error)
+            failure = wire.AdminFailureResponse(request.seq_num, RpcException(error_text))
             return [admin_wire.encode(failure, version)]
+        finally:
+            if permitted and right is Right.ADMIN:
+                places = [place for place in _places(request) if place is not None]
+                rights.acted(Action(_operation(request), right, places, peer, error_text))
 
     async def close(self) -> None:
         """Wait for the requests in execution. To be called after closing the connections."""
@@ -194,12 +210,27 @@ def _check_permission(request: admin_wire.Message, rights: Rights, peer: str) ->
     right = RIGHTS[type(request)]
     if right is None:
         return
-    listed: Sequence[int | None] | None = getattr(request, "partition_ids", None)
-    places = dict.fromkeys(listed or [getattr(request, "partition_id", None)])
-    refusals = [rights.refusal(right, partition_id, peer) for partition_id in places]
+    refusals = [rights.refusal(right, partition_id, peer) for partition_id in _places(request)]
     for refusal in refusals:
         if refusal is not None:
             raise StorageError(refusal)
+
+
+def _places(request: admin_wire.Message) -> list[int | None]:
+    """The partitions of a request; ``None`` for the node."""
+    listed: Sequence[int | None] | None = getattr(request, "partition_ids", None)
+    return list(dict.fromkeys(listed or [getattr(request, "partition_id", None)]))
+
+
+def _operation(request: admin_wire.Message) -> str:
+    """What a request asks for, for the audit log."""
+    if isinstance(request, wire.PartitionAvailableRequest):
+        return "make partitions available" if request.available else "make partitions unavailable"
+    if isinstance(request, wire.PartitionAssignmentRequest):
+        if request.assigned:
+            return "assign partitions"
+        return "unassign partitions and delete their files" if request.delete_files else "unassign partitions"
+    return _REPAIRS[type(request)]
 
 
 def _listed(partition_ids: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -115,7 +115,7 @@ class StorageNode:
             )
         except (StorageError, OSError) as error:
             if rules is not None:
-                await rules.watch.close()
+                await rules.close()
             raise WaltzError(_explain(config, store, error)) from error
         node = cls(manager, metrics, access if rules is None else rules.access)
         node._rules = rules
@@ -178,7 +178,12 @@ class StorageNode:
         else:
             port = config.storage_jetty_port
             self._http_server = await HttpServer.open(
-                host, port, self._registry, health=self.health, access=self._access
+                host,
+                port,
+                self._registry,
+                health=self.health,
+                more={} if self._rules is None else self._rules.pages,
+                access=self._access,
             )
 
     @property
@@ -238,7 +243,7 @@ class StorageNode:
         if self._http_server is not None:
             await self._http_server.close()
         if self._rules is not None:
-            await self._rules.watch.close()
+            await self._rules.close()
         if self._identities is not None:
             await self._identities.close()
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import itertools
+import json
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,17 +15,18 @@ import pytest
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.access import ANONYMOUS, Proof, Right
 from waltz.common.acl import changes
+from waltz.common.acl.audit import MAX_LINES
 from waltz.common.acl.document import Document, Mode, Rule, write_document
-from waltz.common.acl.enforcement import MAX_VERDICTS, Row, RuleAccess
+from waltz.common.acl.enforcement import MAX_TEXTS, Row, RuleAccess
 from waltz.common.acl.json_pieces import AclError
-from waltz.common.acl.node import start_rules, super_principals
-from waltz.common.acl.refusals import MAX_TEXTS, WINDOW_S
+from waltz.common.acl.node import REFUSED_PAGE, start_rules, super_principals
 from waltz.common.acl.rules import Decision, Rules
 from waltz.common.acl.store import read_applied, read_stored, write_partition_names, write_rules
 from waltz.common.acl.watch import RuleWatch
 from waltz.common.config.schemas import AclConfig
 from waltz.common.errors import ConfigError
 from waltz.common.metrics.registry import Registry
+from waltz.common.net.http import Request
 from waltz.common.zk.paths import ClusterPaths
 
 ROOT = "/cluster"
@@ -242,7 +245,6 @@ async def test_refusals_are_folded(
     server: MemoryZooKeeperServer,
     zookeeper: MemoryZooKeeper,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await put(zookeeper, Document(Mode.ENFORCE))
     async with running(server) as node:
@@ -252,17 +254,15 @@ async def test_refusals_are_folded(
             for partition_id in range(COUNT):
                 assert row.refusal(right, partition_id) is not None
                 assert row.refusal(right, partition_id) is not None
-        assert len(caplog.records) == MAX_TEXTS
+        assert len(caplog.records) == MAX_LINES
         caplog.clear()
-        loop = asyncio.get_running_loop()
-        later_s = loop.time() + WINDOW_S
-        monkeypatch.setattr(loop, "time", lambda: later_s)
-        assert row.refusal(Right.READ, 0) is not None
-        folded = 2 * len(Right) * COUNT - MAX_TEXTS
-        assert next(record.getMessage() for record in caplog.records) == (
+        node.access.audit.end_window()
+        folded = 2 * len(Right) * COUNT - MAX_LINES
+        assert [record.getMessage() for record in caplog.records] == [
             f"{folded} more refusals like these of principal 'svc-a' were left out"
-        )
-        monkeypatch.undo()
+        ]
+        assert row.refusal(Right.READ, 0, "10.0.0.1:55") is not None
+        assert caplog.records[1].getMessage().endswith("waltz acl grant svc-a read 0 (from 10.0.0.1:55)")
 
 
 async def test_rows_are_kept_as_long_as_connections(server: MemoryZooKeeperServer) -> None:
@@ -315,10 +315,50 @@ async def test_the_rules_are_looked_up_once_for_a_peer_s_repeated_requests(
         assert sample(node, "waltz_acl_refused_total", "read", "audit") == 3001
         for partition_id in range(COUNT, COUNT + 500):  # there are none such: a peer may ask for as many as it likes
             assert row.refusal(Right.READ, partition_id) is None
-        assert len(row.verdicts) == 2
+        assert len(row.texts) == 2
         for right, partition_id in itertools.product(Right, range(COUNT)):
             row.refusal(right, partition_id)
             other.refusal(right, partition_id)
-            assert len(row.verdicts) <= MAX_VERDICTS
+            assert len(row.texts) <= MAX_TEXTS
         await put(zookeeper, Document(Mode.ENFORCE))
         await until(lambda: row.refusal(Right.READ, 3) is not None)
+
+
+async def test_the_audit_log_of_a_node(
+    server: MemoryZooKeeperServer, zookeeper: MemoryZooKeeper, tmp_path: Path
+) -> None:
+    """It has refusals, changes of the rules, and rules that cannot be used; its end is written when the node ends."""
+    path, registry = tmp_path / "audit.log", Registry()
+    await put(zookeeper, ENFORCED)
+    config = CONFIG.model_copy(update={"audit_log": str(path)})
+    rules = await start_rules(config, zookeeper, ROOT, NAME, COUNT, registry, random.Random(1))
+    row = rules.access.rights_of("CN=svc-a")
+    for _ in range(3):
+        row.refusal(Right.APPEND, 6, "10.0.0.1:5")
+    answer = rules.pages[REFUSED_PAGE](Request("GET", "/acl/refused", {}, ""))
+    assert isinstance(answer.body, str)
+    assert json.loads(answer.body) == {"principals": [{"principal": "svc-a", "refused": 3, "would_refuse": 0}]}
+    await zookeeper.set(PATHS.access_rules, b"{}", 0)
+    await until(lambda: rules.watch.unusable)
+    await rules.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    told = [(line["api"]["operation"], line["status"], line["unmapped"]["at"], line["count"]) for line in lines]
+    assert told == [
+        ("apply access rules", "Success", "node", 1),
+        ("append", "Failure", "6", 1),
+        ("apply access rules", "Failure", "node", 1),
+        ("append", "Failure", "6", 2),
+    ]
+    assert lines[0]["status_detail"] == "version 0, mode enforce, 1 rules; before: none"
+    assert lines[1]["src_endpoint"] == {"ip": "10.0.0.1", "port": 5}
+    assert "version 0 hold on" in lines[2]["status_detail"]
+    assert {line["api"]["service"]["name"] for line in lines} == {NAME}
+    assert dict(registry.readings["waltz_acl_audit_lost_total"]()) == {(): 0}
+
+
+async def test_a_node_whose_audit_log_cannot_be_opened_does_not_start(
+    zookeeper: MemoryZooKeeper, tmp_path: Path
+) -> None:
+    config = CONFIG.model_copy(update={"audit_log": str(tmp_path)})
+    with pytest.raises(ConfigError, match="the audit log .* cannot be opened: Is a directory"):
+        await start_rules(config, zookeeper, ROOT, NAME, COUNT, Registry(), random.Random(1))

@@ -112,6 +112,7 @@ def test_defaults_of_a_server() -> None:
         "storage_max_retry_interval_ms": 20000,
         "storage_checkpoint_interval": 250000,
         "acl": {
+            "audit_log": None,
             "enabled": False,
             "principal_from": "subject",
             "principal_mapping": None,
@@ -159,6 +160,8 @@ def test_access_rules_need_verified_certificates(tls: dict[str, object]) -> None
     given = {f"storage.ssl.{key}": value for key, value in tls.items()}
     with pytest.raises(ConfigError, match=r"storage.acl.enabled needs TLS with storage.ssl.trustStore.location"):
         from_mapping({**STORAGE, "storage.acl.enabled": True, **given}, StorageConfig)
+    with pytest.raises(ConfigError, match=r"storage.acl.auditLog needs storage.acl.enabled"):
+        from_mapping({**STORAGE, "storage.acl.auditLog": "/audit"}, StorageConfig)
     trusting = {"server.ssl.trustStore.location": "/trust.pem", "server.acl.enabled": True}
     assert from_mapping({**SERVER, **trusting}, ServerConfig).acl.enabled
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.rules import Only
 from tests.unit.storage.node_support import (
     DISABLED,
     KEY,
@@ -19,11 +20,12 @@ from tests.unit.storage.node_support import (
     records,
     running_node,
 )
+from waltz.common.access import Right
 from waltz.common.errors import ConnectionClosedError
 from waltz.common.wire import admin as wire
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.structures import RpcException
-from waltz.storage.node.admin_port import AdminService
+from waltz.storage.node.admin_port import _REPAIRS, RIGHTS, AdminService
 from waltz.storage.node.replies import MAX_REPLY_BYTES
 from waltz.storage.remote.errors import RemoteStorageError
 
@@ -314,3 +316,29 @@ async def test_a_worker_that_dies_breaks_its_connection_and_no_other(
         with pytest.raises(ConnectionClosedError):
             await client.metrics()
     assert await other.metrics()
+
+
+async def test_what_administrators_do_is_noted(tmp_path: Path) -> None:
+    rule = Only(*Right)
+    async with running_node(tmp_path, access=rule) as node:
+        admin = await node.admin()
+        await admin.set_available([0, 1], False)
+        await admin.set_assigned([1], False, delete_files=True)
+        await admin.last_session_info(0)
+        with pytest.raises(RemoteStorageError):
+            await admin.set_assigned([1], False)
+        rule.rights = (Right.DESCRIBE,)
+        with pytest.raises(RemoteStorageError):
+            await admin.set_assigned([1], True)
+    assert all(action.peer.startswith("127.0.0.1:") for action in rule.actions)
+    noted = [(action.operation, action.right, action.partition_ids, action.error) for action in rule.actions]
+    assert noted == [
+        ("make partitions unavailable", Right.ADMIN, [0, 1], ""),
+        ("unassign partitions and delete their files", Right.ADMIN, [1], ""),
+        ("unassign partitions", Right.ADMIN, [1], NOT_ASSIGNED.format(1)),
+    ]
+
+
+def test_every_administrative_request_has_a_name_for_the_audit_log() -> None:
+    named = {wire.PartitionAvailableRequest, wire.PartitionAssignmentRequest, *_REPAIRS}
+    assert named == {kind for kind, right in RIGHTS.items() if right is Right.ADMIN}

@@ -1,0 +1,290 @@
+"""The audit log: who asked for what, from where, with which outcome, as lines of JSON in the fields of OCSF.
+
+A line is about a refusal, an administrative action, a fence, or a change of the rules; never about what was stored. The
+first events of a principal within a minute have lines of their own; others, and all repetitions, are folded into one
+line for each operation and outcome at the end of the minute, with their number and their partitions.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Generator, Iterable
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from waltz.common.access import Right
+from waltz.common.partition_ids import id_ranges
+from waltz.common.pieces import at_once, in_turns
+from waltz.common.tasks import owned
+from waltz.common.version import installed_version
+from waltz.common.wall_clock import now_ms
+
+WINDOW_S: Final = 60.0
+MAX_LINES: Final = 20
+"""Events of one principal with lines of their own in a window."""
+MAX_PRINCIPALS: Final = 1000
+"""Principals with lines of their own in a window. The events of all others have one line together."""
+
+NODE: Final = "node"
+"""Stands for the node itself among partitions."""
+
+OCSF_VERSION: Final = "1.3.0"
+_CATEGORY, _CLASS = 6, 6003
+"""Application activity, API activity."""
+_MAX_PORT: Final = 65_535
+
+
+class Outcome(StrEnum):
+    """What became of a request."""
+
+    DONE = "done"
+    FAILED = "failed"
+    REFUSED = "refused"
+    """It was not executed, since its principal lacks the right."""
+    WOULD_REFUSE = "would refuse"
+    """It was executed, and will be refused when the rules are enforced."""
+
+
+class _Ocsf(NamedTuple):
+    status: str
+    status_id: int
+    action: str
+    action_id: int
+    severity: str
+    severity_id: int
+
+
+_OCSF: Final = {
+    Outcome.DONE: _Ocsf("Success", 1, "Allowed", 1, "Informational", 1),
+    Outcome.FAILED: _Ocsf("Failure", 2, "Allowed", 1, "Low", 2),
+    Outcome.REFUSED: _Ocsf("Failure", 2, "Denied", 2, "Medium", 3),
+    Outcome.WOULD_REFUSE: _Ocsf("Success", 1, "Observed", 3, "Low", 2),
+}
+
+_ACTIVITIES: Final = {
+    Right.APPEND: ("Create", 1),
+    Right.READ: ("Read", 2),
+    Right.METADATA: ("Read", 2),
+    Right.DESCRIBE: ("Read", 2),
+}
+
+
+class Event(NamedTuple):
+    """What is told about a request, beside the partitions."""
+
+    principal: str | None
+    """``None`` for the node itself."""
+    operation: str
+    right: Right | None
+    """The right that it needed."""
+    outcome: Outcome
+    peer: str
+    """Where it came from, ``HOST:PORT``; empty if that is not known."""
+
+
+_Kind = tuple[str, Right | None, Outcome]
+
+
+class _Folded:
+    """Events of one kind without lines of their own."""
+
+    __slots__ = ("begin_ms", "count", "end_ms", "place_ids", "with_node")
+
+    def __init__(self, time_ms: int) -> None:
+        self.count = 0
+        self.place_ids: set[int] = set()
+        self.with_node = False
+        self.begin_ms = self.end_ms = time_ms
+
+    def add(self, places: Iterable[int | None], count: int, time_ms: int) -> None:
+        """Add further events."""
+        self.count += count
+        self.end_ms = time_ms
+        for place in places:
+            if place is None:
+                self.with_node = True
+            else:
+                self.place_ids.add(place)
+
+    @property
+    def places(self) -> list[int | None]:
+        """All partitions of the events, and ``None`` for the node."""
+        return [*sorted(self.place_ids), *([None] if self.with_node else [])]
+
+
+class _Window:
+    """The events of one principal."""
+
+    __slots__ = ("folded", "seen")
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[_Kind, tuple[int | None, ...]]] = set()
+        self.folded: dict[_Kind, _Folded] = {}
+
+
+class Audit:
+    """The audit log of a node. To be used on its loop."""
+
+    def __init__(
+        self,
+        node: str,
+        partition_count: int,
+        write: Callable[[str], None] | None = None,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        """Make the log of a node, such as ``server-HOST:PORT``; ``write`` takes its lines, without their ends.
+
+        Without ``write`` it only says which events have lines of their own.
+        """
+        self.on_folded: Callable[[str, int], None] = _nothing
+        """Called at the end of a window for each principal with folded refusals, with their number."""
+        self._node = node
+        self._partition_count = partition_count
+        self._write = write
+        self._clock_ms = clock_ms
+        self._windows: dict[str | None, _Window] = {}
+        self._others = _Window()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending: Generator[None, None, None] = self._fold({}, _Window())
+        """Writes what was folded in the last window."""
+        self._task: asyncio.Task[None] | None = None
+
+    def note(
+        self, event: Event, places: Iterable[int | None], explain: Callable[[], str], count: int = 1
+    ) -> str | None:
+        """Note equal events at partitions, or at the node (``None``).
+
+        Partitions that do not exist are left out: a peer may name as many as it likes.
+
+        Args:
+            event: What they have in common.
+            places: The partitions that each of them concerns.
+            explain: Makes the reason, for people; only called for a line of its own.
+            count: The number of events.
+
+        Returns:
+            The reason if the first of them got a line of its own, else ``None``.
+        """
+        existing = tuple(place for place in places if place is None or 0 <= place < self._partition_count)
+        time_ms = self._clock_ms()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._end_in_turns)
+        window = self._windows.get(event.principal, self._others)
+        if window is self._others and len(self._windows) < MAX_PRINCIPALS:
+            window = self._windows[event.principal] = _Window()
+        kind = (event.operation, event.right, event.outcome)
+        key = (kind, existing)
+        alone = window is not self._others and key not in window.seen and len(window.seen) < MAX_LINES
+        detail = None
+        if alone:
+            window.seen.add(key)
+            detail = explain()
+            self._line(event, existing, 1, time_ms, time_ms, detail)
+            count -= 1
+        if count:
+            if kind not in window.folded:
+                window.folded[kind] = _Folded(time_ms)
+            window.folded[kind].add(existing, count, time_ms)
+        return detail
+
+    def end_window(self) -> None:
+        """Write at once what was folded until now, as at the end of the node."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at_once(self._ending)
+        at_once(self._fold(*self._take()))
+
+    def _end_in_turns(self) -> None:
+        """The window is over: thousands of lines take other turns of the loop in between."""
+        self._timer = None
+        at_once(self._ending)
+        self._ending = self._fold(*self._take())
+        self._task = owned(in_turns(self._ending), "the end of a window of the audit log")
+
+    def _take(self) -> tuple[dict[str | None, _Window], _Window]:
+        windows, self._windows = self._windows, {}
+        others, self._others = self._others, _Window()
+        return windows, others
+
+    def _fold(self, windows: dict[str | None, _Window], others: _Window) -> Generator[None, None, None]:
+        for principal, window in windows.items():
+            refused = 0
+            for (operation, right, outcome), folded in window.folded.items():
+                event = Event(principal, operation, right, outcome, "")
+                self._line(event, folded.places, folded.count, folded.begin_ms, folded.end_ms, "")
+                yield
+                if outcome in (Outcome.REFUSED, Outcome.WOULD_REFUSE):
+                    refused += folded.count
+            if refused and principal is not None:
+                self.on_folded(principal, refused)
+        for (operation, right, outcome), folded in others.folded.items():
+            event = Event(None, operation, right, outcome, "")
+            detail = f"of principals beyond the first {MAX_PRINCIPALS}"
+            self._line(event, folded.places, folded.count, folded.begin_ms, folded.end_ms, detail)
+            yield
+
+    def _line(
+        self, event: Event, places: Iterable[int | None], count: int, begin_ms: int, end_ms: int, detail: str
+    ) -> None:
+        if self._write is not None:
+            fields = _fields(self._node, event, list(places), count, begin_ms, end_ms)
+            if detail:
+                fields["status_detail"] = detail
+            self._write(json.dumps(fields, separators=(",", ":")))
+
+
+def _fields(
+    node: str, event: Event, places: list[int | None], count: int, begin_ms: int, end_ms: int
+) -> dict[str, object]:
+    """A line in the fields of OCSF's class "API Activity"; what it lacks is below ``unmapped``."""
+    activity, activity_id = ("Update", 3) if event.right is None else _ACTIVITIES.get(event.right, ("Update", 3))
+    found = _OCSF[event.outcome]
+    ours: dict[str, object] = {"outcome": event.outcome.value, "at": places_text(places)}
+    if event.right is not None:
+        ours["right"] = event.right.name.lower()
+    fields: dict[str, object] = {
+        "time": end_ms,
+        "category_uid": _CATEGORY,
+        "class_uid": _CLASS,
+        "type_uid": 100 * _CLASS + activity_id,
+        "activity_id": activity_id,
+        "activity_name": activity,
+        "severity_id": found.severity_id,
+        "severity": found.severity,
+        "status_id": found.status_id,
+        "status": found.status,
+        "action_id": found.action_id,
+        "action": found.action,
+        "count": count,
+        "actor": {} if event.principal is None else {"user": {"name": event.principal}},
+        "api": {"operation": event.operation, "service": {"name": node}},
+        "metadata": {
+            "version": OCSF_VERSION,
+            "profiles": ["security_control"],
+            "product": {"name": "Waltz", "vendor_name": "Waltz", "version": installed_version() or "unknown"},
+        },
+        "unmapped": ours,
+    }
+    if end_ms != begin_ms:
+        fields |= {"start_time": begin_ms, "end_time": end_ms}
+    if event.peer:
+        fields["src_endpoint"] = _endpoint(event.peer)
+    return fields
+
+
+def places_text(places: Iterable[int | None]) -> str:
+    """Partitions and the node as text: ``0-3,7,node``."""
+    listed = list(places)
+    parts = [id_ranges((place for place in listed if place is not None), ",")]
+    return ",".join(part for part in (*parts, NODE if None in listed else "") if part)
+
+
+def _endpoint(peer: str) -> dict[str, object]:
+    host, separator, port = peer.rpartition(":")
+    if separator and port.isascii() and port.isdigit() and int(port) <= _MAX_PORT:
+        return {"ip": host.strip("[]"), "port": int(port)}
+    return {"name": peer}
+
+
+def _nothing(principal: str, count: int) -> None:
+    """Folded events need no call."""
