@@ -62,6 +62,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "storage": (
         "common",
+        "common.acl",
         "common.config",
         "common.net",
         "common.wire",
@@ -210,6 +211,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "serving": (
         "common",
+        "common.acl",
         "common.cluster",
         "common.config",
         "common.metrics",

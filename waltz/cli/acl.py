@@ -36,7 +36,7 @@ from waltz.common.acl.store import (
 )
 from waltz.common.iso_time import from_milliseconds
 from waltz.common.metrics.registry import Json
-from waltz.common.net.token_sender import read_token
+from waltz.common.net.token_sender import token_text
 from waltz.common.partition_ids import check_partition
 from waltz.common.pieces import at_once
 from waltz.common.polling import poll_until
@@ -266,7 +266,7 @@ def _whose_token(options: argparse.Namespace) -> int:
     except ImportError:
         raise AclError("tokens need the package PyJWT: pip install 'waltz-log[acl]'") from None
     keys = None if options.keys is None else read_keys(options.keys.read_bytes(), ALGORITHMS, str(options.keys))
-    found = inspected(read_token(options.token).strip(), keys)
+    found = inspected(token_text(options.token), keys)
     until = from_milliseconds(found.expires_ms).isoformat()
     about = f"key {found.key_id!r}, id {found.token_id!r}, for cluster {', '.join(found.audience)}, until {until}"
     checked = "not verified: --keys FILE names the keys" if keys is None else f"verified with {options.keys}"

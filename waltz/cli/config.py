@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from waltz.cli.output import json_option, show
 from waltz.cli.session import CONFIG_VARIABLE, Nouns, noun
+from waltz.common.acl.config_problems import access_problems
 from waltz.common.config.command import Checked, checked, print_check, setting_options
 from waltz.common.config.schemas import ArchiveConfig, CliConfig, ClientConfig, ServerConfig, StorageConfig
 from waltz.common.config.sources import examine_sources
@@ -49,7 +50,7 @@ def register(nouns: Nouns) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     reading = examine_sources(options.file, MODELS[options.of], options.settings, os.environ)
-    found = checked(reading, (address_problems, file_problems), strict=options.strict)
+    found = checked(reading, (address_problems, file_problems, access_problems), strict=options.strict)
     if not options.json:
         return print_check(found)
     show(options, _document(found), [])

@@ -14,14 +14,13 @@ import difflib
 import logging
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Literal, TypeAlias, TypedDict
 
 from waltz.common.config.reader import Given, flat, ignored
 from waltz.common.config.schemas import TOKENS_NEED_TRUST, ClientConfig, TlsConfig, from_mapping, load
 from waltz.common.config.sources import from_environment, variable_of, variables_of
 from waltz.common.errors import ConfigError
-from waltz.common.net.token_sender import TokenSource, read_token
+from waltz.common.net.token_sender import TokenSource, file_source
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +66,7 @@ def token_source(token: Token | None, tls: TlsConfig) -> TokenSource | None:
     if isinstance(token, str):
         return TokenSource(lambda: token, "argument token")
     if isinstance(token, os.PathLike):
-        path = Path(token)
-        return TokenSource(lambda: read_token(path), str(path))
+        return file_source(token)
     if not callable(token):
         raise TypeError(
             f"token must be a token, the path of a file with one, or a function, not {type(token).__name__}"

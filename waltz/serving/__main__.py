@@ -3,6 +3,7 @@
 import functools
 import sys
 
+from waltz.common.acl.config_problems import access_problems
 from waltz.common.config.schemas import ServerConfig
 from waltz.common.daemon import run_daemon
 from waltz.common.net.config_files import file_problems
@@ -17,7 +18,7 @@ def main() -> int:
         "waltz-server",
         ServerConfig,
         functools.partial(run, make_console=ServerConsole),
-        (address_problems, file_problems),
+        (address_problems, file_problems, access_problems),
     )
 
 

@@ -2,6 +2,7 @@
 
 import sys
 
+from waltz.common.acl.config_problems import access_problems
 from waltz.common.config.schemas import StorageConfig
 from waltz.common.daemon import run_daemon
 from waltz.common.net.config_files import file_problems
@@ -11,7 +12,7 @@ from waltz.storage.node.node import run
 
 def main() -> int:
     """Entry point."""
-    return run_daemon("waltz-storage", StorageConfig, run, (address_problems, file_problems))
+    return run_daemon("waltz-storage", StorageConfig, run, (address_problems, file_problems, access_problems))
 
 
 if __name__ == "__main__":

@@ -6,5 +6,6 @@
 3. ``enforcement``: the rights of a node's peers, through changes of the rules; ``refusals``: counts and log messages;
    ``audit``: lines about who did what, folded; ``audit_file``: their file.
 4. ``tokens``: what bearer tokens prove. Pure but for the clock. ``token_files``: their keys, followed.
-5. ``store``: the rules in ZooKeeper; ``watch``: a node follows them and says which it applies; ``node`` starts both.
+5. ``store``: the rules in ZooKeeper; ``watch``: a node follows them and says which it applies; ``node`` starts all;
+   ``config_problems``: the check of its settings.
 """

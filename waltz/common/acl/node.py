@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from waltz.common.access import ANONYMOUS
 from waltz.common.acl.audit import Audit
@@ -17,6 +17,9 @@ from waltz.common.net.http import Page, Request, Response, json_page
 from waltz.common.net.token_gate import Identities
 from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import ZooKeeper
+
+if TYPE_CHECKING:
+    from waltz.common.acl.token_files import TokenFiles
 
 UNUSABLE_TOKEN_FILES: Final = Description(
     "waltz_acl_token_files_unusable",
@@ -90,17 +93,31 @@ def start_identities(config: AclConfig, cluster_key: str, registry: Registry) ->
     Raises ``ConfigError`` for files that cannot be used, and for an unknown source of names.
     """
     sources = principal_sources(config.principal_from)
-    if config.token_keys is None:
+    files = _token_files(config, cluster_key)
+    if files is None:
         return NodeIdentities(Identities(None, sources), None)
-    try:
-        from waltz.common.acl.token_files import TokenFiles  # only who takes tokens has the library
-    except ImportError:
-        raise ConfigError("acl.tokens.keys needs the package PyJWT: pip install 'waltz-log[acl]'") from None
-    files = TokenFiles(config, cluster_key)
     registry.reading(UNUSABLE_TOKEN_FILES, lambda: [((), int(files.problem is not None))])
     identities = Identities(lambda: files.tokens, sources)
     what = "following the keys of tokens"
     return NodeIdentities(identities, owned(restarting(lambda: files.follow(identities.check_all), what), what))
+
+
+def _token_files(config: AclConfig, cluster_key: str) -> "TokenFiles | None":
+    if config.token_keys is None:
+        return None
+    try:
+        from waltz.common.acl.token_files import TokenFiles  # only who takes tokens has the library
+    except ImportError:
+        raise ConfigError("acl.tokens.keys needs the package PyJWT: pip install 'waltz-log[acl]'") from None
+    return TokenFiles(config, cluster_key)
+
+
+def check_access(config: AclConfig) -> None:
+    """Raise ``ConfigError`` for what :func:`start_rules` and :func:`start_identities` would refuse."""
+    principal_mapping(config.principal_mapping or DEFAULT)
+    super_principals(config.super_principals or "")
+    principal_sources(config.principal_from)
+    _token_files(config, "")
 
 
 async def start_rules(

@@ -10,6 +10,7 @@ from waltz.common.brief import shown_key
 from waltz.common.config.schemas import StorageConfig, TlsConfig
 from waltz.common.errors import ConfigError
 from waltz.common.net.tls import client_context, server_context
+from waltz.common.net.token_sender import token_text
 
 
 def file_problems(config: BaseModel, source: str) -> list[str]:
@@ -33,6 +34,8 @@ def _tls_problem(config: BaseModel, tls: TlsConfig) -> str | None:
     try:
         if not isinstance(config, StorageConfig):
             client_context(tls)
+            if tls.token_location is not None:
+                token_text(tls.token_location)
         elif has_stores:  # without them a certificate would be made, which takes its time
             server_context(tls)
     except ConfigError as error:

@@ -30,7 +30,7 @@ from pydantic import SecretStr
 from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConfigError
 from waltz.common.net.tls_renewal import FollowingContext, following
-from waltz.common.net.token_sender import TokenSource, read_token
+from waltz.common.net.token_sender import TokenSource, file_source
 
 _MAX_STORE_BYTES = 16 << 20
 _JAVA_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
@@ -98,8 +98,7 @@ def configured_token(config: TlsConfig) -> TokenSource | None:
         return TokenSource(config.token.get_secret_value, "token.value")
     if config.token_location is None:
         return None
-    path = Path(config.token_location)
-    return TokenSource(lambda: read_token(path), str(path))
+    return file_source(config.token_location)
 
 
 def _locations(config: TlsConfig) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
@@ -46,28 +47,39 @@ class TokenSource:
         Raises:
             ConfigError: There is none, or it cannot be one. The text has nothing of it.
         """
-        try:
-            text = await asyncio.to_thread(self._get)
-        except OSError as error:
-            raise ConfigError(f"cannot read the token of {self._name}: {error.strerror or error}") from None
-        except UnicodeError:
-            raise ConfigError(f"{self._name} holds no token: it is no text") from None
-        except Exception as error:
-            raise ConfigError(f"{self._name} gives no token: {type(error).__name__}") from error
-        token = text.strip() if isinstance(text, str) else ""
-        if not token:
-            raise ConfigError(f"{self._name} holds no token")
-        if len(token) > MAX_TOKEN_BYTES or not (token.isascii() and token.isprintable()):
-            raise ConfigError(
-                f"{self._name} holds no token: more than {MAX_TOKEN_BYTES} characters, or others than ASCII"
-            )
-        return token
+        return await asyncio.to_thread(_got, self._get, self._name)
 
 
-def read_token(path: Path) -> str:
-    """The content of a file with a token. Raises ``OSError``, ``UnicodeError``."""
-    with path.open("rb") as file:
+def _got(get: Callable[[], str], name: str) -> str:
+    try:
+        text = get()
+    except OSError as error:
+        raise ConfigError(f"cannot read the token of {name}: {error.strerror or error}") from None
+    except UnicodeError:
+        raise ConfigError(f"{name} holds no token: it is no text") from None
+    except Exception as error:
+        raise ConfigError(f"{name} gives no token: {type(error).__name__}") from error
+    token = text.strip() if isinstance(text, str) else ""
+    if not token:
+        raise ConfigError(f"{name} holds no token")
+    if len(token) > MAX_TOKEN_BYTES or not (token.isascii() and token.isprintable()):
+        raise ConfigError(f"{name} holds no token: more than {MAX_TOKEN_BYTES} characters, or others than ASCII")
+    return token
+
+
+def token_text(path: str | os.PathLike[str]) -> str:
+    """The token in a file. Raises ``ConfigError``, whose text has nothing of it."""
+    return _got(lambda: _content(path), str(path))
+
+
+def _content(path: str | os.PathLike[str]) -> str:
+    with Path(path).open("rb") as file:
         return file.read(MAX_TOKEN_BYTES + 1024).decode("ascii")
+
+
+def file_source(path: str | os.PathLike[str]) -> TokenSource:
+    """The source that reads a file."""
+    return TokenSource(lambda: _content(path), str(path))
 
 
 class TokenChannel(Protocol):

@@ -68,6 +68,19 @@ def test_trust_stores_that_cannot_be_used(tls: str, authority: Authority, tmp_pa
     ]
 
 
+@pytest.mark.parametrize("tls", ["client.ssl", "ssl"])
+def test_files_of_tokens(tls: str, trust_pem: str, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    given = {"trustStore__location": trust_pem, "token__location": str(path)}
+    assert problems(tls, tmp_path, **given) == [
+        f"x.yml: {tls}: cannot read the token of {path}: No such file or directory"
+    ]
+    path.write_text("\n")
+    assert problems(tls, tmp_path, **given) == [f"x.yml: {tls}: {path} holds no token"]
+    path.write_text("a.b.c\n")
+    assert problems(tls, tmp_path, **given) == []
+
+
 @pytest.mark.parametrize(("tls", "number"), [("server.ssl", 1), ("storage.ssl", 0), ("client.ssl", 1), ("ssl", 1)])
 def test_names_are_checked_by_those_that_connect(tls: str, number: int, tmp_path: Path) -> None:
     assert len(problems(tls, tmp_path, checkHostname=True)) == number
