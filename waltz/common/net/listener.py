@@ -80,7 +80,7 @@ class Listener:
             return Channel(
                 family,
                 hello_text,
-                TokenGate(handler_factory(), family, identities),
+                TokenGate(handler_factory(), family, identities, listener.log),
                 owner=listener,
                 max_payload_bytes=limits.max_payload_bytes,
                 opening_payload_bytes=limits.opening_payload_bytes,

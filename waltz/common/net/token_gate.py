@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from waltz.common.access import Source
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.net.channel import Channel, ChannelHandler
+from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.frames import Bounds, Family
 from waltz.common.wire.tokens import FOR_EVER, TOKEN, TokenAnswer, decode_token, encode_token_answer, takes_tokens
 
@@ -19,6 +20,10 @@ MAX_WAIT_S: Final = 3600.0
 MAX_EARLY_RENEWALS: Final = 10
 """Renewals of a connection beyond one a second. Clients look for a newer token once a second at most, and a signature
 costs a node half a millisecond."""
+
+
+MAX_CHECKED_PER_TURN: Final = 5
+"""Tokens that are verified anew in one turn of the loop."""
 
 
 class VerifiedToken(Protocol):
@@ -65,9 +70,16 @@ class Identities:
         self._gates.add(gate)
 
     def check_all(self) -> None:
-        """Verify the tokens of all connections anew, and end those whose tokens count no more."""
-        for gate in list(self._gates):
+        """Verify the tokens of all connections anew, a few in each turn of the loop, and end those whose tokens count
+        no more.
+        """
+        self._check_some(list(self._gates))
+
+    def _check_some(self, gates: "list[TokenGate]") -> None:
+        for gate in gates[:MAX_CHECKED_PER_TURN]:
             gate.check()
+        if len(gates) > MAX_CHECKED_PER_TURN:
+            asyncio.get_running_loop().call_soon(self._check_some, gates[MAX_CHECKED_PER_TURN:])
 
 
 class TokenGate:
@@ -78,8 +90,9 @@ class TokenGate:
     accepted unseen.
     """
 
-    def __init__(self, handler: ChannelHandler, family: Family, identities: Identities | None) -> None:
+    def __init__(self, handler: ChannelHandler, family: Family, identities: Identities | None, log: QuietLog) -> None:
         self._handler = handler
+        self._log = log
         self._family = family
         self._identities = identities
         self._channel: Channel | None = None
@@ -179,6 +192,7 @@ class TokenGate:
         return found.expires_s
 
     def _refuse(self, channel: Channel, reason: str) -> None:
+        self._log.warning("the token of %s is refused: %s", channel.peer, reason)
         self._answer(channel, TokenAnswer(reason, 0))
         channel.close()
 

@@ -9,15 +9,15 @@ from cryptography import x509
 
 from tests.unit.common.net.certificates import Authority, write_pem
 from tests.unit.common.net.peers import Recorder
-from tests.unit.common.net.token_peers import TIMEOUT_S, Accepted, always, connected, listening
+from tests.unit.common.net.token_peers import TIMEOUT_S, Accepted, Proved, always, connected, listening
 from waltz.common.access import ANONYMOUS, Proof, Source
 from waltz.common.config.schemas import TlsConfig
-from waltz.common.errors import ConnectFailedError, ProtocolError, TokenRefusedError
+from waltz.common.errors import ConnectFailedError, ProtocolError, TokenRefusedError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
-from waltz.common.net.token_gate import Identities
+from waltz.common.net.token_gate import MAX_CHECKED_PER_TURN, Identities
 from waltz.common.wire.frames import CLIENT_SERVER, STORAGE, STORAGE_ADMIN, Family, encode_frame
 from waltz.common.wire.tokens import MAX_TOKEN_BYTES, decode_token_answer, encode_token
 
@@ -38,11 +38,15 @@ async def test_a_peer_is_known_by_its_token_before_anything_else(family: Family)
 
 
 @pytest.mark.parametrize("rules", [Identities(None), Accepted().rules])
-async def test_bad_tokens_end_the_connection_before_its_handler_has_heard_of_it(rules: Identities) -> None:
+async def test_bad_tokens_end_the_connection_before_its_handler_has_heard_of_it(
+    rules: Identities, caplog: pytest.LogCaptureFixture
+) -> None:
     async with listening(rules) as port:
         with pytest.raises(TokenRefusedError, match=r"acl.tokens.keys is not set|it is not accepted"):
             await connected(port, always("secret-token"))
         assert port.handlers[0].channel is None
+        assert "the token of 127.0.0.1:" in caplog.text
+        assert "secret-token" not in caplog.text
 
 
 async def test_a_peer_without_a_token_is_anonymous() -> None:
@@ -203,6 +207,25 @@ async def test_a_certificate_has_the_name_that_the_node_wants(
         assert (server.channel.principal, server.channel.proof) == (principal, Proof.CERTIFICATE)
     finally:
         await listener.close()
+
+
+async def test_many_tokens_are_checked_a_few_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted = Accepted(good="svc-a")
+    async with listening(accepted.rules) as port:
+        clients = [await connected(port, always("good")) for _ in range(2 * MAX_CHECKED_PER_TURN + 1)]
+        del accepted.known["good"]
+        verified: list[str] = []
+
+        def verify(token: str) -> Proved:
+            verified.append(token)
+            raise WaltzError("it is not accepted")
+
+        monkeypatch.setattr(accepted, "verify", verify)
+        accepted.rules.check_all()
+        assert len(verified) == MAX_CHECKED_PER_TURN
+        for _, client in clients:
+            assert isinstance(await client.until_closed(), TokenRefusedError)
+        assert len(verified) == len(clients)
 
 
 async def test_older_peers_are_not_asked_for_tokens() -> None:
