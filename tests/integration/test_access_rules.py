@@ -36,7 +36,15 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def cluster(stores: dict[str, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the audit logs."""
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    stores: dict[str, dict[str, str]], logs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalCluster]:
     """A storage and a server with access rules; there are none yet, and tools are those of a super principal."""
 
     def tls(_: Layout, prefix: str) -> dict[str, object]:
@@ -48,6 +56,7 @@ def cluster(stores: dict[str, dict[str, str]], tmp_path_factory: pytest.TempPath
             f"{node}.acl.enabled": True,
             f"{node}.acl.superPrincipals": "localhost;ops",
             f"{node}.acl.principalMapping": MAPPING,
+            f"{node}.acl.auditLog": str(logs / f"{node}.jsonl"),
         }
 
     with pytest.MonkeyPatch.context() as patched:
@@ -75,7 +84,7 @@ def done(cluster: LocalCluster, verb: str, *words: str) -> str:
 
 
 def test_a_right_is_refused_granted_used_and_revoked(
-    cluster: LocalCluster, stores: dict[str, dict[str, str]], tmp_path: Path
+    cluster: LocalCluster, stores: dict[str, dict[str, str]], logs: Path, tmp_path: Path
 ) -> None:
     done(cluster, "init")
     done(cluster, "mode", "enforce", "--wait")
@@ -93,6 +102,8 @@ def test_a_right_is_refused_granted_used_and_revoked(
         "principal 'svc-a' (certificate CN=svc-a) may not describe partition 0: no rule (rules version 1);"
         " waltz acl grant svc-a describe 0"
     )
+    audit_log = str(logs / "server.jsonl")
+    assert done(cluster, "suggest", audit_log) == "waltz acl grant svc-a describe 0\n"
     granted = done(cluster, "grant", "svc-a", "metadata,describe", "0", "--wait")
     assert "+ allow svc-a to metadata,describe at 0" in granted
     with pytest.raises(waltz.NotAuthorizedError, match="may not append to partition 0: no rule .rules version 2.;"):
@@ -113,7 +124,17 @@ def test_a_right_is_refused_granted_used_and_revoked(
     exported = tmp_path / "rules.json"
     exported.write_text(done(cluster, "export"))
     assert done(cluster, "diff", str(exported)) == "nothing differs\n"
+    replayed = done(cluster, "replay", audit_log, str(logs / "storage.jsonl"), "--rules", str(exported))
+    assert replayed.splitlines() == [
+        "refused: svc-a: append at 0: no rule; 1 requests at most",
+        "refused: svc-a: describe at 0-1: no rule; 2 requests at most",
+        "refused: svc-a: metadata at 0: no rule; 1 requests at most",
+    ]
+    assigned = [json.loads(line)["api"]["operation"] for line in (logs / "storage.jsonl").read_text().splitlines()]
+    assert "assign partitions" in assigned
     exported.write_text(exported.read_text().replace('"enforce"', '"off"'))
+    off = done(cluster, "replay", audit_log, "--rules", str(exported), "--json")
+    assert json.loads(off) == {"refused": []}
     assert done(cluster, "diff", str(exported)) == "- mode enforce\n+ mode off\n"
     done(cluster, "apply", str(exported), "--wait")
     assert asyncio.run(appended(1)) == 0

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 DEAD = "localhost:1"
 RULES = Path(__file__).with_name("rules.json")
+AUDIT_LOG = Path(__file__).with_name("audit.jsonl")
 
 ARGUMENTS = {
     "zookeeper create": "-n other -p 1",
@@ -40,6 +41,8 @@ ARGUMENTS = {
     "acl diff": f"{RULES}",
     "acl apply": f"{RULES}",
     "acl export": "",
+    "acl suggest": f"{AUDIT_LOG}",
+    "acl replay": f"{AUDIT_LOG} --rules {RULES}",
     "server add-preferred-partition": "-s {server} -p {partition}",
     "server remove-preferred-partition": "-s {server} -p {partition}",
     "server drain": "-s {server} --plan",

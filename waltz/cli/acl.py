@@ -3,7 +3,8 @@
 import argparse
 import asyncio
 import operator
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,6 +35,7 @@ from waltz.common.acl.store import (
     write_partition_names,
     write_rules,
 )
+from waltz.common.acl.suggestions import Asked, Refused, places_at, read_audit, replay, suggest
 from waltz.common.iso_time import from_milliseconds
 from waltz.common.metrics.registry import Json
 from waltz.common.net.token_sender import token_text
@@ -94,6 +96,13 @@ def register(nouns: Nouns) -> None:
     parser.add_argument("file", type=Path, metavar="FILE")
     _add_wait(parser)
     cluster_command(verbs, "export", "print the rules as a file for apply", _export)
+    text = "print the grants that would permit what audit logs have noted as refused"
+    parser = cluster_command(verbs, "suggest", text, _suggest, prints=True)
+    _add_audit_logs(parser)
+    text = "print what other rules would have refused of what audit logs have noted"
+    parser = cluster_command(verbs, "replay", text, _replay, prints=True)
+    _add_audit_logs(parser)
+    parser.add_argument("--rules", type=Path, required=True, metavar="FILE", help="the other rules, as of export")
     help_text = "print the principal of a certificate, for a node with this mapping, or of a token"
     from_text = "acl.principalFrom of the node (default: %(default)s)"
     parser = verbs.add_parser("whoami", help=help_text, description=help_text)
@@ -111,6 +120,10 @@ def _add_rule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("principal", help="a principal, group:NAME, anonymous, or * for all")
     parser.add_argument("rights", help=f"separated by commas: {', '.join(RIGHTS)}")
     parser.add_argument("partitions", nargs="?", default=ALL, help=_PARTITIONS_HELP)
+
+
+def _add_audit_logs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="an audit log of a node")
 
 
 def _add_wait(parser: argparse.ArgumentParser) -> None:
@@ -220,6 +233,48 @@ async def _apply(options: argparse.Namespace, session: Session) -> None:
 async def _export(_: argparse.Namespace, session: Session) -> None:
     known = await _read(session)
     print(write_document(known.document).decode(), end="")
+
+
+async def _suggest(options: argparse.Namespace, session: Session) -> None:
+    known = await _read(session)
+    rules = at_once(compile_rules(known.document, known.names, known.partition_count))
+    found = suggest(_audited(options.files), rules, known.names)
+    lines = [
+        f"waltz acl grant {shlex.quote(rule.principal)} {rule.rights_text} {shlex.quote(rule.partitions)}"
+        for rule in found.rules
+    ]
+    lines += [f"# no grant permits {refused}" for refused in found.denied]
+    grants: list[Json] = [
+        {"principal": rule.principal, "rights": rule.rights_text, "at": rule.partitions} for rule in found.rules
+    ]
+    denied: list[Json] = [_refused(refused) for refused in found.denied]
+    show(options, {"grants": grants, "denied": denied}, lines or ["the rules permit all that was noted"])
+
+
+async def _replay(options: argparse.Namespace, session: Session) -> None:
+    known = await _read(session)
+    rules = at_once(compile_rules(_read_file(options.rules), known.names, known.partition_count))
+    found = replay(_audited(options.files), rules)
+    lines = [f"refused: {refused}" for refused in found]
+    show(options, {"refused": [_refused(refused) for refused in found]}, lines or ["nothing would have been refused"])
+
+
+def _audited(paths: Sequence[Path]) -> Iterator[Asked]:
+    """The requests in audit logs."""
+    for path in paths:
+        with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+            yield from read_audit(lines, str(path))
+
+
+def _refused(refused: Refused) -> Json:
+    rule = refused.decision.rule
+    return {
+        "principal": refused.principal,
+        "right": refused.right.name.lower(),
+        "at": places_at(refused.places, {}),
+        "rule": None if rule is None else str(rule),
+        "requests": refused.requests,
+    }
 
 
 def _whoami(options: argparse.Namespace) -> int:

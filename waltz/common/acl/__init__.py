@@ -2,7 +2,8 @@
 
 1. ``document``: the rules as they are stored, read by ``json_pieces``. Pure. ``mapping``: the principal of a
    certificate's subject. Pure.
-2. ``rules``: the rules compiled; decisions and explanations. ``changes``: the rules changed by commands. Pure.
+2. ``rules``: the rules compiled; decisions and explanations. ``changes``: the rules changed by commands;
+   ``suggestions``: rules from audit logs. Pure.
 3. ``enforcement``: the rights of a node's peers, through changes of the rules; ``refusals``: counts and log messages;
    ``audit``: lines about who did what, folded; ``audit_file``: their file.
 4. ``tokens``: what bearer tokens prove. Pure but for the clock. ``token_files``: their keys, followed.

@@ -66,7 +66,8 @@ class Row:
     def acted(self, action: Action) -> None:
         """As :class:`~waltz.common.access.Rights` says."""
         outcome = Outcome.FAILED if action.error else Outcome.DONE
-        event = Event(self.principal, action.operation, action.right, outcome, action.peer)
+        right = None if self._access.is_super(self.principal) else action.right  # super principals need none
+        event = Event(self.principal, action.operation, right, outcome, action.peer)
         self._access.audit.note(event, action.partition_ids or (None,), lambda: action.error)
 
 
@@ -110,6 +111,10 @@ class RuleAccess:
             row.lenient = _audits(self.applied)
         return row
 
+    def is_super(self, principal: str) -> bool:
+        """Whether a principal has all rights, whatever the rules say."""
+        return principal in self._super_principals
+
     def apply(self, applied: Applied) -> Generator[None, None, Collection[Row]]:
         """Apply other rules from now on, all at once. What can take long is done before, in small pieces.
 
@@ -146,7 +151,7 @@ class RuleAccess:
         return None if audited else explain()
 
     def _mode(self, row: Row, partition_id: int | None) -> Mode:
-        if row.principal in self._super_principals:  # the partition does not exist
+        if self.is_super(row.principal):  # the partition does not exist
             return Mode.OFF
         return Mode.ENFORCE if self.applied is None else self.applied.rules.mode(partition_id)
 
@@ -163,7 +168,7 @@ class RuleAccess:
         return text
 
     def _places_of(self, principal: str, applied: Applied | None) -> bytes:
-        if principal in self._super_principals:
+        if self.is_super(principal):
             return bytes([EVERY_RIGHT]) * (self._partition_count + 1)
         return bytes(self._partition_count + 1) if applied is None else applied.rules.row(principal)
 

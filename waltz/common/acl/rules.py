@@ -13,7 +13,8 @@ from waltz.common.acl.json_pieces import AclError
 
 EVERY_RIGHT: Final = 0xFF
 
-_IMPLIED = {Right.APPEND: (Right.METADATA, Right.DESCRIBE), Right.READ: (Right.METADATA, Right.DESCRIBE)}
+IMPLIED: Final = {Right.APPEND: (Right.METADATA, Right.DESCRIBE), Right.READ: (Right.METADATA, Right.DESCRIBE)}
+"""The rights that a right has in itself."""
 _RULES_PER_PIECE = 100
 
 
@@ -60,7 +61,7 @@ def _bits(rule: Rule) -> int:
     for right in rule.rights:
         given |= right.bit
         if rule.allows:
-            for implied in _IMPLIED.get(right, ()):
+            for implied in IMPLIED.get(right, ()):
                 given |= implied.bit
     return given
 

@@ -171,7 +171,9 @@ async def test_the_end_of_a_window_takes_turns(log: Log, monkeypatch: pytest.Mon
 
 
 async def test_actions_and_the_top_of_refused_principals(log: Log) -> None:
-    access = RuleAccess(COUNT, lambda subject: subject, [], log.audit)
+    access = RuleAccess(COUNT, lambda subject: subject, ["CN=root"], log.audit)
+    access.rights_of("CN=root").acted(Action("repair", Right.ADMIN, [1], "10.0.0.1:5"))
+    assert "right" not in log.take()[0]["unmapped"]  # it needs none
     row = access.rights_of("CN=ops")
     row.acted(Action("assign partitions", Right.ADMIN, [3, 4], "10.0.0.1:5"))
     row.acted(Action("repair", Right.ADMIN, [], "10.0.0.1:5", "no quorum"))
