@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from waltz.common.acl.audit import Event, Outcome
+from waltz.common.acl.document import Mode
 from waltz.common.acl.enforcement import Applied, Row, RuleAccess
 from waltz.common.acl.json_pieces import AclError
 from waltz.common.acl.store import Place, read_stored
@@ -33,6 +34,24 @@ VERSION: Final = Description(
     (),
     "Version of the access rules that the node applies; -1 before any. Only with access rules.",
 )
+NAMES_VERSION: Final = Description(
+    "waltz_acl_names_version",
+    "gauge",
+    (),
+    "Version of the names of partitions that the node applies; -1 without any. Only with access rules.",
+)
+AGE: Final = Description(
+    "waltz_acl_age_seconds",
+    "gauge",
+    (),
+    "Time since the node has applied its access rules; none before that. Only with access rules.",
+)
+MODE: Final = Description(
+    "waltz_acl_mode",
+    "gauge",
+    ("mode",),
+    "1 for the mode of the cluster by the applied rules: off, audit or enforce. Only with access rules.",
+)
 UNUSABLE: Final = Description(
     "waltz_acl_unusable",
     "gauge",
@@ -45,7 +64,7 @@ AUDIT_LOST: Final = Description(
     (),
     "Lines of the audit log that could not be written. Only with an audit log.",
 )
-DESCRIPTIONS: Final = (REFUSED, VERSION, UNUSABLE, AUDIT_LOST)
+DESCRIPTIONS: Final = (REFUSED, VERSION, NAMES_VERSION, AGE, MODE, UNUSABLE, AUDIT_LOST)
 
 
 class RuleWatch:
@@ -72,6 +91,8 @@ class RuleWatch:
         self._parent, self._path = paths.applied_rules, paths.applied_rules_of(name)
         self._partition_count = partition_count
         self._place: Place | None = None
+        self._names_version = -1
+        self._applied_s = 0.0
         self._told: tuple[int | None, Place] | None = None
         """The session and the rules that the node's znode says."""
         self._outage = OutageLog(logger, asyncio.get_running_loop().time)
@@ -94,10 +115,19 @@ class RuleWatch:
         """Have the counts and the version told."""
         registry.reading(REFUSED, self._refused)
         registry.reading(VERSION, lambda: [((), -1 if self._place is None else self._place.version)])
+        registry.reading(NAMES_VERSION, lambda: [((), self._names_version)])
+        registry.reading(AGE, lambda: [] if self._place is None else [((), time.monotonic() - self._applied_s)])
+        registry.reading(MODE, self._mode)
         registry.reading(UNUSABLE, lambda: [((), int(self.unusable))])
 
     def _refused(self) -> Readings:
         yield from self._access.refusals.counts()
+
+    def _mode(self) -> Readings:
+        applied = self._access.applied
+        if applied is not None:
+            for mode in Mode:
+                yield (mode.value,), int(mode is applied.rules.document.mode)
 
     def _session_changed(self, state: State) -> None:
         if state is State.CONNECTED:  # perhaps with another session, which has to say again what the node applies
@@ -128,6 +158,8 @@ class RuleWatch:
         lost = await in_turns(self._access.apply(Applied(stored.place.version, rules)))
         self.on_lost(lost)
         before, self._place = self._place, stored.place
+        self._names_version = -1 if stored.names_stat is None else stored.names_stat.version
+        self._applied_s = time.monotonic()
         count, mode = len(rules.document.rules), rules.document.mode
         former = "none" if before is None else f"version {before.version}"
         self._note(Outcome.DONE, f"version {stored.place.version}, mode {mode}, {count} rules; before: {former}")

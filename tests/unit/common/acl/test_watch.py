@@ -362,3 +362,21 @@ async def test_a_node_whose_audit_log_cannot_be_opened_does_not_start(
     config = CONFIG.model_copy(update={"audit_log": str(tmp_path)})
     with pytest.raises(ConfigError, match="the audit log .* cannot be opened: Is a directory"):
         await start_rules(config, zookeeper, ROOT, NAME, COUNT, Registry(), random.Random(1))
+
+
+async def test_metrics_say_what_is_applied(server: MemoryZooKeeperServer, zookeeper: MemoryZooKeeper) -> None:
+    async with running(server) as node:
+        readings = {name: list(node.registry.readings[name]()) for name in ("waltz_acl_age_seconds", "waltz_acl_mode")}
+        assert readings == {"waltz_acl_age_seconds": [], "waltz_acl_mode": []}
+        await put(zookeeper, Document(Mode.AUDIT))
+        await until(lambda: sample(node, "waltz_acl_version") == 0)
+        assert sample(node, "waltz_acl_names_version") == -1
+        assert dict(node.registry.readings["waltz_acl_mode"]()) == {("off",): 0, ("audit",): 1, ("enforce",): 0}
+        assert 0 <= sample(node, "waltz_acl_age_seconds") < 60
+        stored = await read_stored(zookeeper, ROOT)
+        assert stored is not None
+        await write_partition_names(zookeeper, ROOT, {"orders": "0-3"}, stored, COUNT)
+        await put(zookeeper, Document(Mode.ENFORCE))
+        await until(lambda: sample(node, "waltz_acl_version") == 1)
+        assert sample(node, "waltz_acl_names_version") == 0
+        assert dict(node.registry.readings["waltz_acl_mode"]())[("enforce",)] == 1
