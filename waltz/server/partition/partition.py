@@ -373,15 +373,9 @@ class ServerPartition:
                 self._fencing.release()
             session.noted = link.passes_audit(Right.APPEND, self.partition_id)
         refusal = link.refusal(Right.METADATA, self.partition_id, noted=link.mounts.get(self, False))
-        waiting = [each for each in self._mounts.waiting() if each.link is link and type(each.request) is MountRequest]
         if refusal is None:
-            noted = link.passes_audit(Right.METADATA, self.partition_id)
-            link.mounts[self] = noted
-            for pending in waiting:
-                pending.noted = noted
+            link.mounts[self] = link.passes_audit(Right.METADATA, self.partition_id)
             return
-        for pending in waiting:
-            self._sequencer.expire(pending)
         self.forget(link)
         link.mounts.pop(self, None)
         if not link.refuse(session_id, refusal):
@@ -391,10 +385,16 @@ class ServerPartition:
         """The reason against a request that has waited, and others like it, if its client has ever lost a right."""
         if not pending.link.lost_rights:
             return None
-        right = right_of(pending.request)
-        refusal = pending.link.refusal(right, self.partition_id, count, noted=pending.noted)
-        pending.noted = pending.link.passes_audit(right, self.partition_id)
+        link, right = pending.link, right_of(pending.request)
+        noted = pending.noted or (type(pending.request) is MountRequest and link.mounts.get(self, False))
+        refusal = link.refusal(right, self.partition_id, count, noted=noted)
+        pending.noted = link.passes_audit(right, self.partition_id)
         return refusal
+
+    def _is_refused(self, pending: Pending) -> bool:
+        """Whether the request is a mount whose client has lost the right while it waited, and knows that."""
+        link = pending.link
+        return link.lost_rights and type(pending.request) is MountRequest and self not in link.mounts
 
     # Requests
 
@@ -672,7 +672,9 @@ class ServerPartition:
 
     def _answer(self, pending: Pending, verdict: Verdict | None) -> None:
         """Carry out the sequencer's decision: answer a request, or wait."""
-        if verdict is Verdict.READY and (refusal := self._refusal(pending)) is not None:
+        if verdict is not None and self._is_refused(pending):
+            self._sequencer.expire(pending)
+        elif verdict is Verdict.READY and (refusal := self._refusal(pending)) is not None:
             self._sequencer.expire(pending)
             pending.link.refuse(pending.request.req_id, refusal)
         elif isinstance(pending.request, AnyFeedRequest) and verdict is Verdict.READY:
