@@ -151,11 +151,13 @@ def places_at(places: Places, named: Mapping[str, Places]) -> str:
 
 def _sums(asked: Iterable[Asked]) -> dict[tuple[str, Right], tuple[set[int | None], int]]:
     """Places and number of requests by principal and right."""
-    found: dict[tuple[str, Right], tuple[set[int | None], int]] = {}
+    places: dict[tuple[str, Right], set[int | None]] = {}
+    counts: dict[tuple[str, Right], int] = {}
     for each in asked:
-        places, count = found.get((each.principal, each.right), (set(), 0))
-        found[each.principal, each.right] = (places | each.places, count + each.requests)
-    return found
+        key = each.principal, each.right
+        places.setdefault(key, set()).update(each.places)
+        counts[key] = counts.get(key, 0) + each.requests
+    return {key: (places[key], counts[key]) for key in places}
 
 
 def _named(text: str, partition_count: int) -> Places:
