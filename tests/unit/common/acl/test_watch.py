@@ -16,6 +16,7 @@ from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common.access import ANONYMOUS, Proof, Right
 from waltz.common.acl import changes
 from waltz.common.acl.audit import MAX_LINES
+from waltz.common.acl.audit_file import AuditFile
 from waltz.common.acl.document import Document, Mode, Rule, write_document
 from waltz.common.acl.enforcement import MAX_TEXTS, Row, RuleAccess
 from waltz.common.acl.json_pieces import AclError
@@ -24,7 +25,7 @@ from waltz.common.acl.rules import Decision, Rules
 from waltz.common.acl.store import read_applied, read_stored, write_partition_names, write_rules
 from waltz.common.acl.watch import RuleWatch
 from waltz.common.config.schemas import AclConfig
-from waltz.common.errors import ConfigError
+from waltz.common.errors import ConfigError, WaltzError
 from waltz.common.metrics.registry import Registry
 from waltz.common.net.http import Request
 from waltz.common.zk.paths import ClusterPaths
@@ -380,3 +381,22 @@ async def test_metrics_say_what_is_applied(server: MemoryZooKeeperServer, zookee
         await until(lambda: sample(node, "waltz_acl_version") == 1)
         assert sample(node, "waltz_acl_names_version") == 0
         assert dict(node.registry.readings["waltz_acl_mode"]())[("enforce",)] == 1
+
+
+async def test_a_start_without_zookeeper_leaves_no_audit_log_open(
+    server: MemoryZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[AuditFile] = []
+    close = AuditFile.close
+
+    def counted(file: AuditFile) -> None:
+        close(file)
+        closed.append(file)
+
+    monkeypatch.setattr(AuditFile, "close", counted)
+    client = await server.connect()
+    await client.close()
+    config = CONFIG.model_copy(update={"audit_log": str(tmp_path / "audit.log")})
+    with pytest.raises(WaltzError):
+        await start_rules(config, client, ROOT, NAME, COUNT, Registry(), random.Random(1))
+    assert len(closed) == 1
