@@ -382,6 +382,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "telemetry",
     ),
     "spark": (
+        "archive",
         "asynchronous",
         "client",
         "common",

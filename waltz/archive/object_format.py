@@ -143,7 +143,7 @@ class ObjectWriter:
         view, begin = memoryview(records), 0
         while begin < len(sizes):
             end = self._fitting(bounds, begin)
-            if end == begin:
+            if end <= begin:  # there is no room, or less than none behind a large record
                 self._close_block()
                 continue
             self._block_pieces.append(view[bounds[begin] : bounds[end]])

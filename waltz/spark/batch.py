@@ -10,6 +10,8 @@ from pyspark.sql.types import StructType
 
 from waltz.common.loops import new_event_loop
 from waltz.common.net.tls import client_context
+from waltz.spark.archive_planning import ArchiveSplit
+from waltz.spark.archive_reading import archived_chunks
 from waltz.spark.batches import BatchMaker
 from waltz.spark.chunk import Chunk
 from waltz.spark.options import RangeOptions, ReadOptions
@@ -20,13 +22,14 @@ from waltz.spark.reading import SplitReader
 _S = TypeVar("_S")
 
 
-def read_split(options: ReadOptions, schema: StructType, split: Split) -> Iterator[pa.RecordBatch]:
-    """The rows of one split. Raises ``ReplicaReadError`` rather than leaving anything out.
+def read_split(options: ReadOptions, schema: StructType, split: Split | ArchiveSplit) -> Iterator[pa.RecordBatch]:
+    """The rows of one split. Raises ``ReplicaReadError`` or ``ArchiveError`` rather than leaving anything out.
 
     Repeatable: committed transactions never change.
     """
     maker = BatchMaker(schema, options.payload, options.headers)
-    for chunk in read_chunks(options, split):
+    chunks = archived_chunks(split) if isinstance(split, ArchiveSplit) else read_chunks(options, split)
+    for chunk in chunks:
         yield from maker.batches(split.range.partition_id, chunk)
 
 

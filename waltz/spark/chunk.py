@@ -101,11 +101,12 @@ class Chunk:
         start = 0
         for index in range(1, self.count):
             if ends[index + 1] - ends[start] > max_bytes:
-                yield self._slice(start, index)
+                yield self.part(start, index)
                 start = index
-        yield self._slice(start, self.count)
+        yield self.part(start, self.count)
 
-    def _slice(self, start: int, end: int) -> "Chunk":
+    def part(self, start: int, end: int) -> "Chunk":
+        """The records at the places ``start`` to ``end - 1``, over the same memory."""
         return Chunk(
             self.first + start,
             self.records.slice(start, end - start),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
+from uuid import UUID
 
 from waltz.common.config.schemas import TlsConfig, from_mapping
 from waltz.common.errors import ConfigError
@@ -46,11 +47,14 @@ MAX_OFFSETS_PER_TRIGGER = "maxOffsetsPerTrigger"
 FAILOVER_TIMEOUT_MS = "failoverTimeoutMs"
 PLANNING_TIMEOUT_MS = "planningTimeoutMs"
 REQUEST_TIMEOUT_MS = "requestTimeoutMs"
+ARCHIVE = "archive"
+ARCHIVE_ONLY = "archiveOnly"
+ARCHIVE_CLUSTER = "archiveCluster"
 TLS_PREFIX = "tls."
 
 TLS_NAMES = tuple(f"{TLS_PREFIX}{field.validation_alias}" for field in TlsConfig.model_fields.values())
 
-_BATCH_ONLY = (ENDING_OFFSETS, ENDING_TIMESTAMP)
+_BATCH_ONLY = (ENDING_OFFSETS, ENDING_TIMESTAMP, ARCHIVE_ONLY, ARCHIVE_CLUSTER)
 _STREAM_ONLY = (MAX_OFFSETS_PER_TRIGGER, FAILOVER_TIMEOUT_MS)
 
 COMMON_NAMES = (
@@ -81,6 +85,9 @@ NAMES = (
     PAYLOAD_SCHEMA,
     PAYLOAD_MODE,
     HEADERS,
+    ARCHIVE,
+    ARCHIVE_ONLY,
+    ARCHIVE_CLUSTER,
 )
 """All options of reads, as documented."""
 
@@ -106,11 +113,22 @@ class ClusterOptions:
     """The cluster, and how to reach it."""
 
     zookeeper: str
-    """Connect string, ``host:port,host:port...[/chroot]``."""
+    """Connect string, ``host:port,host:port...[/chroot]``; empty if only an archive is read."""
     cluster_root: str
     planning_timeout_s: float
     request_timeout_s: float
     tls: TlsConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveOptions:
+    """The archive from which history is read."""
+
+    url: str
+    only: bool
+    """Read nothing but the archive; no cluster is needed."""
+    cluster_key: UUID | None
+    """Which of several clusters in the archive; ``None``: there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +166,8 @@ class ReadOptions(RangeOptions):
     payload_schema: str | None
     headers: frozenset[int] | None
     """Only transactions with one of these headers are read; ``None``: all."""
+    archive: ArchiveOptions | None
+    """Where what is archived is read from; ``None``: everything is read from the cluster."""
 
 
 def parse_options(options: Mapping[str, str]) -> ReadOptions:
@@ -166,8 +186,11 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
             f"option {PAYLOAD_SCHEMA}: expected columns such as 'account long', and only with json or a "
             f"function as {PAYLOAD_FORMAT}"
         )
+    archive = _archive(given)
+    needs_cluster = archive is None or not archive.only
     return ReadOptions(
-        **fields_of(range_options(given)),
+        **fields_of(range_options(given, needs_cluster=needs_cluster)),
+        archive=archive,
         columns=columns,
         include_headers=boolean(given, INCLUDE_HEADERS, True),
         payload=payload,
@@ -176,14 +199,35 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
     )
 
 
-def range_options(given: Mapping[str, str]) -> RangeOptions:
+def _archive(given: Mapping[str, str]) -> ArchiveOptions | None:
+    only = boolean(given, ARCHIVE_ONLY, False)
+    key = None
+    if ARCHIVE_CLUSTER in given:
+        try:
+            key = UUID(given[ARCHIVE_CLUSTER].strip())
+        except ValueError:
+            raise ConfigError(
+                f"option {ARCHIVE_CLUSTER}: expected the key of a cluster, found {given[ARCHIVE_CLUSTER]!r}"
+            ) from None
+    if ARCHIVE not in given:
+        if only or key is not None:
+            raise ConfigError(f"option {ARCHIVE_ONLY if only else ARCHIVE_CLUSTER}: give the address as {ARCHIVE}, too")
+        return None
+    if key is not None and not only:
+        raise ConfigError(f"option {ARCHIVE_CLUSTER} is for {ARCHIVE_ONLY}=true; else the cluster tells its own key")
+    if only:
+        refuse(given, (STARTING_TIMESTAMP, ENDING_TIMESTAMP), f"needs servers; give offsets with {ARCHIVE_ONLY}=true")
+    return ArchiveOptions(required(given, ARCHIVE, "an address such as s3://bucket/prefix"), only, key)
+
+
+def range_options(given: Mapping[str, str], *, needs_cluster: bool = True) -> RangeOptions:
     """The options of a cluster and of a part of its log. Raises ``ConfigError``."""
     starting_time_ms = _milliseconds(given, STARTING_TIMESTAMP, STARTING_OFFSETS)
     ending_time_ms = _milliseconds(given, ENDING_TIMESTAMP, ENDING_OFFSETS)
     if starting_time_ms is not None and ending_time_ms is not None and ending_time_ms < starting_time_ms:
         raise ConfigError(f"option {ENDING_TIMESTAMP}: the end is before {STARTING_TIMESTAMP}")
     return RangeOptions(
-        **fields_of(cluster_options(given)),
+        **fields_of(cluster_options(given, needs_cluster=needs_cluster)),
         partitions=parse_partitions(given[PARTITIONS]) if PARTITIONS in given else None,
         starting_offsets=(
             parse_offsets(STARTING_OFFSETS, given[STARTING_OFFSETS], EARLIEST) if STARTING_OFFSETS in given else None
@@ -279,11 +323,12 @@ def known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
     return given
 
 
-def cluster_options(given: Mapping[str, str]) -> ClusterOptions:
-    """The options that reads and writes share. Raises ``ConfigError``."""
+def cluster_options(given: Mapping[str, str], *, needs_cluster: bool = True) -> ClusterOptions:
+    """The options that reads and writes share. Raises ``ConfigError``, for a missing cluster only if it is needed."""
+    is_named = needs_cluster or ZOOKEEPER in given or CLUSTER_ROOT in given
     return ClusterOptions(
-        zookeeper=required(given, ZOOKEEPER, "a connect string such as host:2181"),
-        cluster_root=_cluster_root(given),
+        zookeeper=required(given, ZOOKEEPER, "a connect string such as host:2181") if is_named else "",
+        cluster_root=_cluster_root(given) if is_named else "",
         planning_timeout_s=positive(given, PLANNING_TIMEOUT_MS, DEFAULT_PLANNING_TIMEOUT_MS) / 1000,
         request_timeout_s=positive(given, REQUEST_TIMEOUT_MS, DEFAULT_REQUEST_TIMEOUT_MS) / 1000,
         tls=from_mapping(

@@ -89,13 +89,26 @@ async def plan_with(
 ) -> list[Split]:
     """As :func:`plan`, with a ZooKeeper that is connected; ``deadline_s`` is a time of the loop."""
     store = await read_store(zookeeper, options)
+    ranges = await committed_ranges(zookeeper, options, store, tls=tls, deadline_s=deadline_s)
+    return await plan_ranges(zookeeper, options, store, ranges, deadline_s)
+
+
+async def committed_ranges(
+    zookeeper: ZooKeeper,
+    options: RangeOptions,
+    store: StoreParams,
+    *,
+    tls: ssl.SSLContext | None,
+    deadline_s: float,
+) -> list[OffsetRange]:
+    """What a batch reads of each partition: the options' bounds, below the marks as they are now."""
     selected = select_partitions(options.partitions, store.partition_count)
     options = await with_offsets_of_times(zookeeper, options, selected, tls=tls, deadline_s=deadline_s)
     starting = options.starting_offsets or FROM_EARLIEST
     check_named_partitions(STARTING_OFFSETS, starting, selected)
     check_named_partitions(ENDING_OFFSETS, options.ending_offsets, selected)
     marks = await committed_marks(zookeeper, options, selected, tls=tls, deadline_s=deadline_s)
-    ranges = [
+    return [
         resolve_range(
             partition_id,
             starting,
@@ -105,7 +118,6 @@ async def plan_with(
         )
         for partition_id in selected
     ]
-    return await plan_ranges(zookeeper, options, store, ranges, deadline_s)
 
 
 async def with_offsets_of_times(

@@ -38,9 +38,9 @@ class WaltzDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of these columns. Raises ``ConfigError`` for wrong options or columns."""
+        from waltz.spark.archive_planning import plan
         from waltz.spark.batch import BatchReader, read_split
         from waltz.spark.options import parse_options, refuse_options_of_streams
-        from waltz.spark.planning import plan
 
         refuse_options_of_streams(self.options)
         options = parse_options(self.options)
@@ -49,6 +49,7 @@ class WaltzDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream reader of these columns. Raises ``ConfigError`` for wrong options or columns."""
+        from waltz.spark.archive_planning import splits_of_stream
         from waltz.spark.batch import read_split
         from waltz.spark.options import parse_options, refuse_options_of_batches
         from waltz.spark.stream import StreamReader
@@ -58,7 +59,7 @@ class WaltzDataSource(DataSource):
         options = parse_options(self.options)
         check_schema(schema, options.payload.name)
         planner = partial(StreamPlanner, options)
-        return StreamReader(options, planner, StreamPlanner.splits, partial(read_split, options, schema))
+        return StreamReader(options, planner, partial(splits_of_stream, options), partial(read_split, options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         """A batch writer. Raises ``ConfigError`` for wrong options or columns, and for overwriting."""

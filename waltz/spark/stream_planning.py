@@ -5,8 +5,9 @@ While a server fails over, no server tells the marks of its partitions: those pa
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
+from uuid import UUID
 
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import ask_committed_marks
@@ -17,6 +18,7 @@ from waltz.spark.errors import DataLossError, PlanningError
 from waltz.spark.offsets import (
     LATEST,
     STARTING_OFFSETS,
+    OffsetRange,
     OffsetSpec,
     check_named_partitions,
     resolve_bound,
@@ -113,8 +115,11 @@ class StreamPlanner:
 
     async def splits(self, start: Mapping[str, object], end: Mapping[str, object]) -> list[Split]:
         """The splits of one micro-batch, whose end was committed when it was first planned."""
+        return await self.splits_of(batch_ranges(start, end))
+
+    async def splits_of(self, ranges: Sequence[OffsetRange]) -> list[Split]:
+        """The splits of ranges that are known to be committed."""
         options = self.options
-        ranges = batch_ranges(start, end)
         timeout_s = max(options.planning_timeout_s, options.failover_timeout_s)
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         return await self.in_session(
@@ -141,6 +146,11 @@ class StreamPlanner:
             await self._connected()
         assert self._store is not None
         return select_partitions(self.options.partitions, self._store.partition_count)
+
+    async def cluster_key(self) -> UUID:
+        """The key of the cluster."""
+        _, store = await self._connected()
+        return store.key
 
     async def _connected(self) -> tuple[ZooKeeper, StoreParams]:
         if self._zookeeper is None:

@@ -1,11 +1,12 @@
 import pickle
+from uuid import UUID
 
 import pytest
 
 from waltz.common.errors import ConfigError
 from waltz.spark.columns import PayloadFormat
 from waltz.spark.offsets import Interval, OffsetSpec
-from waltz.spark.options import NAMES, parse_options
+from waltz.spark.options import NAMES, ArchiveOptions, parse_options
 
 REQUIRED = {"zookeeper": "zk:2181", "clusterroot": "/waltz"}
 
@@ -155,3 +156,32 @@ def test_what_payloads_are() -> None:
     assert (
         parse_options(REQUIRED | {"payloadformat": "my.module:Parser.parse"}).payload.name == "my.module:Parser.parse"
     )
+
+
+def test_an_archive_beside_or_without_a_cluster() -> None:
+    assert parse_options(REQUIRED).archive is None
+    assert parse_options(REQUIRED | {"archive": "s3://bucket"}).archive == ArchiveOptions("s3://bucket", False, None)
+    alone = parse_options({"archive": "s3://bucket", "archiveonly": "true", "archivecluster": str(UUID(int=7))})
+    assert alone.archive == ArchiveOptions("s3://bucket", True, UUID(int=7))
+    assert (alone.zookeeper, alone.cluster_root) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"archive": "s3://bucket"}, "option 'zookeeper' is missing"),
+        (REQUIRED | {"archiveonly": "true"}, "option archiveOnly: give the address as archive"),
+        (REQUIRED | {"archivecluster": str(UUID(int=7))}, "option archiveCluster: give the address as archive"),
+        (REQUIRED | {"archive": "x", "archivecluster": str(UUID(int=7))}, "is for archiveOnly=true"),
+        ({"archive": "x", "archiveonly": "true", "archivecluster": "seven"}, "expected the key of a cluster"),
+        ({"archive": "x", "archiveonly": "perhaps"}, "option archiveOnly: expected true or false"),
+        ({"archive": " ", "archiveonly": "true"}, "option 'archive' is missing"),
+        (
+            {"archive": "x", "archiveonly": "true", "endingtimestamp": "2026-01-01T00:00:00Z"},
+            "option endingTimestamp needs servers",
+        ),
+    ],
+)
+def test_wrong_options_of_an_archive(given: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        parse_options(given)
