@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install demo test test-deep test-all test-budget unit coverage lint format types \
+.PHONY: help install demo demo-archive test test-deep test-all test-budget unit coverage lint format types \
 	bench bench-full bench-curves bench-page bench-storage bench-client bench-table bench-spark bench-availability bench-take-over bench-peers simulate simulate-mutants models smoke docs twins package wheel fuzz lock clean
 
 help: ## list the targets
@@ -51,6 +51,10 @@ install: $(STAMP) ## create the virtual environment
 demo: $(call installed_for,demo) ## the bank on an embedded cluster, then Spark over its log
 	$(NEEDS_JAVA)
 	@$(BIN)/waltz demo --transactions $(TRANSACTIONS)
+
+demo-archive: $(call installed_for,demo) ## append, archive, stop all nodes, and Spark still reads the history: make demo-archive ARCHIVE=URL
+	$(NEEDS_JAVA)
+	@$(BIN)/python -m waltz.demo.history --transactions $(TRANSACTIONS) $(if $(ARCHIVE),--archive $(ARCHIVE))
 
 test: $(call installed_for,test) ## the tests that every change needs, in about 9 minutes on two cores
 	$(NEEDS_JAVA)

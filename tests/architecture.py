@@ -412,9 +412,12 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "operations",
     ),
     "demo": (
+        "archive",
+        "asynchronous",
         "client",
         "common",
         "common.config",
+        "common.zk",
         "local",
     ),
     "bot": (
@@ -467,7 +470,7 @@ it, ``storage.remote`` nothing of a node, ``client`` nothing of tables, ``table`
 clusters meet a storage through ``storage.remote`` only.
 """
 
-PROCESSES = {"local": ("cli", "serving", "storage")}
+PROCESSES = {"local": ("cli", "serving", "storage"), "demo": ("archive",)}
 """Packages that each package starts as processes."""
 
 

@@ -82,6 +82,7 @@ WITHOUT_OWN_TEST = {
     "common/zk/kazoo_log.py": "with kazoo's own messages in integration/test_zookeeper.py",
     "demo/analysis.py": "it is Spark's work: integration/test_demo.py",
     "demo/bank.py": "the whole demo in integration/test_demo.py",
+    "demo/history.py": "the whole demo in integration/test_archive_s3.py",
     "demo/pipeline.py": "it is Spark's work: integration/test_demo.py",
     "demo/teller.py": "a process of the demo in integration/test_demo.py",
     "local/layout.py": "its files configure the nodes in integration/test_local_cluster.py",

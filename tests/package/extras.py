@@ -18,7 +18,7 @@ BRINGS = {
     "sqlalchemy": {"sqlalchemy"},
     "table": {"cramjam", "lmdb", "rocksdict", "tqdm"},
     "tools": {"argcomplete", "matplotlib", "rich", "tqdm"},
-    "demo": {"matplotlib", "pyarrow", "pyspark", "tqdm"},
+    "demo": {"matplotlib", "obstore", "pyarrow", "pyspark", "tqdm"},
 }
 """What can be imported with an extra."""
 ON_TOP_OF_LOCAL = {"spark", "demo"}

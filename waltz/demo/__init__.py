@@ -2,4 +2,5 @@
 
 Read ``teller`` first, the application (with ``transfers`` and its database, the ``ledger``); ``bank`` runs two tellers.
 ``pipeline`` and ``analysis`` are the Spark side, ``progress`` makes the reports.
+``history`` is a demo of its own: the archive, read when no node runs.
 """
