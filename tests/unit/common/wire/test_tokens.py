@@ -1,5 +1,8 @@
 """Tokens on the wire, byte for byte: nobody else speaks them, so these bytes are their definition."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from waltz.common.errors import ProtocolError
@@ -47,6 +50,12 @@ def test_golden_bytes_of_answers(hex_frame: str) -> None:
         decode_token_answer(frame, FRAME_HEADER_SIZE_BYTES, len(frame) - 1)
     with pytest.raises(ProtocolError, match="left over"):
         decode_token_answer(frame + b"\0", FRAME_HEADER_SIZE_BYTES, len(frame) + 1)
+
+
+def test_the_page_of_the_protocols_shows_these_bytes() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()
+    shown = [line.replace(" ", "") for line in re.findall(r"^4c [0-9a-f ]+$", page, re.MULTILINE)]
+    assert shown == [TOKEN_FRAMES[CLIENT_SERVER], next(iter(ANSWERS))]
 
 
 def test_versions_of_the_original_have_no_tokens() -> None:
