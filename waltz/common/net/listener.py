@@ -42,6 +42,8 @@ class Listener:
         """Connections that were taken in."""
         self.refused_count = 0
         """Connections for which there was no room."""
+        self.refused_token_count = 0
+        """Tokens that were refused, or have expired on an open connection."""
         self._limits = limits
         self._greeting: dict[Channel, float] = {}  # with the time of each, the oldest first
         self._unused: dict[Channel, None] = {}
@@ -80,7 +82,7 @@ class Listener:
             return Channel(
                 family,
                 hello_text,
-                TokenGate(handler_factory(), family, identities, listener.log),
+                TokenGate(handler_factory(), family, identities, listener.token_refused),
                 owner=listener,
                 max_payload_bytes=limits.max_payload_bytes,
                 opening_payload_bytes=limits.opening_payload_bytes,
@@ -119,6 +121,11 @@ class Listener:
         """Called by a channel whose peer has said hello."""
         self._greeting.pop(channel, None)
         self._unused[channel] = None
+
+    def token_refused(self, channel: Channel, reason: str) -> None:
+        """Called when the token of a channel's peer is refused."""
+        self.refused_token_count += 1
+        self.log.warning("the token of %s is refused: %s", channel.peer, reason)
 
     def release(self, channel: Channel) -> None:
         """Called by a channel when its connection is gone."""

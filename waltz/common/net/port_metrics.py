@@ -33,6 +33,12 @@ _READ: dict[Description, Callable[[Listener], int]] = {
         "Failed TLS handshakes: no trusted certificate, no TLS at the peer, or silence.",
     ): lambda listener: listener.failed_handshakes,
     Description(
+        "waltz_tokens_refused_total",
+        "counter",
+        _LABELS,
+        "Refused tokens, and those that have expired on an open connection.",
+    ): lambda listener: listener.refused_token_count,
+    Description(
         "waltz_tls_stores_unusable",
         "gauge",
         _LABELS,

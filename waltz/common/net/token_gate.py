@@ -9,7 +9,6 @@ from typing import Final, Protocol
 from waltz.common.access import Source
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.net.channel import Channel, ChannelHandler
-from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.frames import Bounds, Family
 from waltz.common.wire.tokens import FOR_EVER, TOKEN, TokenAnswer, decode_token, encode_token_answer, takes_tokens
 
@@ -90,9 +89,16 @@ class TokenGate:
     accepted unseen.
     """
 
-    def __init__(self, handler: ChannelHandler, family: Family, identities: Identities | None, log: QuietLog) -> None:
+    def __init__(
+        self,
+        handler: ChannelHandler,
+        family: Family,
+        identities: Identities | None,
+        on_refused: Callable[[Channel, str], None],
+    ) -> None:
+        """``on_refused`` is told why a token is refused."""
         self._handler = handler
-        self._log = log
+        self._on_refused = on_refused
         self._family = family
         self._identities = identities
         self._channel: Channel | None = None
@@ -192,7 +198,7 @@ class TokenGate:
         return found.expires_s
 
     def _refuse(self, channel: Channel, reason: str) -> None:
-        self._log.warning("the token of %s is refused: %s", channel.peer, reason)
+        self._on_refused(channel, reason)
         self._answer(channel, TokenAnswer(reason, 0))
         channel.close()
 

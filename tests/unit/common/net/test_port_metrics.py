@@ -48,6 +48,7 @@ async def test_connections_and_bytes() -> None:
         "sent_bytes": len(frame(b"answer")),
         "tls_handshake_failures": 0,
         "tls_stores_unusable": 0,
+        "tokens_refused": 0,
     }
     assert open_["received_bytes"] > len(b"question")
     channel.close()

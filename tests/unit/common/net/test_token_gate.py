@@ -46,6 +46,7 @@ async def test_bad_tokens_end_the_connection_before_its_handler_has_heard_of_it(
             await connected(port, always("secret-token"))
         assert port.handlers[0].channel is None
         assert "the token of 127.0.0.1:" in caplog.text
+        assert port.listener.refused_token_count == 1
         assert "secret-token" not in caplog.text
 
 
