@@ -67,34 +67,31 @@ class DataConnection:
         self._version = channel.version
         self._rights = self._access.rights_of(channel.principal, channel.proof)
 
-    def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Every frame is one request, the appends of many partitions, or a notice."""
-        if self._rights is not EVERYTHING:
+    def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds, *, judged: bool = False) -> None:
+        """Every frame is one request, the appends of many partitions, or a notice. ``judged``: the permission was asked
+        for with other frames of the same read."""
+        if self._rights is not EVERYTHING and not judged:
             self._ask_permission(channel, len(bounds))
         if self._version >= our_wire.OUR_VERSION:
             for start, _ in bounds:
                 if buffer[start] >= our_wire.APPEND_MANY_REQUEST:
-                    self._take_one_by_one(buffer, bounds)
+                    self._take_one_by_one(channel, buffer, bounds)
                     return
-        self._take_originals(buffer, bounds)
-        self._regulate()
-
-    def _take_originals(self, buffer: bytes, bounds: Bounds) -> None:
-        """Take messages of version 0."""
         for message, (start, end) in zip(wire.decode_batch(buffer, bounds), bounds, strict=True):
             if isinstance(message, wire.OpenRequest):
                 self.answer(self._open(message))
             else:
                 self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
+        self._regulate()
 
-    def _take_one_by_one(self, buffer: bytes, bounds: Bounds) -> None:
+    def _take_one_by_one(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         for start, end in bounds:
             if buffer[start] == our_wire.APPEND_MANY_REQUEST:
                 self._take_many(buffer, start, end)
             elif buffer[start] > our_wire.APPEND_MANY_REQUEST:
                 self._take_ours(buffer, start, end)
             else:
-                self._take_originals(buffer, [(start, end)])
+                self.frames_received(channel, buffer, [(start, end)], judged=True)
         self._regulate()
 
     def _take_many(self, buffer: bytes, start: int, end: int) -> None:
