@@ -5,7 +5,8 @@ the committed mark, so it does not matter where the seam is.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -36,6 +37,11 @@ from waltz.spark.planning import (
 from waltz.spark.planning import plan as plan_cluster
 from waltz.spark.stream_offsets import batch_ranges
 from waltz.spark.stream_planning import StreamPlanner
+
+MANIFESTS_AT_ONCE = 16
+
+LOOK_AGAIN_S = 60.0
+"""A stream that has passed the end of the archive looks after this time whether it has been overtaken."""
 
 
 class ArchiveSplit(NamedTuple):
@@ -70,15 +76,27 @@ async def plan(options: ReadOptions) -> list[Split | ArchiveSplit]:
         await zookeeper.close()
 
 
-async def splits_of_stream(
-    options: ReadOptions, planner: StreamPlanner, start: Mapping[str, Any], end: Mapping[str, Any]
-) -> list[Split | ArchiveSplit]:
-    """The splits of one micro-batch. Raises as :meth:`StreamPlanner.splits` does, and ``ArchiveError``."""
-    if options.archive is None:
-        return [*await planner.splits(start, end)]
-    archive = open_store(options.archive.url)
-    archived, rest = await _divide(options, archive, await planner.cluster_key(), batch_ranges(start, end))
-    return [*archived, *(await planner.splits_of(rest) if rest else [])]
+class StreamSplits:
+    """Splits the micro-batches of one stream; Spark pickles it with the stream's reader."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._passed_at_s = -math.inf
+        """When a micro-batch was last seen of which nothing was archived: the stream is at the tip of the log."""
+
+    async def splits(
+        self, planner: StreamPlanner, start: Mapping[str, Any], end: Mapping[str, Any]
+    ) -> list[Split | ArchiveSplit]:
+        """The splits of one micro-batch. Raises as :meth:`StreamPlanner.splits` does, and ``ArchiveError``."""
+        now_s = asyncio.get_running_loop().time()
+        if self._options.archive is None or now_s - self._passed_at_s < LOOK_AGAIN_S:
+            return [*await planner.splits(start, end)]
+        archive = open_store(self._options.archive.url)
+        ranges = batch_ranges(start, end)
+        archived, rest = await _divide(self._options, archive, await planner.cluster_key(), ranges)
+        if rest and not archived:
+            self._passed_at_s = now_s
+        return [*archived, *(await planner.splits_of(rest) if rest else [])]
 
 
 async def _plan_archive(options: ReadOptions, archive: ObjectStore) -> list[Split | ArchiveSplit]:
@@ -95,35 +113,47 @@ async def _plan_archive(options: ReadOptions, archive: ObjectStore) -> list[Spli
     starting = options.starting_offsets or FROM_EARLIEST
     check_named_partitions(STARTING_OFFSETS, starting, selected)
     check_named_partitions(ENDING_OFFSETS, options.ending_offsets, selected)
-    found: dict[int, list[ArchivedRange]] = {}
-    ranges = []
-    for partition_id in selected:
-        found[partition_id] = await read_ranges(Place(archive, key, partition_id))
-        mark = found[partition_id][-1].end - 1 if found[partition_id] else -1
-        ranges.append(
-            resolve_range(
-                partition_id,
-                starting,
-                options.ending_offsets,
-                mark,
-                fail_on_data_loss=options.fail_on_data_loss,
-            )
+    found = await _read_manifests(archive, key, selected)
+    ranges = [
+        resolve_range(
+            partition_id,
+            starting,
+            options.ending_offsets,
+            end_of(found[partition_id]) - 1,
+            fail_on_data_loss=options.fail_on_data_loss,
         )
+        for partition_id in selected
+    ]
     return [*_splits(options, key, ranges, found)]
+
+
+async def _read_manifests(
+    archive: ObjectStore, key: UUID, partition_ids: Iterable[int]
+) -> dict[int, list[ArchivedRange]]:
+    """What is archived of each partition; some manifests are read at once."""
+    at_once = asyncio.Semaphore(MANIFESTS_AT_ONCE)
+
+    async def read(partition_id: int) -> tuple[int, list[ArchivedRange]]:
+        async with at_once:
+            return partition_id, await read_ranges(Place(archive, key, partition_id))
+
+    return dict(await asyncio.gather(*map(read, partition_ids)))
+
+
+def end_of(ranges: Sequence[ArchivedRange]) -> int:
+    """The first transaction that is not archived."""
+    return ranges[-1].end if ranges else 0
 
 
 async def _divide(
     options: ReadOptions, archive: ObjectStore, key: UUID, ranges: Sequence[OffsetRange]
 ) -> tuple[list[ArchiveSplit], list[OffsetRange]]:
     """Splits of what is archived, and the ranges that are not."""
-    found: dict[int, list[ArchivedRange]] = {}
+    wanted = [each for each in ranges if each.start < each.end]
+    found = await _read_manifests(archive, key, [each.partition_id for each in wanted])
     archived, rest = [], []
-    for each in ranges:
-        if each.start == each.end:
-            continue
-        there = await read_ranges(Place(archive, key, each.partition_id))
-        found[each.partition_id] = there
-        seam = min(max(there[-1].end if there else 0, each.start), each.end)
+    for each in wanted:
+        seam = min(max(end_of(found[each.partition_id]), each.start), each.end)
         if each.start < seam:
             archived.append(each._replace(end=seam))
         if seam < each.end:

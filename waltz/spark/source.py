@@ -49,7 +49,7 @@ class WaltzDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream reader of these columns. Raises ``ConfigError`` for wrong options or columns."""
-        from waltz.spark.archive_planning import splits_of_stream
+        from waltz.spark.archive_planning import StreamSplits
         from waltz.spark.batch import read_split
         from waltz.spark.options import parse_options, refuse_options_of_batches
         from waltz.spark.stream import StreamReader
@@ -59,7 +59,7 @@ class WaltzDataSource(DataSource):
         options = parse_options(self.options)
         check_schema(schema, options.payload.name)
         planner = partial(StreamPlanner, options)
-        return StreamReader(options, planner, partial(splits_of_stream, options), partial(read_split, options, schema))
+        return StreamReader(options, planner, StreamSplits(options).splits, partial(read_split, options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         """A batch writer. Raises ``ConfigError`` for wrong options or columns, and for overwriting."""

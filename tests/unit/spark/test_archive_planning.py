@@ -1,6 +1,7 @@
 """Reads of which a part is archived: every transaction in one split, whatever is archived."""
 
 import asyncio
+import pickle
 from pathlib import Path
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from tests.unit.common.cluster.fakes import KEY, FakeCluster, make_log
 from waltz.archive.errors import ArchiveError
 from waltz.common.zk.client import ZooKeeper
 from waltz.spark import archive_planning
-from waltz.spark.archive_planning import ArchiveSplit, plan, splits_of_stream
+from waltz.spark.archive_planning import ArchiveSplit, StreamSplits, plan
 from waltz.spark.errors import DataLossError, PlanningError
 from waltz.spark.offsets import OffsetRange
 from waltz.spark.options import ClusterOptions, parse_options
@@ -99,12 +100,31 @@ async def test_micro_batches_are_divided_as_well(tmp_path: Path) -> None:
     try:
         start = await planner.initial()
         end = await planner.latest(start, None)
-        assert pieces(await splits_of_stream(options, planner, start, end)) == [
+        assert pieces(await StreamSplits(options).splits(planner, start, end)) == [
             ("archive", 0, 0, 4),
             ("cluster", 0, 4, 10),
         ]
         plain = parse_options(CLUSTER | {"partitions": "0"})
-        assert pieces(await splits_of_stream(plain, planner, start, end)) == [("cluster", 0, 0, 10)]
+        assert pieces(await StreamSplits(plain).splits(planner, start, end)) == [("cluster", 0, 0, 10)]
+    finally:
+        await planner.close()
+
+
+@pytest.mark.usefixtures("_connected")
+async def test_a_stream_at_the_tip_looks_into_the_archive_only_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = parse_options(CLUSTER | address(tmp_path) | {"partitions": "0", "startingOffsets": "earliest"})
+    planner = StreamPlanner(options)
+    stream = pickle.loads(pickle.dumps(StreamSplits(options)))
+    try:
+        start = await planner.initial()
+        end = await planner.latest(start, None)
+        assert pieces(await stream.splits(planner, start, end)) == [("cluster", 0, 0, 10)]
+        await archive_log(tmp_path, KEY, 0, make_log(0, 4), 3)
+        assert pieces(await stream.splits(planner, start, end)) == [("cluster", 0, 0, 10)]
+        monkeypatch.setattr(archive_planning, "LOOK_AGAIN_S", 0.0)
+        assert pieces(await stream.splits(planner, start, end)) == [("archive", 0, 0, 4), ("cluster", 0, 4, 10)]
     finally:
         await planner.close()
 

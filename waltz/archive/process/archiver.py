@@ -204,6 +204,8 @@ class Archiver:
             return False
         first_ms = (await self._cluster.commit_times({partition_id: sealed.name.first})).get(partition_id)
         last_ms = (await self._cluster.commit_times({partition_id: sealed.name.last})).get(partition_id)
+        if last_ms is None and first_ms is not None:  # servers tell times, but know the newest only after a second
+            last_ms = self._wall_clock_ms()
         self._pages[partition_id] = await add_object(place, page, sealed, first_ms, last_ms)
         self._metrics.objects += 1
         self._metrics.bytes += len(sealed.data)

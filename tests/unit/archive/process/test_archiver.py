@@ -275,6 +275,19 @@ async def test_a_damaged_manifest_stops_its_partition_only(caplog: pytest.LogCap
     assert health(setting.archiver, setting.metrics)[0]
 
 
+async def test_times_of_objects_are_upper_bounds() -> None:
+    setting = Setting({0: 10, 1: 5})
+    setting.now_ms = 900
+    setting.cluster.times = lambda partition_id, transaction_id: (
+        None if partition_id == 1 or transaction_id == 9 else 100 + transaction_id
+    )
+    await setting.archiver.round()
+    found = await read_ranges(setting.place(0))
+    assert [(each.first_time_ms, each.last_time_ms) for each in found] == [(100, 104), (105, 900)]
+    (untold,) = await read_ranges(setting.place(1))
+    assert (untold.first_time_ms, untold.last_time_ms) == (None, None)
+
+
 async def test_lag_is_shown_in_transactions_bytes_and_seconds() -> None:
     setting = Setting({0: 12, 1: 4})
     await setting.archiver.round()
