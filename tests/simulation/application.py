@@ -94,7 +94,7 @@ class ApplicationHost(Host):
 
     def _pause_s(self) -> float:
         """A pause that makes the quota last until shortly before the end."""
-        left_s = max(self.world.options.duration_s - 4.0 - self.world.loop.time(), 2.0)
+        left_s = max(self.world.options.duration_s - 4.0 - self.world.loop.now_s, 2.0)
         mean_s = sum(BURSTS) / len(BURSTS) * left_s / max(self.quota, 1)
         return min(self.draw.expovariate(1 / mean_s), 2.0)
 
@@ -102,7 +102,7 @@ class ApplicationHost(Host):
         """Another transaction is under way."""
         self.quota -= 1
         submitted = self.checker.submit(self.name, partition_id)
-        submitted.since_s = self.world.loop.time()
+        submitted.since_s = self.world.loop.now_s
         self._outstanding[submitted.number] = submitted
         return submitted
 
@@ -113,7 +113,7 @@ class ApplicationHost(Host):
     def ended(self, submitted: Submitted, outcome: Outcome, reason: str = "") -> None:
         """A transaction of this run has ended."""
         self.checker.decided(submitted, outcome, reason)
-        waited_s = self.world.loop.time() - submitted.since_s
+        waited_s = self.world.loop.now_s - submitted.since_s
         limit_s = math.inf if submitted.partition_id in self.world.excused else self.world.options.decision_max_s
         if waited_s > limit_s and submitted.since_s > UP_AFTER_S:
             self.world.fail(f"{self.name} has waited {waited_s:.3f} s for the decision of {submitted.number}")
@@ -206,7 +206,7 @@ class ClientHost(ApplicationHost):
     async def _wander(self, client: WaltzClient) -> None:
         """Leave partitions and join them again; sometimes without the patience to wait until that is done."""
         everything = range(self.world.options.partitions)
-        while self.world.loop.time() < self.world.options.duration_s:
+        while self.world.loop.now_s < self.world.options.duration_s:
             await asyncio.sleep(self.draw.choice((0.5, 3.0, 8.0)) * self.draw.random())
             some = [partition_id for partition_id in everything if self.draw.random() < 0.5]
             await self._take_part_in(client, some, self.draw.choice((0.01, 1.0, 100.0)))

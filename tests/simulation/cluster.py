@@ -77,6 +77,10 @@ class World:
         """A source of its own for everything that draws, so that one does not disturb the other."""
         return random.Random(f"{self.seed}/{name}")
 
+    def by_slow_clocks_s(self, limit_s: float) -> float:
+        """How long a limit lasts by the slowest monotonic clock that a machine may have."""
+        return limit_s / (1.0 - self.options.clock_drift)
+
     def registry(self, name: str) -> Registry:
         """Metrics on virtual time."""
         return Registry(self.loop.time)
@@ -97,6 +101,9 @@ class Host:
         """Whether nobody starts it at all."""
         self.clock_error_s = 0.0
         """How wrong the wall clock of the machine is."""
+        drift = world.options.clock_drift
+        self.clock_rate = 1.0 + (2.0 * world.random(f"{name}/clock").random() - 1.0) * drift if drift else 1.0
+        """How fast the monotonic clock of the machine is."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -122,6 +129,7 @@ class Host:
         self.world.network.set_power(self.name, True)
         self.runs += 1
         self.process = Process(self.world.loop, self.name)
+        self.process.clock_rate = self.clock_rate
         self.world.trace.line(self.name, f"starts (run {self.runs})")
         self._task = self.process.run(self._supervised(self.process))
         self._task.add_done_callback(self._ended)
@@ -303,7 +311,7 @@ class ServerHost(Host):
             zookeeper,
             registry=self.world.registry(self.name),
             random_source=self.world.random(f"{self.name} run {self.runs}"),
-            clock_ms=lambda: 1_700_000_000_000 + int(process.loop.time() * 1000),
+            clock_ms=lambda: 1_700_000_000_000 + int(process.loop.now_s * 1000),
         )
         await server.start()
         self.server = server

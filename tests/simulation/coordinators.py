@@ -36,9 +36,9 @@ async def two_coordinators(target: Target, fault: Fault) -> None:
     draw, world = random.Random(fault.other), target.world
     target.say(fault, "all servers", "take themselves for the coordinator")
     world.everybody_coordinates = True
-    deadline_s = world.loop.time() + fault.duration_s
+    deadline_s = world.loop.now_s + fault.duration_s
     try:
-        while world.loop.time() < deadline_s:
+        while world.loop.now_s < deadline_s:
             server = draw.choice(target.cluster.servers)
             if server.running and not server.paused and server.zookeeper is not None:
                 server.zookeeper.expire()

@@ -265,8 +265,8 @@ async def _wait_for_mark(target: Target, storage: StorageHost, partition_id: int
         partition = None if storage.node is None else storage.node.manager.partitions.get(partition_id)
         return None if partition is None else partition.info.low_water_mark
 
-    before, deadline_s = mark(), target.world.loop.time() + 8.0
-    while mark() == before and target.world.loop.time() < deadline_s:
+    before, deadline_s = mark(), target.world.loop.now_s + 8.0
+    while mark() == before and target.world.loop.now_s < deadline_s:
         await asyncio.sleep(0.002)
 
 

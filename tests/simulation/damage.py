@@ -168,7 +168,7 @@ async def _repair(
         zookeeper = await world.ensemble.connect(process, 30.0)
         try:
             cluster = ClusterHandle(zookeeper, ROOT, None)
-            deadline_s = world.loop.time() + MARK_TIMEOUT_S
+            deadline_s = world.loop.now_s + MARK_TIMEOUT_S
             try:
                 marks = await read_committed_marks(cluster, [partition_id], deadline_s=deadline_s)
             except WaltzError:

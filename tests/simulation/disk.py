@@ -633,7 +633,7 @@ class SimulatedFiles(Files):
         return PLENTY_BYTES
 
     def time_ms(self) -> int:
-        seconds = 0.0 if self._process is None else self._process.loop.time()
+        seconds = 0.0 if self._process is None else self._process.loop.now_s
         return 1_700_000_000_000 + int((seconds + self._clock_error_s()) * 1000)
 
     async def run(self, function: Callable[[], T]) -> T:
@@ -656,13 +656,13 @@ class SimulatedFiles(Files):
     async def run_brief(self, function: Callable[[], T]) -> T:
         process = self._process
         assert process is not None
-        began_s = process.loop.time()
+        began_s = process.loop.now_s
         try:
             if self._running or not self._pace.brief(began_s):
                 return await self.run(function)
             return await self._run_and_block(process, function)
         finally:
-            ended_s = process.loop.time()
+            ended_s = process.loop.now_s
             self._pace.took(ended_s - began_s, ended_s)
 
     async def _run_and_block(self, process: Process, function: Callable[[], T]) -> T:

@@ -249,9 +249,9 @@ def _holds_out(server: ServerHost, partition_id: int) -> bool:
 
 
 async def _until(target: Target, condition: Callable[[], bool], limit_s: float = 8.0) -> bool:
-    deadline_s = target.world.loop.time() + limit_s
+    deadline_s = target.world.loop.now_s + limit_s
     while not condition():
-        if target.world.loop.time() > deadline_s:
+        if target.world.loop.now_s > deadline_s:
             return False
         await asyncio.sleep(0.05)
     return True

@@ -101,7 +101,7 @@ async def stop_in_order(target: Target, fault: Fault) -> None:
     elif process.alive and task.exception() is not None:
         target.world.fail(f"{host.name} failed while it ended: {task.exception()!r}")
     elif whole and process.alive and not host.paused:
-        asked_at_s = target.world.loop.time()
+        asked_at_s = target.world.loop.now_s
         await asyncio.sleep(0.5)
         if process.alive and process.resumed_at_s < asked_at_s and not host.paused:
             check_nothing_left(target.world, host, process)

@@ -42,7 +42,7 @@ class Follower(MemoryZooKeeperServer):
 
     def follow(self, change: Change) -> None:
         """For the leader: there is another change."""
-        now_s = self._loop.time()
+        now_s = self._loop.now_s
         self._due_s = max(self._due_s, now_s + self._lag_s())
         if self._due_s <= now_s and not self._behind:
             change(self)

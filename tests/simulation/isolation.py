@@ -17,7 +17,7 @@ async def dead_partition(target: Target, fault: Fault) -> None:
     for storage in away:
         storage.kept_away = True
         storage.crash(power_loss=False)
-    await asyncio.sleep(max(min(45.0, world.options.duration_s - 8.0 - world.loop.time()), 5.0))
+    await asyncio.sleep(max(min(45.0, world.options.duration_s - 8.0 - world.loop.now_s), 5.0))
     for storage in away:
         storage.kept_away = False
         storage.start()

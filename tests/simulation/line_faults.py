@@ -42,8 +42,8 @@ async def stall(target: Target, fault: Fault) -> None:
     host = target.any_host(fault)
     draw = random.Random(fault.other)
     target.say(fault, host.name, "computes for long")
-    until_s = target.world.loop.time() + fault.duration_s
-    while target.world.loop.time() < until_s:
+    until_s = target.world.loop.now_s + fault.duration_s
+    while target.world.loop.now_s < until_s:
         process = host.process
         if process is not None and host.running and not host.paused:
             process.pause()

@@ -73,12 +73,12 @@ class Watch:
 
     def proved(self, partition: ServerPartition) -> None:
         """A partition has committed something, or opened a session: a quorum of its replicas has confirmed that."""
-        self._idle_at_s[partition] = self._world.loop.time()
+        self._idle_at_s[partition] = self._world.loop.now_s
         self._last_answered_s(partition)  # the session may be over at the next look
 
     def answered(self, storage: str, partition_id: int, session_id: int) -> None:
         """A storage has answered a request of a store session: it knows of no newer one."""
-        self._answered_at_s.setdefault((partition_id, session_id), {})[storage] = self._world.loop.time()
+        self._answered_at_s.setdefault((partition_id, session_id), {})[storage] = self._world.loop.now_s
 
     def look(self) -> None:
         """Look at all servers that run."""
@@ -107,7 +107,7 @@ class Watch:
 
     def _look_at_links(self) -> None:
         """A client replaces a connection on which a server's feed would come when that goes dead, whatever it asks."""
-        now_s = self._world.loop.time()
+        now_s = self._world.loop.now_s
         for transport in self._world.network.transports:
             channel = transport.get_protocol()
             link = channel._handler if isinstance(channel, Channel) else None
@@ -121,8 +121,11 @@ class Watch:
                 # No question is answered at once there, so nothing is known until something has to be answered.
                 if not link._silence.expecting:
                     continue
-                deaf_at_s = max(deaf_at_s, link._silence._moved_at_s)
-            if now_s - deaf_at_s > DEAF_MAX_S and transport.process.state is ProcessState.RUNNING:
+                deaf_at_s = max(deaf_at_s, link._silence._moved_at_s / transport.process.clock_rate)
+            if (
+                now_s - deaf_at_s > self._world.by_slow_clocks_s(DEAF_MAX_S)
+                and transport.process.state is ProcessState.RUNNING
+            ):
                 self._world.fail(f"{link}, a client's, is dead for {now_s - deaf_at_s:.0f} s, and nobody replaces it")
 
     def owned(self) -> set[int]:
@@ -136,8 +139,8 @@ class Watch:
     def _look_at(self, host: ServerHost) -> None:
         assert host.server is not None
         assert host.process is not None
-        now_s = self._world.loop.time()
-        limit_bytes = self._world.options.append_memory_bytes
+        now_s = self._world.loop.now_s
+        limit_bytes, limit_s = self._world.options.append_memory_bytes, self._world.options.standstill_max_s + PROOF_S
         waiting_bytes = 0
         for partition in host.server.partitions.values():
             self._look_at_session(host, partition)
@@ -146,7 +149,7 @@ class Watch:
             idle_at_s = max(self._idle_at_s.setdefault(partition, now_s), host.process.resumed_at_s)
             if not partition._undecided.count and not partition._sequencer.waiting_count:
                 self._idle_at_s[partition] = now_s
-            elif partition.healthy and now_s - idle_at_s > self._world.options.standstill_max_s + PROOF_S:
+            elif partition.healthy and now_s - idle_at_s > self._world.by_slow_clocks_s(limit_s):
                 self._world.fail(
                     f"{host.name} says that partition {partition.partition_id} is healthy; it was given something and "
                     f"has proved nothing for {now_s - idle_at_s:.0f} s"
@@ -161,7 +164,7 @@ class Watch:
         if session is None or session.ended is not None or host.process is None:
             self._moved.pop(partition, None)
             return
-        now_s = self._world.loop.time()
+        now_s = self._world.loop.now_s
         known, best, moved_s = self._moved.get(partition, (session, [], now_s))
         positions = [
             max(each.acked, NO_TRANSACTION if (mark := session.machine.mark(each.replica_id)) is None else mark)
@@ -179,7 +182,7 @@ class Watch:
         if known is not session or positions != best or not should_move or host.process.resumed_at_s > moved_s:
             moved_s = now_s
         self._moved[partition] = session, positions, moved_s
-        if now_s - moved_s > self._world.options.standstill_max_s:
+        if now_s - moved_s > self._world.by_slow_clocks_s(self._world.options.standstill_max_s):
             self._world.fail(
                 f"{host.name} keeps session {session.session_id} of partition {partition.partition_id}, in which "
                 f"nothing has moved for {now_s - moved_s:.0f} s: {session.machine.describe()}"
@@ -194,8 +197,8 @@ class Watch:
         if not isinstance(log, ReplicatedLog) or host.process is None:
             return
         limit_s = self._world.options.standstill_max_s + PROOF_S + ASKED_EVERY_S * self._world.options.partitions
-        unproved_s = self._world.loop.time() - max(self._last_answered_s(partition), host.process.resumed_at_s)
-        if unproved_s > limit_s and _seen_healthy(log):
+        unproved_s = self._world.loop.now_s - max(self._last_answered_s(partition), host.process.resumed_at_s)
+        if unproved_s > self._world.by_slow_clocks_s(limit_s) and _seen_healthy(log):
             self._world.fail(
                 f"{host.name} says that partition {partition.partition_id} is healthy, and no quorum of its storages "
                 f"has answered its session for {unproved_s:.0f} s"
@@ -203,7 +206,7 @@ class Watch:
 
     def _last_answered_s(self, partition: ServerPartition) -> float:
         """When a quorum of the storages had answered an open session of the partition, as far as is known by now."""
-        answered_s = self._proved_at_s.setdefault(partition, self._world.loop.time())
+        answered_s = self._proved_at_s.setdefault(partition, self._world.loop.now_s)
         session = partition._log._session if isinstance(partition._log, ReplicatedLog) else None
         if session is not None:
             answered_at_s = self._answered_at_s.get((partition.partition_id, session.session_id), {})

@@ -26,6 +26,7 @@ _Ts = TypeVarTuple("_Ts")
 
 STEPS_PER_INSTANT_MAX = 100_000
 """Number of turns of the loop within an instant from which on a process is said to spin."""
+ROUNDING_S = 1e-9
 INSTANT_S = 1e-6
 """Timers that come a rounding error after each other are none that let time pass."""
 
@@ -59,6 +60,8 @@ class Process:
         """What ends with the process: sockets, open files, ZooKeeper clients; by number, in order of creation."""
         self.tasks: list[weakref.ref[SimulatedTask]] = []
         """All that it has started."""
+        self.clock_rate = 1.0
+        """How many seconds of its monotonic clock a second of virtual time has."""
         self.resumed_at_s = -1.0
         """When it went on after it had been stopped, the last time."""
         self._resource_number = 0
@@ -106,7 +109,7 @@ class Process:
         """Go on, as SIGCONT does: timers that became due meanwhile run at once, in order."""
         if self.stopped:
             self.stopped = False
-            self.resumed_at_s = self.loop.time()
+            self.resumed_at_s = self.loop.now_s
             self._settle()
 
     def block(self) -> None:
@@ -254,7 +257,7 @@ class SimulatedLoop(BaseEventLoop):
         self.next_number = itertools.count(1).__next__
         """Numbers tasks and futures."""
         self.now_s = 0.0
-        """Seconds of virtual time; what :meth:`time` returns."""
+        """Seconds of virtual time; what :meth:`time` returns outside of all processes."""
         self._runnable: deque[_Handle | _TimerHandle] = deque()
         self._timers: list[tuple[float, int, _TimerHandle]] = []
         self._timer_number = 0
@@ -268,8 +271,9 @@ class SimulatedLoop(BaseEventLoop):
     # Time and handles
 
     def time(self) -> float:
-        """Seconds of virtual time."""
-        return self.now_s
+        """The monotonic clock of the process that is running."""
+        process = _current_process.get()
+        return self.now_s if process is None else self.now_s * process.clock_rate
 
     def call_soon(  # type: ignore[override]  # the stub's signature uses private names
         self,
@@ -300,7 +304,12 @@ class SimulatedLoop(BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """See asyncio."""
-        return self.call_at(self.now_s + delay, callback, *args, context=context)
+        if context is None:
+            context, process = contextvars.copy_context(), _current_process.get()
+        else:
+            process = context.get(_current_process)
+        when = self.now_s + (delay if process is None else delay / process.clock_rate)
+        return self.schedule_at(when, callback, args, context, process)
 
     def call_at(  # type: ignore[override]  # as call_soon
         self,
@@ -309,11 +318,14 @@ class SimulatedLoop(BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """See asyncio. Timers of the same moment run in the order of the calls."""
+        """See asyncio. Timers of the same moment run in the order of the calls; ``when`` is by the clock of the process
+        to which the context belongs."""
         if context is None:
             context, process = contextvars.copy_context(), _current_process.get()
         else:
             process = context.get(_current_process)
+        if process is not None and process.clock_rate != 1.0:
+            when = when / process.clock_rate + ROUNDING_S  # never a rounding error too early by that clock
         return self.schedule_at(when, callback, args, context, process)
 
     def schedule(
@@ -341,7 +353,7 @@ class SimulatedLoop(BaseEventLoop):
         context: contextvars.Context,
         process: Process | None,
     ) -> asyncio.TimerHandle:
-        """As :meth:`call_at`, for who knows to which process a context belongs."""
+        """As :meth:`call_at`, for who knows to which process a context belongs; ``when`` is virtual time."""
         handle = _make(_TimerHandle)
         handle._loop = self
         handle._callback = callback

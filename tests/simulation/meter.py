@@ -112,9 +112,9 @@ class Meter:
         trace.bytes.clear()
         self._callbacks.clear()
         self._cpu_ns.clear()
-        began_s = world.loop.time()
+        began_s = world.loop.now_s
         yield phase
-        phase.simulated_s = world.loop.time() - began_s
+        phase.simulated_s = world.loop.now_s - began_s
         for operation, count in world.ensemble.operations.items():
             path = _NUMBER.sub("#", operation.path.removeprefix(ROOT).strip("/")) or "."
             phase.operations[kind_of(operation.host), operation.name, path] += count

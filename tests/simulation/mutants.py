@@ -829,6 +829,18 @@ MUTANTS: dict[str, Mutant] = {
         _patch(ServerPartition, "_confirmed_mark", marks.confirmed_by_nobody),
         conditions={**CONDITIONS["tables"], "fault_kinds": ("isolate-side",)},
     ),
+    "mark-confirmed-by-a-lease": Mutant(
+        "a mark is confirmed by the ZooKeeper session, which lasts longer by a slow clock than at the ensemble",
+        20,
+        7,
+        _patch(ServerPartition, "_confirmed_mark", marks.confirmed_by_a_lease),
+        conditions={
+            **CONDITIONS["tables"],
+            "fault_kinds": ("disconnect-zookeeper",),
+            "fault_count": 20,
+            "clock_drift": 0.2,
+        },
+    ),
     "mark-without-session": Mutant(
         "an owner tells its mark while it has no store session",
         20,

@@ -541,7 +541,7 @@ class SimulatedTransport(asyncio.Transport):
             lost, self._lost_on_the_way = self._lost_on_the_way, []
             lost.extend(self._on_the_way)
             self._on_the_way.clear()
-            self._last_arrival_s = self._loop.time() + self._network.retransmission_s()
+            self._last_arrival_s = self._loop.now_s + self._network.retransmission_s()
             self._on_the_way.extend((self._last_arrival_s, data, end) for _, data, end in lost)
             if not self._arrival_scheduled:
                 self._schedule_arrival()

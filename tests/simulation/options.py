@@ -60,6 +60,8 @@ class SimulationOptions:
     """How slow ZooKeeper is in ordinary times; 1: three milliseconds for an operation."""
     zookeeper_lag_s: float = 0.0
     """How far the followers of ZooKeeper are behind that processes read from, at most."""
+    clock_drift: float = 0.0
+    """By which part of a second, at most, the monotonic clocks of machines gain or lose a second."""
     apply_pause_s: float = 0.0
     """How long the application takes to apply one transaction in ten."""
     old_clients: float = 0.0
@@ -304,6 +306,7 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "transactions": 900,
             "fault_kinds": ("jump-clock", "jump-clock", "kill-storage", "power-off-storage", "kill-server"),
         },
+        "drifting-clocks": {"clock_drift": 0.2},
         "forgetful-storages": {"forgetful_storages": True},
         "journal": {"journal_share": 0.7, "journal_switches": True},
         "lagging-followers": {"zookeeper_lag_s": 3.0, "bulk_read_interval_s": 0.3},

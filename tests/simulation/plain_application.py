@@ -82,13 +82,13 @@ class PlainHost(ApplicationHost):
         for submitted, append in zip(all_submitted, appends, strict=True):
             self._attempted(submitted, append, mark)
         timeout_s = self.draw.choice((0.2, 5.0, 30.0, 30.0))
-        since_s = self.world.loop.time()
+        since_s = self.world.loop.now_s
         if count > 1:
             await self._append_many(client, partition_id, all_submitted, appends, timeout_s)
         else:
             await self._append_one(client, partition_id, all_submitted[0], appends[0], timeout_s)
-        took_s = self.world.loop.time() - since_s
-        if took_s > timeout_s + LATE_MAX_S and not self.stood_still_since(since_s):
+        took_s = self.world.loop.now_s - since_s
+        if took_s > self.world.by_slow_clocks_s(timeout_s) + LATE_MAX_S and not self.stood_still_since(since_s):
             self.world.fail(f"{self.name} waited {took_s:.1f} s for an append with a deadline of {timeout_s:g} s")
 
     async def _append_one(

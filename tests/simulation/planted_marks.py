@@ -13,6 +13,7 @@ from waltz.server.store.session.session import StoreSession
 Confirm = Callable[[StoreSession, float], Coroutine[Any, Any, bool]]
 
 _confirm: Confirm = StoreSession.confirm
+_confirmed_mark = ServerPartition._confirmed_mark
 
 _LATELY_S = 1.0
 
@@ -26,6 +27,13 @@ async def confirmed_lately(session: StoreSession, timeout_s: float) -> bool:
 
 async def confirmed_by_nobody(partition: ServerPartition) -> int | None:
     """An owner takes its own word for the end of the log."""
+    return partition._sequencer.high_water_mark
+
+
+async def confirmed_by_a_lease(partition: ServerPartition) -> int | None:
+    """An owner takes its ZooKeeper session for a lease: while that lasts by the owner's clock, nobody else is one."""
+    if partition.in_doubt:
+        return await _confirmed_mark(partition)
     return partition._sequencer.high_water_mark
 
 

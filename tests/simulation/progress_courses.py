@@ -60,7 +60,7 @@ async def silent_quorum(target: Target, fault: Fault) -> None:
     for storage in silent:
         if storage.process is not None:
             storage.process.pause()
-    await asyncio.sleep(max(min(SILENCE_S, target.world.options.duration_s - 6.0 - target.world.loop.time()), 0.0))
+    await asyncio.sleep(max(min(SILENCE_S, target.world.options.duration_s - 6.0 - target.world.loop.now_s), 0.0))
     for storage in silent:
         if storage.process is not None and storage.process.alive:
             storage.process.resume()
@@ -89,8 +89,8 @@ async def barred_beside_a_copy(target: Target, fault: Fault) -> None:
 
 async def _changing(target: Target, partition_id: int, storage: StorageHost) -> bool:
     """Wait until a recovery has a storage change something; whether that happens within a few seconds."""
-    deadline_s = target.world.loop.time() + 10.0
-    while target.world.loop.time() < deadline_s:
+    deadline_s = target.world.loop.now_s + 10.0
+    while target.world.loop.now_s < deadline_s:
         if any(replica._change_unanswered for replica in _in_recovery(target, partition_id, storage)):
             return True
         await asyncio.sleep(0.001)

@@ -162,7 +162,7 @@ class RepairCourse:
         zookeeper = await world.ensemble.connect(process, world.options.session_timeout_s)
         try:
             cluster = ClusterHandle(zookeeper, ROOT, None)
-            deadline_s = world.loop.time() + MARK_TIMEOUT_S
+            deadline_s = world.loop.now_s + MARK_TIMEOUT_S
             marks: dict[int, int] = {}
             try:
                 marks = await read_committed_marks(cluster, [partition_id], deadline_s=deadline_s)

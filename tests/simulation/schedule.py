@@ -33,7 +33,7 @@ async def storm(target: Target, fault: Fault) -> None:
         for _ in range(draw.randint(6, 20)):
             kind = draw.choice(_STORM)
             duration_s = draw.choice((0.02, 0.1, 0.5, 2.0)) * draw.random()
-            short = Fault(target.world.loop.time(), kind, draw.randrange(1 << 16), draw.randrange(1 << 16), duration_s)
+            short = Fault(target.world.loop.now_s, kind, draw.randrange(1 << 16), draw.randrange(1 << 16), duration_s)
             group.create_task(FAULTS[kind][1](target, short))
             await asyncio.sleep(draw.choice((0.0, 0.01, 0.1, 0.7)) * draw.random())
 

@@ -49,7 +49,7 @@ class Sessions:
         """Begin a session now and then, and go on when somebody else has begun one."""
         while True:
             await asyncio.sleep(self._draw.choice((0.02, 0.3, 1.0, 3.0)) * self._draw.random())
-            over = self._world.loop.time() >= self._world.options.duration_s - 1.0
+            over = self._world.loop.now_s >= self._world.options.duration_s - 1.0
             try:
                 held = client.write_session(partition_id)
                 if held is not None:

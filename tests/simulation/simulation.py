@@ -136,7 +136,7 @@ class Simulation:
             faults = draw_faults(seed, options.fault_count, options.duration_s, options.fault_kinds)
         self.result = Result(seed, faults=list(faults))
         self.loop = SimulatedLoop(self._unhandled)
-        self.trace = Trace(self.loop.time, echo)
+        self.trace = Trace(lambda: self.loop.now_s, echo)
         self.world = World(seed, options, self.loop, self.trace, self.fail)
         self.checker = Checker(options.partitions, self.fail)
         self.assignment_checks = AssignmentChecks(self.fail)
@@ -172,7 +172,7 @@ class Simulation:
             if collecting:
                 gc.collect()
                 gc.enable()
-        result.simulated_s = self.loop.time()
+        result.simulated_s = self.loop.now_s
         result.digest, result.events, result.trace = self.trace.digest, self.trace.events, self.trace.lines
         result.committed = sum(submitted.seen_at is not None for submitted in self.checker.submitted)
         result.lock_failures = self.checker.lock_failures
@@ -189,7 +189,7 @@ class Simulation:
     def fail(self, reason: str) -> None:
         """Something is wrong: remember it and stop."""
         if not self.result.failures:
-            self.result.failed_at_s = self.loop.time()
+            self.result.failed_at_s = self.loop.now_s
         if len(self.result.failures) < 10:
             self.result.failures.append(reason)
             self.trace.note("FAILURE", reason)
@@ -372,9 +372,9 @@ class Simulation:
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
         if self.options.away_storages:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
-        await asyncio.sleep(max(self.options.duration_s - self.loop.time(), 0))
+        await asyncio.sleep(max(self.options.duration_s - self.loop.now_s, 0))
         heal(self.target)
-        healed_s = self.loop.time()
+        healed_s = self.loop.now_s
         for task in tasks:
             if not task.done():
                 task.cancel()
@@ -387,7 +387,7 @@ class Simulation:
             tasks.append(asyncio.create_task(self.write_sessions.calm_down()))  # to the end
         if not await self._all_owned(healed_s + self.options.recovery_max_s):
             return
-        self.result.recovered_s = self.loop.time() - healed_s
+        self.result.recovered_s = self.loop.now_s - healed_s
         await self._repaired(healed_s + self.options.healing_s)
         if not await self._all_ended(healed_s):
             return
@@ -417,7 +417,7 @@ class Simulation:
             self.fail(f"not repaired: {sorted(self.world.storage_checks.to_be_repaired)}")
 
     async def _inject(self, fault: Fault) -> None:
-        await asyncio.sleep(max(fault.at_s - self.loop.time(), 0))
+        await asyncio.sleep(max(fault.at_s - self.loop.now_s, 0))
         await cast("Awaitable[None]", ALL_FAULTS[fault.kind][1](self.target, fault))
 
     async def _all_ended(self, healed_s: float) -> bool:
@@ -431,7 +431,7 @@ class Simulation:
             waiting_for = self._waiting_for()
             if not waiting_for:
                 return True
-            now_s = self.loop.time()
+            now_s = self.loop.now_s
             if self._left_to_commit < left:
                 since_s, left = now_s, self._left_to_commit
             if now_s > since_s + self.options.healing_s:
@@ -456,7 +456,7 @@ class Simulation:
     async def _all_owned(self, deadline_s: float) -> bool:
         """Every partition gets a healthy owner."""
         while missing := set(range(self.options.partitions)) - self.watch.owned():
-            if self.loop.time() > deadline_s:
+            if self.loop.now_s > deadline_s:
                 after_s = self.options.recovery_max_s
                 self.fail(f"{after_s:.0f} s after the last fault no healthy server owns partitions {sorted(missing)}")
                 return False

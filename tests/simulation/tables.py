@@ -163,10 +163,10 @@ class TableHost(Host):
                 group.create_task(self._read(table, fresh=fresh))
 
     def _now_ms(self) -> int:
-        return EPOCH_MS + self._ahead_ms + round(1000 * (self.world.loop.time() + self.clock_error_s))
+        return EPOCH_MS + self._ahead_ms + round(1000 * (self.world.loop.now_s + self.clock_error_s))
 
     async def _write(self, table: Table) -> None:
-        while self.world.loop.time() < self.world.options.duration_s - QUIET_S:
+        while self.world.loop.now_s < self.world.options.duration_s - QUIET_S:
             await asyncio.sleep(0.2 * self._draw.random())
             try:
                 if self._draw.random() < 0.3:

@@ -1,6 +1,7 @@
 """The loop: virtual time, order, and processes that end or stand still."""
 
 import asyncio
+import contextlib
 import math
 
 import pytest
@@ -140,6 +141,40 @@ def test_tasks_belong_to_the_process_that_starts_them() -> None:
         return said
 
     assert run(0, main) == []
+
+
+def test_each_process_has_a_clock_of_its_own() -> None:
+    async def main(world: SmallWorld) -> list[tuple[str, float, float]]:
+        seen: list[tuple[str, float, float]] = []
+
+        async def program(name: str) -> None:
+            loop = world.loop
+            await asyncio.sleep(6.0)
+            seen.append((name, loop.time(), loop.now_s))
+            deadline_s = loop.time() + 3.0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline_s):
+                    await asyncio.sleep(100.0)
+            assert loop.time() >= deadline_s
+            seen.append((name, loop.time(), loop.now_s))
+
+        for name, rate in (("fast", 1.2), ("right", 1.0), ("slow", 0.75)):
+            process = world.process(name)
+            process.clock_rate = rate
+            process.run(program(name))
+        await asyncio.sleep(20.0)
+        assert world.loop.time() == 20.0
+        return seen
+
+    seen = [(name, round(own_s, 6), round(now_s, 6)) for name, own_s, now_s in run(0, main)]
+    assert seen == [
+        ("fast", 6.0, 5.0),
+        ("right", 6.0, 6.0),
+        ("fast", 9.0, 7.5),
+        ("slow", 6.0, 8.0),
+        ("right", 9.0, 9.0),
+        ("slow", 9.0, 12.0),
+    ]
 
 
 def test_there_are_no_threads() -> None:

@@ -84,7 +84,7 @@ class WireClientHost(Host):
     @property
     def over(self) -> bool:
         """Whether it is time to leave the others alone."""
-        return self._asked_to_end or self.world.loop.time() >= self.world.options.duration_s - 1.0
+        return self._asked_to_end or self.world.loop.now_s >= self.world.options.duration_s - 1.0
 
     def start(self) -> None:
         if not self.running:

@@ -247,16 +247,23 @@ class ProcessZooKeeper:
     # What faults call
 
     def disconnect(self) -> None:
-        """Lose the connection to the ensemble; the session expires after its time if there is no other connection."""
+        """Lose the connection to the ensemble; the session expires after its time if there is no other connection.
+
+        The process finds that out by its own clock, which may be fast or slow.
+        """
         self._ensemble.server.disconnect(self._inner)
-        session_id = self._inner.session_id
-        self._process.loop.call_later(
-            self.session_timeout_s, self._expire_if_away, session_id, context=self._ensemble.context
-        )
+        session_id, loop, context = self._inner.session_id, self._process.loop, self._ensemble.context
+        loop.call_later(self.session_timeout_s, self._expire_if_away, session_id, context=context)
+        own_s = self.session_timeout_s / self._process.clock_rate
+        loop.call_later(own_s, self._give_up_if_away, session_id, context=context)
 
     def _expire_if_away(self, session_id: int | None) -> None:
-        if session_id is not None and session_id == self._inner.session_id and self._inner.state is State.SUSPENDED:
+        is_present = session_id == self._inner.session_id and self._inner.state is not State.SUSPENDED
+        if session_id is not None and not is_present:
             self._ensemble.server.end_session(session_id)
+
+    def _give_up_if_away(self, session_id: int | None) -> None:
+        if session_id is not None and session_id == self._inner.session_id and self._inner.state is State.SUSPENDED:
             self._inner.session_is_over()
 
     def reconnect(self) -> None:
@@ -305,8 +312,8 @@ class ProcessZooKeeper:
     def _fire(self, watch: Watch) -> None:
         """Call a watch inside the process; watches of one client keep their order."""
         loop = self._process.loop
-        self._last_told_s = max(self._last_told_s, loop.time() + self._ensemble.watch_latency_s(self._process.host))
-        loop.call_at(self._last_told_s, self._call, watch, context=self._process.context)
+        self._last_told_s = max(self._last_told_s, loop.now_s + self._ensemble.watch_latency_s(self._process.host))
+        loop.schedule_at(self._last_told_s, self._call, (watch,), self._process.context, self._process)
 
     def _call(self, watch: Watch) -> None:
         if not self._inner.closed:
