@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,16 @@ import yaml
 
 import waltz
 from tests.integration.test_storage_tools import TIMEOUT_S, done, failed
+from waltz.archive.chain import Place, read_ranges
+from waltz.archive.process.restoring import ArchivedRecords, fill_replica
+from waltz.archive.store import open_store
+from waltz.archive.verification import only_cluster
+from waltz.common.cluster.handle import ClusterHandle
+from waltz.common.config.schemas import CliConfig, load
+from waltz.common.net.tls import client_context
+from waltz.common.records import Record
 from waltz.local.cluster import LocalCluster
+from waltz.local.layout import ROOT
 from waltz.local.ports import free_ports
 
 pytest.importorskip("obstore")
@@ -160,3 +169,58 @@ def test_damage_is_named(cluster: LocalCluster, tmp_path: Path) -> None:
         assert "the archive has 1 problem: docs/archive.md" in said
         assert done("archive", "verify", "-p", "0", archivers.url).count("whole") == 1
         assert "of partition 7" in failed("archive", "verify", "-p", "7", archivers.url)
+
+
+class FreshCluster(LocalCluster):
+    """Something is done before the first server starts."""
+
+    def __init__(self, directory: Path, before_servers: Callable[["LocalCluster"], None]) -> None:
+        super().__init__(directory, partitions=len(PARTITIONS), servers=1)
+        self._before_servers = before_servers
+
+    async def _assign(self) -> None:
+        await super()._assign()
+        await asyncio.to_thread(self._before_servers, self)
+
+
+async def log_of(cluster: LocalCluster, partition: int) -> list[Record]:
+    """All transactions, as a client reads them."""
+    async with waltz.connect(str(cluster.layout.client_config_path)) as client:
+        until = await client.high_water_mark(partition)
+        return [each async for each in client.feed(partition, after=-1, until=until)]
+
+
+async def restore_a_part(fresh: LocalCluster, url: str) -> None:
+    """As if a restore had been stopped at the first storage."""
+    zookeeper = await fresh.zookeeper()
+    try:
+        tls = client_context(load(fresh.layout.cli_config_path, CliConfig).tls)
+        store = open_store(url)
+        place = Place(store, await only_cluster(store, None), 0)
+        records = ArchivedRecords(place, await read_ranges(place))
+        storage = fresh.layout.storages[0].connect_string
+        await fill_replica(ClusterHandle(zookeeper, ROOT, tls), records, storage, 100)
+    finally:
+        await zookeeper.close()
+
+
+def test_a_lost_cluster_is_restored(cluster: LocalCluster, tmp_path: Path) -> None:
+    with archivers_of(cluster, tmp_path) as archivers:
+        asyncio.run(append(cluster, 350))
+        archivers.start()
+        wait_for(cluster, archivers.url)
+    logs = [asyncio.run(log_of(cluster, partition)) for partition in PARTITIONS]
+
+    def restore(fresh: LocalCluster) -> None:
+        config = ["-c", str(fresh.layout.cli_config_path)]
+        asyncio.run(restore_a_part(fresh, archivers.url))
+        assert "now start the servers" in done("archive", "restore", archivers.url, "-p", "0", *config)
+        done("archive", "restore", archivers.url, "-p", "1", *config)
+
+    with FreshCluster(tmp_path / "fresh", restore) as fresh:
+        assert [asyncio.run(log_of(fresh, partition)) for partition in PARTITIONS] == logs
+        asyncio.run(append(fresh, 50))
+        assert asyncio.run(marks(fresh)) == [len(log) + 49 for log in logs]
+        said = failed("archive", "restore", archivers.url, "-c", str(fresh.layout.cli_config_path))
+        assert "partition 0 was restored, or opened by a server, already" in said
+        assert done("cluster", "verify", "--exit-code", "-c", str(fresh.layout.cli_config_path))

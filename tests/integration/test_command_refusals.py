@@ -83,6 +83,7 @@ ARGUMENTS = {
     "client create-consumer": "-tpc 1 -ap {one}",
     "performance test-producers": "-s 1 -p 1 -t 1 -i 0 -ap {one}",
     "performance test-consumers": "-s 1 -t 1 -ap {one}",
+    "archive restore": "file:///tmp -p {partition}",
     "archive compare": "file:///tmp -p {partition}",
     "status": "-p {partition}",
     "top": "-p {partition} --json",

@@ -8,9 +8,10 @@ from uuid import UUID
 from waltz.archive.chain import Place, read_ranges
 from waltz.archive.errors import ArchiveDamagedError
 from waltz.archive.process.comparing import compare_replicas
+from waltz.archive.process.restoring import restore_partition
 from waltz.archive.store import ObjectStore, open_store
 from waltz.archive.verification import Verified, archived_clusters, archived_partitions, only_cluster, verify_partition
-from waltz.cli.output import counted, json_option, show, table, terminal_width
+from waltz.cli.output import counted, json_option, show, table, tell, terminal_width
 from waltz.cli.session import Nouns, Session, cluster_command, noun, partition_ranges
 from waltz.common.errors import WaltzError
 from waltz.common.iso_time import from_milliseconds
@@ -31,6 +32,12 @@ def register(nouns: Nouns) -> None:
     parser = cluster_command(verbs, "compare", help_text, _compare, prints=True)
     _add_url(parser)
     _add_partitions(parser)
+
+    help_text = "fill partitions of a fresh cluster, of which no server has been started, with what is archived"
+    parser = cluster_command(verbs, "restore", help_text, _restore)
+    _add_url(parser)
+    _add_choice(parser)
+    json_option(parser)
 
 
 def _archive_verb(verbs: Nouns, name: str, help_text: str, command: Command) -> argparse.ArgumentParser:
@@ -132,6 +139,20 @@ async def _verify(options: argparse.Namespace, store: ObjectStore) -> None:
     show(options, document, lines)
     if failures:
         raise WaltzError(f"the archive has {counted(failures, 'problem')}: docs/archive.md says what to do about each")
+
+
+async def _restore(options: argparse.Namespace, session: Session) -> None:
+    store = open_store(options.url)
+    params = await read_store_params(session.zookeeper, session.root)
+    for partition_id in options.partition or ():
+        check_partition(partition_id, params.partition_count)
+    key = await only_cluster(store, options.cluster_key)
+    document: list[Json] = []
+    for place in await _chosen(options, store, key):
+        check_partition(place.partition_id, params.partition_count)
+        ids = await restore_partition(session.cluster, place, lambda line: tell(options, line))
+        document.append({"partition": place.partition_id, "transactions": ids})
+    show(options, document, ["all replicas hold what is archived; now start the servers"])
 
 
 async def _compare(options: argparse.Namespace, session: Session) -> None:

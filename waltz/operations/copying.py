@@ -1,12 +1,11 @@
 """Copies records of a partition to a storage node on which it is switched off, at a limited rate."""
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from waltz.common.errors import WaltzError
-from waltz.common.records import RECORD_OVERHEAD_BYTES
+from waltz.common.records import RECORD_OVERHEAD_BYTES, Record
 from waltz.common.wire.structures import SessionInfo
-from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
 
 FIRST_BATCH_RECORDS = 16
@@ -40,8 +39,15 @@ class Pace:
         return self._due_s - now_s
 
 
+class CopySource(Protocol):
+    """Has the records that are copied: the admin port of a storage, or an archive."""
+
+    async def records(self, partition_id: int, first: int, max_count: int) -> list[Record]:
+        """Records ``first``, ``first + 1``, ...; empty only when ``first`` is absent. Raises ``WaltzError``."""
+
+
 async def copy_records(
-    source: StorageAdminClient,
+    source: CopySource,
     destination: StorageClient,
     partition_id: int,
     info: SessionInfo,
