@@ -14,11 +14,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from waltz.archive.errors import ArchiveError, NotFoundInStoreError, StoreUnavailableError
 from waltz.common.errors import ConfigError
+from waltz.common.version import with_extra
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Obstore
-
-EXTRA = "install the extra 'archive': pip install 'waltz-log[archive]'"
 
 SCHEMES = ("file", "s3", "gs", "az", "abfs", "abfss")
 
@@ -78,7 +77,7 @@ def open_store(url: str) -> ObjectStore:
         import obstore.exceptions
         from obstore.store import LocalStore, from_url
     except ImportError:
-        raise ConfigError(f"an archive needs the package obstore: {EXTRA}") from None
+        raise ConfigError(f"an archive needs obstore: {with_extra('archive')}") from None
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path.strip("/") or settings:
             raise ConfigError(f"the address of a local archive is file:///PATH, and not {url!r}")

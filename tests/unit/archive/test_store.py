@@ -1,6 +1,7 @@
 """The object store in a local directory, and addresses that cannot be."""
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,14 @@ async def test_a_store_that_fails_says_so_in_one_line(tmp_path: Path) -> None:
 def test_wrong_addresses_are_refused(url: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         open_store(url)
+
+
+def test_without_its_extra_the_archive_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.split(".")[0] == "obstore"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(ConfigError, match=r"an archive needs obstore: .*archive"):
+        open_store(f"file://{tmp_path}")
 
 
 def test_other_stores_are_opened_without_a_connection() -> None:
