@@ -25,7 +25,12 @@ from uuid import UUID
 
 from waltz.archive.errors import ArchiveDamagedError
 from waltz.common.checksum import crc32
-from waltz.storage.disk.segment.segment_format import STORED_OVERHEAD_BYTES, intact_sizes
+from waltz.storage.disk.segment.segment_format import (
+    RECORD_CRC,
+    RECORD_PREFIX,
+    STORED_OVERHEAD_BYTES,
+    intact_sizes,
+)
 
 BLOCK_BYTES = 1 << 20
 """Most bytes of the records of a block; only a larger single record exceeds it."""
@@ -135,7 +140,7 @@ class ObjectWriter:
         Raises ``ArchiveDamagedError``, and adds nothing, unless they are intact and follow those that were added.
         """
         bounds = array("q", accumulate(sizes, initial=0))
-        intact = len(intact_sizes(records, bounds, self._next))
+        intact = _sound_records(records, bounds, self._next)
         if intact < len(sizes) or bounds[-1] != len(records):
             raise ArchiveDamagedError(
                 f"partition {self._partition_id}: transaction {self._next + intact} is damaged, or not the next one"
@@ -187,6 +192,21 @@ class ObjectWriter:
         self._pieces.append(block)
         self._offset += len(block)
         self._block_sizes, self._block_pieces, self._block_bytes = array("i"), [], 0
+
+
+def _sound_records(records: bytes, bounds: Sequence[int], first: int) -> int:
+    """How many records from the first on are intact, and have a payload that matches its own checksum.
+
+    A record's checksum is its storage's. That of the payload is its client's, and may show damage that is older.
+    """
+    view, unpack = memoryview(records), _CRC.unpack_from
+    count = len(intact_sizes(records, bounds, first))
+    for place in range(count):
+        begin = bounds[place]
+        payload = view[begin + RECORD_PREFIX.size : bounds[place + 1] - RECORD_CRC.size]
+        if crc32(payload) != unpack(records, begin + RECORD_PREFIX.size - _CRC.size)[0]:
+            return place
+    return count
 
 
 class Limit(NamedTuple):
@@ -281,7 +301,7 @@ def decode_block(data: bytes, block: Block, name: str) -> Records:
         len(sizes) != block.record_count
         or min(sizes, default=0) < STORED_OVERHEAD_BYTES
         or bounds[-1] != len(records)
-        or len(intact_sizes(records, bounds, block.first)) < block.record_count
+        or _sound_records(records, bounds, block.first) < block.record_count
     ):
         raise ArchiveDamagedError(f"{name} is damaged: the block from transaction {block.first} is not one of records")
     return Records(records, sizes)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.archive.records import KEY, PARTITION, sealed, stored
+from tests.unit.archive.records import KEY, PARTITION, record, sealed, stored
 from waltz.archive import object_format
 from waltz.archive.errors import ArchiveDamagedError
 from waltz.archive.object_format import (
@@ -22,6 +22,7 @@ from waltz.archive.object_format import (
     records_that_fit,
 )
 from waltz.common.checksum import crc32
+from waltz.storage.disk.segment.segment_format import encode_record
 
 
 @pytest.fixture
@@ -138,6 +139,14 @@ def test_records_that_are_damaged_or_not_the_next_ones_are_refused() -> None:
     assert writer.count == 0
     writer.add(b"".join(pieces), [*map(len, pieces)])
     assert writer.finish() == sealed(10, [b"a", b"b"])
+
+
+def test_a_payload_that_does_not_match_its_own_checksum_is_refused() -> None:
+    writer = ObjectWriter(KEY, PARTITION, 10)
+    wrong = encode_record(record(11, b"b")._replace(data=b"c"))
+    first = stored(10, [b"a"])[0]
+    with pytest.raises(ArchiveDamagedError, match="transaction 11 is damaged"):
+        writer.add(first + wrong, [len(first), len(wrong)])
 
 
 @given(st.lists(st.integers(40, 300), max_size=20), st.integers(0, 10), st.integers(0, 900))
