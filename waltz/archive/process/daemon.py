@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
 
 from waltz.archive.chain import Place
@@ -35,6 +36,10 @@ logger = logging.getLogger(__name__)
 MARKS_TIMEOUT_S = 10.0
 LOCK_TIMEOUT_S = 1.0
 """How long another archiver is waited for; then the partition is left to it."""
+
+
+NICENESS = 15
+"""The archiver gives way to nodes on the same machine: it has time, and appends have not."""
 
 
 class RunningCluster:
@@ -80,11 +85,12 @@ class RunningCluster:
 
 
 async def run(config: ArchiveConfig) -> None:
-    """Archive until SIGTERM or SIGINT.
+    """Archive until SIGTERM or SIGINT. For the daemon: it takes over the process's signals and priority.
 
     Raises ``WaltzError``, one line, when the archiver cannot start. An object store that is away is no reason: it is
     waited for.
     """
+    os.nice(NICENESS)
     store = open_store(config.archive_url)
     tls = client_context(config.tls)
     registry = Registry()
