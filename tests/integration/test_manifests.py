@@ -46,7 +46,7 @@ def test_the_page_names_commands_and_files_that_there_are() -> None:
 # systemd
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "archive"])
 def test_systemd_takes_the_unit(kind: str, tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
@@ -74,9 +74,12 @@ def test_a_unit_waits_until_its_daemon_has_closed() -> None:
     assert stop_s("server") > STEPS_OF_CLOSING * CLOSE_STEP_TIMEOUT_S
 
 
-def test_a_storage_may_write_into_its_directory() -> None:
-    directory = yaml.safe_load((ROOT / "deploy" / "config" / "storage.yml").read_text())["storage.directory"]
-    assert directory == f"/var/lib/{setting('waltz-storage', 'StateDirectory')}"
+def test_nodes_may_write_into_their_directories() -> None:
+    def sample(kind: str, key: str) -> object:
+        return yaml.safe_load((ROOT / "deploy" / "config" / f"{kind}.yml").read_text())[key]
+
+    assert sample("storage", "storage.directory") == f"/var/lib/{setting('waltz-storage', 'StateDirectory')}"
+    assert sample("archive", "archive.url") == f"file:///var/lib/{setting('waltz-archive', 'StateDirectory')}"
 
 
 # Kubernetes

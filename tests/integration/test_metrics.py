@@ -378,6 +378,7 @@ FIRING: dict[str, dict[str, str]] = {
         f"waltz_acl_version{{{SERVER_TARGET}}}": "3x60",
         f"waltz_acl_version{{{STORAGE_TARGET}}}": "2x60",
     },
+    "WaltzAccessFilesUnusable": {f"waltz_acl_token_files_unusable{{{SERVER_TARGET}}}": "1x60"},
     "WaltzTlsStoreUnusable": {f'waltz_tls_stores_unusable{{{SERVER_TARGET},port="client"}}': "1x60"},
 }
 """For each alert the changed samples that make it fire, and no other alert."""
@@ -405,8 +406,9 @@ ACCESS_RULES: list[tuple[dict[str, str], set[str]]] = [
         },
         {"WaltzAccessRulesDiffer"},
     ),
+    ({f"waltz_acl_unusable{{{STORAGE_TARGET}}}": "1x60"}, {"WaltzAccessFilesUnusable"}),
 ]
-"""Nodes that apply the same rules as others of their cluster; the same rules with other names."""
+"""Nodes that apply the same rules as others of their cluster; the same rules with other names; rules that are wrong."""
 
 
 @needs_promtool
