@@ -129,6 +129,13 @@ class CountingLoop(SimulatedLoop):
         self._count_if_asked_for("handles")
         return super().call_soon(callback, *args, context=context)
 
+    def call_later(  # type: ignore[override]  # as the base class
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """See asyncio."""
+        self._count_if_asked_for("timers")
+        return super().call_later(delay, callback, *args, context=context)
+
     def call_at(  # type: ignore[override]  # as the base class
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:

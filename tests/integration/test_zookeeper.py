@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from kazoo.client import KazooClient
+from kazoo.protocol.serialization import Close, Connect, int_struct
 
 from tests.unit.client.proxy import Proxy
 from tests.unit.common.cluster.manager_cases import Cluster, ManagerCases
@@ -37,11 +37,17 @@ async def expire(client: ZooKeeper, server: LocalZooKeeper) -> None:
     connected = asyncio.Event()
     remove = client.add_listener(lambda state: connected.set() if state is State.CONNECTED else None)
 
+    session_id, password = client._client.client_id
+
     def close_session() -> None:
-        impostor = KazooClient(server.connect_string, client_id=client._client.client_id, timeout=10)
-        impostor.start(timeout=TIMEOUT_S)
-        impostor.stop()
-        impostor.close()
+        # At once on one connection: the client is quick to take its session back.
+        connect = Connect(0, 0, 10_000, session_id, password, False).serialize()
+        close = int_struct.pack(1) + int_struct.pack(Close.type)
+        endpoint = Endpoint.parse(server.connect_string)
+        with socket.create_connection(endpoint, timeout=TIMEOUT_S) as impostor:
+            impostor.sendall(b"".join(int_struct.pack(len(request)) + request for request in (connect, close)))
+            while impostor.recv(4096):
+                pass  # the server's answers; it ends the connection with the session
 
     await asyncio.to_thread(close_session)
     async with asyncio.timeout(TIMEOUT_S):
