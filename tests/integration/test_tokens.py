@@ -101,7 +101,9 @@ def test_a_token_is_refused_granted_renewed_and_withdrawn(
             return await client.append(0, b"hello", timeout_s=60)
 
     first = token(aud=cluster_key, jti="first")
-    with pytest.raises(waltz.NotAuthorizedError, match="principal 'anonymous' .no certificate. may not"):
+    with pytest.raises(
+        waltz.NotAuthorizedError, match="principal 'anonymous' .neither a certificate nor a token. may not"
+    ):
         asyncio.run(appended(None))
     with pytest.raises(waltz.NotAuthorizedError, match="'svc-t' .token. may not describe partition 0: no rule"):
         asyncio.run(appended(first))

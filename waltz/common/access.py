@@ -18,8 +18,10 @@ class Proof(StrEnum):
     """What a principal is known by."""
 
     CERTIFICATE = "certificate"
-    """Also of a peer that has proved nothing, and is :data:`ANONYMOUS`."""
+    """Also where nobody can show one, over plain TCP, as at the HTTP ports: there peers are :data:`ANONYMOUS`."""
     TOKEN = "token"  # noqa: S105 - the name of a kind
+    NONE = "none"
+    """A peer over TLS that has proved nothing, and is :data:`ANONYMOUS`."""
 
 
 class Source(StrEnum):

@@ -31,12 +31,14 @@ MAX_TEXTS: Final = 100
 class Row:
     """The rights of one peer. :attr:`places` has a byte for each partition, and one for the node."""
 
-    __slots__ = ("__weakref__", "_access", "lenient", "places", "principal", "proof", "texts")
+    __slots__ = ("__weakref__", "_access", "lenient", "places", "principal", "proof", "texts", "unproved")
 
-    def __init__(self, access: "RuleAccess", principal: str, proof: str) -> None:
+    def __init__(self, access: "RuleAccess", principal: str, proof: str, *, unproved: bool) -> None:
         self.principal = principal
         self.proof = proof
         """How the principal is known, in brackets."""
+        self.unproved = unproved
+        """Whether the rules hold for the peer in every mode: before there were tokens, TLS did not let it in."""
         self.places = b""
         self.lenient = False
         """As :class:`~waltz.common.access.Rights` says."""
@@ -103,12 +105,14 @@ class RuleAccess:
         if row is None:
             if proof is Proof.TOKEN:
                 name, text = principal, " (token)"
+            elif proof is Proof.NONE:
+                name, text = principal, " (neither a certificate nor a token)"
             else:
                 name = self._map_principal(principal)
                 text = " (no certificate)" if principal == ANONYMOUS else f" (certificate {principal})"
-            row = self._rows[principal, proof] = Row(self, name, text)
-            row.places = self._places_of(row.principal, self.applied)
-            row.lenient = _audits(self.applied)
+            row = self._rows[principal, proof] = Row(self, name, text, unproved=proof is Proof.NONE)
+            row.places = self._places_of(row, self.applied)
+            row.lenient = _audits(self.applied) and not row.unproved
         return row
 
     def is_super(self, principal: str) -> bool:
@@ -120,16 +124,16 @@ class RuleAccess:
 
         The result has the rows that lack rights which they had before.
         """
-        made: dict[str, bytes] = {}
-        while missing := [row for row in list(self._rows.values()) if row.principal not in made]:
+        made: dict[tuple[str, bool], bytes] = {}
+        while missing := [row for row in list(self._rows.values()) if (row.principal, row.unproved) not in made]:
             for row in missing:
-                made[row.principal] = self._places_of(row.principal, applied)
+                made[row.principal, row.unproved] = self._places_of(row, applied)
                 yield
         self.applied = applied
         lost = []
         for row in list(self._rows.values()):
-            before, row.places = row.places, made[row.principal]
-            row.lenient = _audits(applied)
+            before, row.places = row.places, made[row.principal, row.unproved]
+            row.lenient = _audits(applied) and not row.unproved
             row.texts = {}
             if int.from_bytes(before, "big") & ~int.from_bytes(row.places, "big"):
                 lost.append(row)
@@ -153,7 +157,9 @@ class RuleAccess:
     def _mode(self, row: Row, partition_id: int | None) -> Mode:
         if self.is_super(row.principal):  # the partition does not exist
             return Mode.OFF
-        return Mode.ENFORCE if self.applied is None else self.applied.rules.mode(partition_id)
+        if row.unproved or self.applied is None:
+            return Mode.ENFORCE
+        return self.applied.rules.mode(partition_id)
 
     def _text(self, row: Row, right: Right, partition_id: int | None) -> str:
         text = row.texts.get((right, partition_id))
@@ -167,10 +173,12 @@ class RuleAccess:
                 row.texts[right, partition_id] = text
         return text
 
-    def _places_of(self, principal: str, applied: Applied | None) -> bytes:
-        if self.is_super(principal):
+    def _places_of(self, row: Row, applied: Applied | None) -> bytes:
+        if self.is_super(row.principal):
             return bytes([EVERY_RIGHT]) * (self._partition_count + 1)
-        return bytes(self._partition_count + 1) if applied is None else applied.rules.row(principal)
+        if applied is None:
+            return bytes(self._partition_count + 1)
+        return applied.rules.row(row.principal, with_modes=not row.unproved)
 
 
 def _audits(applied: Applied | None) -> bool:

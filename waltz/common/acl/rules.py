@@ -135,12 +135,10 @@ class Rules:
         """Whether some partition, or the nodes, have the mode "audit"."""
         return self.document.mode is Mode.AUDIT or Mode.AUDIT in self._modes
 
-    def row(self, principal: str) -> bytes:
-        """One byte of rights for each place. All rights are there where the mode is off."""
+    def row(self, principal: str, *, with_modes: bool = True) -> bytes:
+        """One byte of rights for each place. ``with_modes``: all rights are there where the mode is off."""
         sums = self._about(principal)
-        free = self._everywhere if self.document.mode is Mode.OFF else 0
-        for mode, places in self._modes.items():
-            free = free | places if mode is Mode.OFF else free & ~places
+        free = self._free if with_modes else 0
         size = self.partition_count + 1
         row = 0
         for bit in (right.bit for right in Right):
@@ -150,6 +148,14 @@ class Rules:
             digits = f"{places:0{size}b}".encode().translate(_table(bit))
             row |= int.from_bytes(digits, "big")
         return row.to_bytes(size, "little")
+
+    @property
+    def _free(self) -> int:
+        """The places where the mode is off."""
+        free = self._everywhere if self.document.mode is Mode.OFF else 0
+        for mode, places in self._modes.items():
+            free = free | places if mode is Mode.OFF else free & ~places
+        return free
 
     def decide(self, principal: str, right: Right, partition_id: int | None) -> Decision:
         """The decision on a request, with the deciding rule: the first that denies it, else the first that allows."""

@@ -370,7 +370,10 @@ class Channel(asyncio.Protocol):
     @property
     def proof(self) -> Proof:
         """What :attr:`principal` is known by."""
-        return Proof.CERTIFICATE if self.token_principal is None else Proof.TOKEN
+        if self.token_principal is not None:
+            return Proof.TOKEN
+        shown = self._transport is not None and bool(self._transport.get_extra_info("peercert"))
+        return Proof.NONE if self.over_tls and not shown else Proof.CERTIFICATE
 
     @property
     def over_tls(self) -> bool:

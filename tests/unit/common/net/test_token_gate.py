@@ -57,7 +57,7 @@ async def test_a_peer_without_a_token_is_anonymous() -> None:
         [handler] = port.handlers
         await handler.until(lambda found: len(found.payloads) == 2)
         assert handler.channel is not None
-        assert (handler.channel.principal, handler.channel.proof) == (ANONYMOUS, Proof.CERTIFICATE)
+        assert (handler.channel.principal, handler.channel.proof) == (ANONYMOUS, Proof.NONE)
         channel.close()
         await handler.until_closed()
 

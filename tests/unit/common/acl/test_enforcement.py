@@ -1,0 +1,53 @@
+"""The rights of peers by the rules that a node applies."""
+
+import pytest
+
+from waltz.common.access import ANONYMOUS, Proof, Right
+from waltz.common.acl.document import Document, Mode, PartitionMode, Rule
+from waltz.common.acl.enforcement import Applied, RuleAccess
+from waltz.common.acl.rules import compile_rules
+from waltz.common.pieces import at_once
+
+COUNT = 4
+
+
+def applying(document: Document) -> RuleAccess:
+    access = RuleAccess(COUNT, lambda subject: subject, [])
+    at_once(access.apply(Applied(3, at_once(compile_rules(document, {}, COUNT)))))
+    return access
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        Document(Mode.OFF),
+        Document(Mode.AUDIT),
+        Document(Mode.ENFORCE, modes=(PartitionMode("0", Mode.OFF), PartitionMode("1", Mode.AUDIT))),
+    ],
+)
+async def test_a_peer_that_proves_nothing_has_no_rights_but_by_rules_in_any_mode(document: Document) -> None:
+    """TLS did not let it in before the node took tokens."""
+    access = applying(document._replace(rules=(Rule(True, ANONYMOUS, (Right.DESCRIBE,), "*"),)))
+    rights = access.rights_of(ANONYMOUS, Proof.NONE)
+    for partition_id in (0, 1, None):
+        assert rights.refusal(Right.DESCRIBE, partition_id) is None
+        assert rights.permits(Right.DESCRIBE, partition_id)
+        assert not rights.permits(Right.READ, partition_id)
+        refusal = rights.refusal(Right.READ, partition_id)
+        assert refusal is not None
+        assert "principal 'anonymous' (neither a certificate nor a token) may not read" in refusal
+    assert not rights.lenient
+    readers_of_pages = access.rights_of(ANONYMOUS)
+    assert readers_of_pages.refusal(Right.READ, 0) is None
+
+
+async def test_what_it_may_changes_with_the_rules() -> None:
+    access = applying(Document(Mode.OFF))
+    rights, other = access.rights_of(ANONYMOUS, Proof.NONE), access.rights_of(ANONYMOUS)
+    rules = (Rule(True, ANONYMOUS, (Right.READ,), "0"),)
+    lost = at_once(access.apply(Applied(4, at_once(compile_rules(Document(Mode.AUDIT, rules=rules), {}, COUNT)))))
+    assert lost == [other]
+    assert rights.refusal(Right.READ, 0) is None
+    assert rights.refusal(Right.READ, 1) is not None
+    assert other.lenient
+    assert not rights.lenient
