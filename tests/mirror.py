@@ -58,7 +58,6 @@ WITHOUT_OWN_TEST = {
     "client/pytest_plugin.py": "a pytest that uses it is run by unit/client/test_mock.py",
     "client/retry_policy.py": "two lines, used by unit/client/engine/test_submission.py",
     "client/transaction.py": DECLARATIONS,
-    "common/acl/enforcement.py": "the rights of a node that follows rules in unit/common/acl/test_watch.py",
     "common/acl/json_pieces.py": "compared with the library's reader in unit/common/acl/test_document.py",
     "common/acl/node.py": "the start of a node's rules in unit/common/acl/test_watch.py",
     "common/acl/refusals.py": "counts and messages in unit/common/acl/test_watch.py",
