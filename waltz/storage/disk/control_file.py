@@ -364,12 +364,15 @@ def _inverted(key: UUID) -> UUID:
 
 
 def _true_key(header: bytes, found_key: UUID, expected_key: UUID | None) -> UUID:
-    """The cluster key, whether the file is guarded or not."""
+    """The cluster key, whether the file is guarded or not.
+
+    A write that failed may have left some bytes of the key inverted and others not: such a file is guarded.
+    """
     if expected_key is None:
         guarded = header[_GUARD_AT : _GUARD_AT + len(_GUARD)] == _GUARD
-    else:
-        guarded = found_key == _inverted(expected_key)
-    return _inverted(found_key) if guarded else found_key
+        return _inverted(found_key) if guarded else found_key
+    differences = (found ^ expected for found, expected in zip(found_key.bytes, expected_key.bytes, strict=True))
+    return expected_key if all(difference in (0x00, 0xFF) for difference in differences) else found_key
 
 
 def _check_key(found_key: UUID, cluster_key: UUID | None) -> None:

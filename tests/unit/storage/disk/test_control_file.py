@@ -445,6 +445,32 @@ def test_another_clusters_file_is_refused_when_it_is_guarded(files: CrashFiles) 
         ControlFile.open(files, "/", UUID(int=5), 2)
 
 
+@pytest.mark.parametrize("size_bytes", range(12, 48))
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_key_of_which_a_failed_write_has_inverted_a_part_is_guarded(
+    files: CrashFiles, size_bytes: int, guarded: bool
+) -> None:
+    """Also by a write that takes the guard away: what the journal holds may still be nowhere else."""
+    control = open_file(files)
+    plain = files.contents(PATH)
+    control.guard()
+    marked = files.contents(PATH)
+    control.close()
+    new, old = (plain, marked) if guarded else (marked, plain)
+    file = files.open(PATH, create=False)
+    file.write(0, [new[:size_bytes] + old[size_bytes:]])
+    file.close()
+    control = open_file(files)
+    assert is_guarded(control) == (size_bytes < 28 if guarded else size_bytes > 12)
+    control.unguard()
+    assert files.contents(PATH) == plain
+    control.guard()
+    assert files.contents(PATH) == marked
+    control.close()
+    with pytest.raises(StorageError, match="the cluster key does not match"):
+        ControlFile.open(files, "/", OTHER_KEY, 2)
+
+
 @pytest.mark.parametrize("operation", ["write", "datasync"])
 def test_a_guard_that_fails_is_not_there_and_the_file_is_replaced_next_time(files: CrashFiles, operation: str) -> None:
     control = open_file(files)
