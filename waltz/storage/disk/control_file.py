@@ -129,8 +129,8 @@ class ControlFile:
             if cluster_key is not None and partition_count is not None and _is_unfinished(file):
                 given_up.append(file)
                 file = _create(files, path, cluster_key, partition_count)
-            header, found_key, found_count = read_header(_NAME, path, file)
-            found_key = _true_key(header, found_key, cluster_key)
+            header, written_key, found_count = read_header(_NAME, path, file)
+            found_key = _true_key(header, written_key, cluster_key)
             _check_key(found_key, cluster_key)
             _check_count(path, file, found_count, partition_count)
             entries = [_load_entry(path, file, partition_id) for partition_id in range(found_count)]
@@ -145,7 +145,10 @@ class ControlFile:
                 lock_size=HEADER_SIZE_BYTES,
                 given_up=given_up,
             )
-            return cls(slots, found_key)
+            control_file = cls(slots, found_key)
+            if written_key not in (found_key, _inverted(found_key)):
+                control_file.guard()
+            return control_file
         except BaseException:
             for each in (file, *given_up):
                 each.close()

@@ -372,7 +372,9 @@ class StorageClient(StorageConnection[our_wire.Message]):
             # The answers may have arrived long ago: they are read before any judgement.
             # Requests sent in this turn of the loop, before this check, have times of the clock that has gone too far.
             self._stood_still_s += stood_still_s
-            self._owed.set_back(self._loop.time() - self._stood_still_s)
+            set_back_s = self._loop.time() - self._stood_still_s
+            self._owed.set_back(set_back_s)
+            self._gathered_s = min(self._gathered_s, set_back_s)
             self._look_timer.start(self._look_interval_s)
             return
         now_s = self._loop.time() - self._stood_still_s

@@ -376,6 +376,17 @@ async def test_an_append_sent_right_after_a_stand_still_has_its_whole_time(monke
             assert await outcomes.until(count) == [None] * count
 
 
+async def test_an_append_that_joins_others_after_a_stand_still_was_noticed_has_the_time_of_the_clock() -> None:
+    """A time of the clock before would be one to come: the answers to all later requests would seem late."""
+
+    async with client_of(silence, family=STORAGE) as client:
+        for partition_id in range(2):
+            client.append_encoded(1, partition_id, b"", 0, Outcomes().done)
+            client._look(1.5 * (1 - partition_id))
+        now_s = asyncio.get_running_loop().time() - 1.5
+        assert [sent_s <= now_s for *_, sent_s, _ in client._owed._requests.values()] == [True, True]
+
+
 async def test_a_connection_that_has_fallen_silent_closes_whoever_waits_and_for_how_long() -> None:
     async with client_of(silence, silent_after_s=0.05) as client:
         outcomes = Outcomes()
