@@ -452,7 +452,7 @@ def _wake(future: asyncio.Future[object]) -> None:
 
 
 def _named_often_enough(connect_string: str) -> str:
-    """A connect string of the same servers, so many that all are asked more than once before a session ends."""
+    """A connect string of the same servers, repeated where there are fewer than the attempts of a session."""
     servers, slash, chroot = connect_string.partition("/")
     repetitions = -(-_ATTEMPTS_PER_SESSION // len(servers.split(",")))
     return ",".join([servers] * repetitions) + slash + chroot

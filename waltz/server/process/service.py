@@ -315,7 +315,7 @@ class ServerService:
     def _append_refused(self, link: ClientLink, req_ids: Sequence[bytes]) -> bool:
         """Refuse appends to one partition, silently before version 5, if the client lacks the right."""
         partition_id = ReqId(req_ids[0]).partition_id
-        refusal = link.rights.refusal(Right.APPEND, partition_id, link.channel.peer, len(req_ids))
+        refusal = link.refusal(Right.APPEND, partition_id, len(req_ids))
         if refusal is None:
             return False
         for req_id in req_ids:
@@ -446,9 +446,9 @@ class ServerService:
         task.add_done_callback(self._tasks.discard)
 
 
-def _refusal(link: ClientLink, right: Right, req_id: bytes, count: int = 1, *, noted: bool = False) -> str | None:
-    """The reason against requests to the partition of an id."""
-    return link.refusal(right, ReqId(req_id).partition_id, count, noted=noted)
+def _refusal(link: ClientLink, right: Right, req_id: bytes, *, noted: bool = False) -> str | None:
+    """The reason against a request to the partition of an id."""
+    return link.refusal(right, ReqId(req_id).partition_id, noted=noted)
 
 
 def _note_preferred(link: ClientLink, operation: str, partition_ids: Sequence[int], *, done: bool) -> None:
