@@ -34,24 +34,33 @@ TIMEOUT_S = 60.0
 async def expire(client: ZooKeeper, server: LocalZooKeeper) -> None:
     """End the session behind the client's back, as its expiry does, and wait until it has a new one."""
     assert isinstance(client, KazooZooKeeper)
-    connected = asyncio.Event()
-    remove = client.add_listener(lambda state: connected.set() if state is State.CONNECTED else None)
-
     session_id, password = client._client.client_id
+    renewed = asyncio.Event()
 
-    def close_session() -> None:
-        # At once on one connection: the client is quick to take its session back.
+    def look(state: State) -> None:
+        # The client may take its session back before the ensemble has ended it.
+        if state is State.CONNECTED and client.session_id != session_id:
+            renewed.set()
+
+    remove = client.add_listener(look)
+
+    def close_session() -> bool:
+        """Ask for the end of the session; returns whether it had ended before."""
+        # At once on one connection: the client takes its session back, and may be quicker than the second request.
         connect = Connect(0, 0, 10_000, session_id, password, False).serialize()
         close = int_struct.pack(1) + int_struct.pack(Close.type)
         endpoint = Endpoint.parse(server.connect_string)
+        answer = b""
         with socket.create_connection(endpoint, timeout=TIMEOUT_S) as impostor:
             impostor.sendall(b"".join(int_struct.pack(len(request)) + request for request in (connect, close)))
-            while impostor.recv(4096):
-                pass  # the server's answers; it ends the connection with the session
+            while received := impostor.recv(4096):
+                answer += received  # the server ends the connection with the session
+        return answer[8:12] == bytes(4)  # its time-out, after the length and the version of the protocol
 
-    await asyncio.to_thread(close_session)
     async with asyncio.timeout(TIMEOUT_S):
-        await connected.wait()
+        while not await asyncio.to_thread(close_session):
+            pass
+        await renewed.wait()
     remove()
 
 

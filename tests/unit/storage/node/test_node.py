@@ -518,6 +518,9 @@ async def test_a_disk_that_hangs_is_unhealthy(tmp_path: Path) -> None:
         assert list(node.node.manager.findings.stalled()) == [0]
         gate.open()
         await append
+        async with asyncio.timeout(TIMEOUT_S):
+            while partition.waiting_for_disk_s:
+                await asyncio.sleep(0.001)  # a step of the scan for damage, which began with the clock as it was
         assert node.node.health()[0]
 
 
