@@ -151,3 +151,35 @@ async def _feed_ends(cluster: LocalCluster, config: ClientConfig) -> None:
         with pytest.raises(waltz.NotAuthorizedError, match="partition 0"):
             async with asyncio.timeout(60):
                 await anext(feed)
+
+
+def test_a_quota_slows_a_client_down(cluster: LocalCluster, stores: dict[str, dict[str, str]], tmp_path: Path) -> None:
+    done(cluster, "mode", "enforce")
+    done(cluster, "grant", "svc-a", "append", "1")
+    per_second, total = 50, 200
+    written = done(cluster, "set-quota", "svc-a", "1", "--appends", str(per_second), "--wait")
+    assert written.startswith("+ quota svc-a at 1: 50 appends/s\n")
+    assert "quota svc-a at 1: 50 appends/s\n" in done(cluster, "list")
+    explained = done(cluster, "explain", "svc-a", "append", "1")
+    assert explained.splitlines()[1] == "its appends have a limit: quota svc-a at 1: 50 appends/s"
+    config = load(cluster.layout.client_config_path, ClientConfig)
+    own = config.tls.model_copy(update={"key_store_location": stores["svc-a"]["keyStore.location"]})
+    config = config.model_copy(update={"tls": own})
+
+    async def append_all() -> tuple[list[int], float]:
+        async with waltz.connect(config) as client:
+            await client.append(1, b"first")
+            begin_s = asyncio.get_running_loop().time()
+            ids = await client.append_many(1, [b"%d" % number for number in range(total)], timeout_s=60)
+            return ids, asyncio.get_running_loop().time() - begin_s
+
+    ids, taken_s = asyncio.run(append_all())
+    assert len(set(ids)) == total
+    assert total <= per_second * (taken_s + 1) + 1
+    exported = tmp_path / "rules.json"
+    exported.write_text(done(cluster, "export"))
+    assert json.loads(exported.read_text())["quotas"] == [{"principal": "svc-a", "at": "1", "appends_per_s": 50}]
+    assert done(cluster, "apply", str(exported)) == "nothing to change\n"
+    nothing = acl(cluster, "set-quota", "svc-a")
+    assert (nothing.returncode, nothing.stderr.count("a quota needs a limit: --appends, --bytes, or both")) == (1, 1)
+    assert done(cluster, "remove-quota", "svc-a", "1").startswith("- quota svc-a at 1: 50 appends/s\n")

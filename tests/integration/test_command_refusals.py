@@ -37,6 +37,8 @@ ARGUMENTS = {
     "acl revoke": "CN=svc-a append",
     "acl mode": "audit",
     "acl name": "orders 0",
+    "acl set-quota": "CN=svc-a --appends 100",
+    "acl remove-quota": "CN=svc-a",
     "acl explain": "CN=svc-a append 0",
     "acl diff": f"{RULES}",
     "acl apply": f"{RULES}",

@@ -128,6 +128,7 @@ CLIENT_ANSWERS: Final = frozenset(
     {
         "AddPreferredPartitionResponse",
         "AppendFailed",
+        "AppendsDelayed",
         "CheckStorageConnectivityResponse",
         "ConfirmedMarkResponse",
         "FeedData",

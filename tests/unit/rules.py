@@ -2,11 +2,13 @@
 
 from collections.abc import Collection
 
-from waltz.common.access import Access, Action, Proof, Right, Rights, not_permitted
+from waltz.common.access import Access, Action, Proof, Right, Rights, Throttle, not_permitted
 
 
 class Only(Access, Rights):
     """Every principal has exactly these rights, at all partitions or those that are listed."""
+
+    throttle: Throttle | None = None
 
     def __init__(self, *rights: Right, partition_ids: Collection[int | None] | None = None) -> None:
         self.asked: list[tuple[Right, int | None]] = []
@@ -19,6 +21,8 @@ class Only(Access, Rights):
     def rights_of(self, principal: str, proof: Proof = Proof.CERTIFICATE) -> Rights:
         self.principals.append(principal)
         return self
+
+    def owns(self, partition_ids: Collection[int]) -> None: ...
 
     def refusal(
         self, right: Right, partition_id: int | None, peer: str = "", count: int = 1, *, noted: bool = False

@@ -15,9 +15,11 @@ from waltz.common.access import ANONYMOUS, Right, Source, alternative_name
 from waltz.common.acl import changes
 from waltz.common.acl.document import (
     ALL,
+    MAX_PER_S,
     RIGHTS,
     Document,
     Mode,
+    Quota,
     Rule,
     partition_spans,
     read_document,
@@ -86,6 +88,7 @@ def register(nouns: Nouns) -> None:
     parser.add_argument("name")
     parser.add_argument("partitions", nargs="?", help="ids and ranges, e.g. 0-31,40")
     _add_wait(parser)
+    _register_quotas(verbs)
     parser = cluster_command(verbs, "explain", "print the rule that decides about a request", _explain, prints=True)
     parser.add_argument("principal")
     parser.add_argument("right", choices=RIGHTS)
@@ -116,10 +119,30 @@ def register(nouns: Nouns) -> None:
     parser.set_defaults(run=_whoami)
 
 
+def _register_quotas(verbs: Nouns) -> None:
+    text = "limit the appends of a principal, over all servers, in the place of its quota at the same partitions"
+    parser = cluster_command(verbs, "set-quota", text, _set_quota)
+    _add_quota(parser)
+    limit = number(minimum=1, maximum=MAX_PER_S)
+    parser.add_argument("--appends", type=limit, metavar="NUMBER", help="appends per second")
+    parser.add_argument("--bytes", type=limit, metavar="NUMBER", help="bytes of data per second")
+    _add_wait(parser)
+    parser = cluster_command(verbs, "remove-quota", "take a quota away", _remove_quota)
+    _add_quota(parser)
+    _add_wait(parser)
+
+
 def _add_rule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("principal", help="a principal, group:NAME, anonymous, or * for all")
     parser.add_argument("rights", help=f"separated by commas: {', '.join(RIGHTS)}")
     parser.add_argument("partitions", nargs="?", default=ALL, help=_PARTITIONS_HELP)
+
+
+def _add_quota(parser: argparse.ArgumentParser) -> None:
+    holder = "a principal; group:NAME or * for a limit that each of these principals has for itself"
+    parser.add_argument("principal", help=holder)
+    help_text = f"ids, ranges and names of partitions that share the limit, e.g. 7,10-12,orders (default: {ALL}, all)"
+    parser.add_argument("partitions", nargs="?", default=ALL, help=help_text)
 
 
 def _add_audit_logs(parser: argparse.ArgumentParser) -> None:
@@ -154,6 +177,7 @@ async def _list(options: argparse.Namespace, session: Session) -> None:
         "version": known.stored.place.version,
         "mode": known.document.mode.value,
         "rules": [str(rule) for rule in known.document.rules],
+        "quotas": [str(quota) for quota in known.document.quotas],
         "names": {**known.names},
         "applied": {name: place.version for name, place in applied.items()},
         "silent": [*silent],
@@ -196,6 +220,20 @@ async def _name(options: argparse.Namespace, session: Session) -> None:
     await _wait(options, session, place)
 
 
+async def _set_quota(options: argparse.Namespace, session: Session) -> None:
+    if options.appends is None and options.bytes is None:
+        raise AclError("a quota needs a limit: --appends, --bytes, or both")
+    known = await _read(session)
+    wanted = Quota(options.principal, options.partitions, options.appends, options.bytes)
+    await _change(options, session, known, changes.with_quota(known.document, wanted))
+
+
+async def _remove_quota(options: argparse.Namespace, session: Session) -> None:
+    known = await _read(session)
+    document = changes.without_quota(known.document, options.principal, options.partitions)
+    await _change(options, session, known, document)
+
+
 async def _explain(options: argparse.Namespace, session: Session) -> None:
     known = await _read(session)
     rules = at_once(compile_rules(known.document, known.names, known.partition_count))
@@ -209,14 +247,18 @@ async def _explain(options: argparse.Namespace, session: Session) -> None:
         f"principal {options.principal!r} {'may' if decision.allowed else 'may not'} {right} {place}:"
         f" {decision.reason}{rule}; mode {mode}, rules version {known.stored.place.version}"
     )
+    quota = None
+    if right is Right.APPEND and partition_id is not None:
+        quota = rules.quota(options.principal, partition_id)
     document: Json = {
         "allowed": decision.allowed,
         "number": decision.number,
         "rule": None if decision.rule is None else str(decision.rule),
+        "quota": None if quota is None else str(quota),
         "mode": mode.value,
         "version": known.stored.place.version,
     }
-    show(options, document, [text])
+    show(options, document, [text, *([] if quota is None else [f"its appends have a limit: {quota}"])])
 
 
 async def _diff(options: argparse.Namespace, session: Session) -> None:

@@ -6,7 +6,7 @@ asks for the rights of a principal once for each connection, and consults them a
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -73,11 +73,40 @@ class Action(NamedTuple):
     """Why it was not done; empty if it was."""
 
 
+class Passage(NamedTuple):
+    """What a quota does to appends."""
+
+    admitted: int
+    """The first of the appends, which may be executed; the others are refused."""
+    delay_s: float
+    """The time during which the peer should send no further ones."""
+    text: str
+    """The reason, a sentence for the peer."""
+
+
+class Throttle(Protocol):
+    """The quotas of one principal."""
+
+    def take(self, partition_id: int, sizes: Sequence[int], peer: str, now_s: float) -> Passage | None:
+        """Count appends that have arrived; ``None`` if all of them may be executed and the peer may send more.
+
+        Args:
+            partition_id: Their partition, which this server owns.
+            sizes: The bytes of data of each.
+            peer: Where they come from.
+            now_s: The time of the loop.
+        """
+
+
 class Rights(Protocol):
     """The rights of one principal."""
 
     lenient: bool
     """Whether an audit may let requests pass that the rules do not permit."""
+
+    @property
+    def throttle(self) -> Throttle | None:
+        """The quotas of its appends; ``None`` without any."""
 
     def refusal(
         self, right: Right, partition_id: int | None, peer: str = "", count: int = 1, *, noted: bool = False
@@ -105,9 +134,13 @@ class Access(Protocol):
     def rights_of(self, principal: str, proof: Proof = Proof.CERTIFICATE) -> Rights:
         """The rights of a principal that is known by this proof."""
 
+    def owns(self, partition_ids: Collection[int]) -> None:
+        """The node is a server that owns these partitions now: quotas give it a share for each."""
+
 
 class _Everything:
     lenient = False
+    throttle: Throttle | None = None
 
     def refusal(
         self, right: Right, partition_id: int | None, peer: str = "", count: int = 1, *, noted: bool = False
@@ -127,6 +160,8 @@ EVERYTHING: Final[Rights] = _Everything()
 class _AllowAll:
     def rights_of(self, principal: str, proof: Proof = Proof.CERTIFICATE) -> Rights:
         return EVERYTHING
+
+    def owns(self, partition_ids: Collection[int]) -> None: ...
 
 
 ALLOW_ALL: Final[Access] = _AllowAll()

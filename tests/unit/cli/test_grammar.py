@@ -28,6 +28,8 @@ WITHOUT_JSON = {
     "acl revoke": "prints what differs",
     "acl mode": "prints what differs",
     "acl name": "prints nothing but problems",
+    "acl set-quota": "prints what differs",
+    "acl remove-quota": "prints what differs",
     "acl diff": "prints what differs",
     "acl apply": "prints what differs",
     "acl export": "prints the rules, which are JSON",

@@ -5,7 +5,8 @@
 2. ``rules``: the rules compiled; decisions and explanations. ``changes``: the rules changed by commands;
    ``suggestions``: rules from audit logs. Pure.
 3. ``enforcement``: the rights of a node's peers, through changes of the rules; ``refusals``: counts and log messages;
-   ``audit``: lines about who did what, folded; ``audit_file``: their file.
+   ``audit``: lines about who did what, folded; ``audit_file``: their file. ``throttling``: the quotas of a server's
+   clients; ``quotas``: what is used of one. Pure.
 4. ``tokens``: what bearer tokens prove. Pure but for the clock. ``token_files``: their keys, followed.
 5. ``store``: the rules in ZooKeeper; ``watch``: a node follows them and says which it applies; ``node`` starts all;
    ``config_problems``: the check of its settings.

@@ -27,6 +27,9 @@ MAX_PRINCIPALS: Final = 1000
 NODE: Final = "node"
 """Stands for the node itself among partitions."""
 
+OVER_QUOTA: Final = "append over quota"
+"""The operation of appends that the rules permit and a quota refuses."""
+
 OCSF_VERSION: Final = "1.3.0"
 _CATEGORY, _CLASS = 6, 6003
 """Application activity, API activity."""

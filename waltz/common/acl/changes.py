@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 
 from waltz.common.access import ANONYMOUS, Right
-from waltz.common.acl.document import ALL, GROUP, Document, Mode, PartitionMode, Rule
+from waltz.common.acl.document import ALL, GROUP, Document, Mode, PartitionMode, Quota, Rule
 from waltz.common.acl.json_pieces import AclError
 from waltz.common.acl.rules import compile_rules
 from waltz.common.pieces import at_once
@@ -71,12 +71,34 @@ def with_mode(document: Document, mode: Mode, partitions: str | None) -> Documen
     return document._replace(modes=(*others, PartitionMode(partitions, mode)))
 
 
+def with_quota(document: Document, wanted: Quota) -> Document:
+    """The document with a quota, in the place of that of the same principal and partitions if there is one."""
+    same = [quota for quota in document.quotas if _is_about(quota, wanted.principal, wanted.partitions)]
+    if not same:
+        return document._replace(quotas=(*document.quotas, wanted))
+    return document._replace(quotas=tuple(wanted if quota is same[0] else quota for quota in document.quotas))
+
+
+def without_quota(document: Document, principal: str, partitions: str) -> Document:
+    """The document without the quota of a principal at partitions. Raises :class:`AclError` if there is none."""
+    left = tuple(quota for quota in document.quotas if not _is_about(quota, principal, partitions))
+    if left == document.quotas:
+        known = "; ".join(str(quota) for quota in document.quotas if quota.principal == principal) or "none"
+        raise AclError(f"there is no quota of {principal} at {partitions}; the quotas of {principal}: {known}")
+    return document._replace(quotas=left)
+
+
+def _is_about(quota: Quota, principal: str, partitions: str) -> bool:
+    return (quota.principal, quota.partitions) == (principal, partitions)
+
+
 def lines_of(document: Document) -> list[str]:
-    """The document for people: a line for each mode, group and rule."""
+    """The document for people: a line for each mode, group, rule and quota."""
     lines = [f"mode {document.mode}"]
     lines += [f"mode {each.mode} at {each.partitions}" for each in document.modes]
     lines += [f"group {name}: {', '.join(members)}" for name, members in sorted(document.groups.items())]
-    return lines + [str(rule) for rule in document.rules]
+    lines += [str(rule) for rule in document.rules]
+    return lines + [str(quota) for quota in document.quotas]
 
 
 def difference(before: Document, after: Document) -> list[str]:

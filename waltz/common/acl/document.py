@@ -17,6 +17,9 @@ FORMAT: Final = 1
 """The version of the documents' format."""
 
 MAX_RULES: Final = 10_000
+MAX_QUOTAS: Final = 1000
+MAX_PER_S: Final = 10**15
+"""Largest limit of a quota."""
 MAX_PRINCIPAL_CHARACTERS: Final = 512
 
 ALL: Final = "*"
@@ -70,6 +73,28 @@ class PartitionMode(NamedTuple):
     mode: Mode
 
 
+class Quota(NamedTuple):
+    """A limit of the appends of one principal, over all servers; at least one of the two numbers is there."""
+
+    principal: str
+    """A principal, or a group with :data:`GROUP` before its name, or :data:`ALL`: then each principal has the limit for
+    itself."""
+    partitions: str
+    """Ids, ranges and names of partitions that share the limit, or :data:`ALL`."""
+    appends_per_s: int | None = None
+    bytes_per_s: int | None = None
+    """Bytes of the data of transactions."""
+
+    @property
+    def limits_text(self) -> str:
+        """The limits for people."""
+        limits = ((self.appends_per_s, "appends/s"), (self.bytes_per_s, "bytes/s"))
+        return " and ".join(f"{limit} {unit}" for limit, unit in limits if limit is not None)
+
+    def __str__(self) -> str:
+        return f"quota {self.principal} at {self.partitions}: {self.limits_text}"
+
+
 class Document(NamedTuple):
     """The access rules of a cluster."""
 
@@ -77,6 +102,7 @@ class Document(NamedTuple):
     modes: tuple[PartitionMode, ...] = ()
     groups: Mapping[str, tuple[str, ...]] = {}
     rules: tuple[Rule, ...] = ()
+    quotas: tuple[Quota, ...] = ()
 
 
 def read_document(data: bytes) -> Generator[None, None, Document]:
@@ -86,7 +112,7 @@ def read_document(data: bytes) -> Generator[None, None, Document]:
         AclError: The data are no such document, or exceed a limit; the text says where.
     """
     found = yield from read_json(data, "the access rules")
-    fields = _object(found, "the access rules", {"version", "mode"}, {"modes", "groups", "rules"})
+    fields = _object(found, "the access rules", {"version", "mode"}, {"modes", "groups", "rules", "quotas"})
     _check_format(fields["version"], "the access rules")
     groups: dict[str, tuple[str, ...]] = {}
     for count, (name, members) in enumerate(_object(fields.get("groups", {}), "groups").items()):
@@ -113,7 +139,15 @@ def read_document(data: bytes) -> Generator[None, None, Document]:
             _object(found, "an element of modes", {"at", "mode"}) for found in _list(fields.get("modes", []), "modes")
         )
     )
-    return Document(_mode(fields["mode"]), modes, groups, tuple(rules))
+    listed = _list(fields.get("quotas", []), "quotas")
+    if len(listed) > MAX_QUOTAS:
+        raise AclError(f"{len(listed)} quotas are too many: at most {MAX_QUOTAS}; use groups and names of partitions")
+    quotas: list[Quota] = []
+    for number, found in enumerate(listed, 1):
+        quotas.append(_quota(found, f"quota {number}", groups))
+        if not number % _RULES_PER_PIECE:
+            yield
+    return Document(_mode(fields["mode"]), modes, groups, tuple(rules), tuple(quotas))
 
 
 def read_names(data: bytes) -> Generator[None, None, dict[str, str]]:
@@ -146,6 +180,16 @@ def write_document(document: Document) -> bytes:
         {"allow" if rule.allows else "deny": rule.principal, "to": rule.rights_text, "at": rule.partitions}
         for rule in document.rules
     ]
+    if document.quotas:
+        fields["quotas"] = [
+            {
+                "principal": quota.principal,
+                "at": quota.partitions,
+                **({} if quota.appends_per_s is None else {"appends_per_s": quota.appends_per_s}),
+                **({} if quota.bytes_per_s is None else {"bytes_per_s": quota.bytes_per_s}),
+            }
+            for quota in document.quotas
+        ]
     return _encoded(fields)
 
 
@@ -206,14 +250,42 @@ def _rule(value: object, where: str, groups: Mapping[str, object]) -> Rule:
     allows = "allow" in fields
     if allows == ("deny" in fields):
         raise AclError(f"{where} has to allow or to deny")
-    principal = _principal(fields["allow" if allows else "deny"], where)
-    if principal.startswith(GROUP) and principal.removeprefix(GROUP) not in groups:
-        raise AclError(f"{where}: there is no group {principal.removeprefix(GROUP)!r}")
+    principal = _holder(fields["allow" if allows else "deny"], where, groups)
     try:
         rights = read_rights(_text(fields["to"], where))
     except AclError as error:
         raise AclError(f"{where}: {error}") from None
     return Rule(allows, principal, rights, _text(fields["at"], where))
+
+
+def _quota(value: object, where: str, groups: Mapping[str, object]) -> Quota:
+    fields = _object(value, where, {"principal", "at"}, {"appends_per_s", "bytes_per_s"})
+    appends_per_s = _limit(fields, "appends_per_s", where)
+    bytes_per_s = _limit(fields, "bytes_per_s", where)
+    if appends_per_s is None and bytes_per_s is None:
+        raise AclError(f"{where} has no limit: give appends_per_s, bytes_per_s, or both")
+    holder = _holder(fields["principal"], where, groups)
+    return Quota(holder, _text(fields["at"], where), appends_per_s, bytes_per_s)
+
+
+def _limit(fields: Mapping[str, object], name: str, where: str) -> int | None:
+    if name not in fields:
+        return None
+    value = fields[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_PER_S:
+        raise AclError(
+            f"{where}: {name} is a whole number from 1 to {MAX_PER_S}, not {_brief(value)}; to permit no appends,"
+            " deny the right"
+        )
+    return value
+
+
+def _holder(value: object, where: str, groups: Mapping[str, object]) -> str:
+    """A principal, a group that exists, or :data:`ALL`."""
+    principal = _principal(value, where)
+    if principal.startswith(GROUP) and principal.removeprefix(GROUP) not in groups:
+        raise AclError(f"{where}: there is no group {principal.removeprefix(GROUP)!r}")
+    return principal
 
 
 def _principal(value: object, where: str) -> str:

@@ -10,6 +10,7 @@ from waltz.common.acl.audit import Audit, Event, Outcome
 from waltz.common.acl.document import Mode
 from waltz.common.acl.refusals import Refusals
 from waltz.common.acl.rules import EVERY_RIGHT, Rules
+from waltz.common.acl.throttling import PrincipalThrottle, Throttles
 
 NO_RULES_TEXT: Final = (
     "this node has not read any access rules, so that only super principals may do anything; waltz acl init"
@@ -31,7 +32,7 @@ MAX_TEXTS: Final = 100
 class Row:
     """The rights of one peer. :attr:`places` has a byte for each partition, and one for the node."""
 
-    __slots__ = ("__weakref__", "_access", "lenient", "places", "principal", "proof", "texts", "unproved")
+    __slots__ = ("__weakref__", "_access", "lenient", "places", "principal", "proof", "texts", "throttle", "unproved")
 
     def __init__(self, access: "RuleAccess", principal: str, proof: str, *, unproved: bool) -> None:
         self.principal = principal
@@ -42,6 +43,7 @@ class Row:
         self.places = b""
         self.lenient = False
         """As :class:`~waltz.common.access.Rights` says."""
+        self.throttle: PrincipalThrottle | None = None
         self.texts: dict[tuple[Right, int | None], str] = {}
         """Reasons against requests under the present rules."""
         self._access = access
@@ -92,6 +94,7 @@ class RuleAccess:
         """
         self.audit = audit or Audit("", partition_count)
         self.refusals = Refusals(self.audit)
+        self.throttles = Throttles(self.audit)
         self.applied: Applied | None = None
         self._partition_count = partition_count
         self._map_principal = map_principal
@@ -113,7 +116,12 @@ class RuleAccess:
             row = self._rows[principal, proof] = Row(self, name, text, unproved=proof is Proof.NONE)
             row.places = self._places_of(row, self.applied)
             row.lenient = _audits(self.applied) and not row.unproved
+            row.throttle = self._throttle_of(row)
         return row
+
+    def owns(self, partition_ids: Collection[int]) -> None:
+        """As :class:`~waltz.common.access.Access` says."""
+        self.throttles.owns(partition_ids)
 
     def is_super(self, principal: str) -> bool:
         """Whether a principal has all rights, whatever the rules say."""
@@ -130,10 +138,12 @@ class RuleAccess:
                 made[row.principal, row.unproved] = self._places_of(row, applied)
                 yield
         self.applied = applied
+        self.throttles.apply(applied.version, applied.rules)
         lost = []
         for row in list(self._rows.values()):
             before, row.places = row.places, made[row.principal, row.unproved]
             row.lenient = _audits(applied) and not row.unproved
+            row.throttle = self._throttle_of(row)
             row.texts = {}
             if int.from_bytes(before, "big") & ~int.from_bytes(row.places, "big"):
                 lost.append(row)
@@ -172,6 +182,11 @@ class RuleAccess:
                     row.texts.clear()
                 row.texts[right, partition_id] = text
         return text
+
+    def _throttle_of(self, row: Row) -> PrincipalThrottle | None:
+        if self.is_super(row.principal):
+            return None
+        return self.throttles.throttle_of(row.principal, unproved=row.unproved)
 
     def _places_of(self, row: Row, applied: Applied | None) -> bytes:
         if self.is_super(row.principal):

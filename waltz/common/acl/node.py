@@ -9,6 +9,7 @@ from waltz.common.acl.audit import Audit
 from waltz.common.acl.audit_file import AuditFile
 from waltz.common.acl.enforcement import RuleAccess
 from waltz.common.acl.mapping import DEFAULT, principal_mapping, principal_sources
+from waltz.common.acl.refusals import Tops
 from waltz.common.acl.watch import AUDIT_LOST, RuleWatch
 from waltz.common.config.schemas import AclConfig
 from waltz.common.errors import ConfigError
@@ -48,12 +49,13 @@ class NodeRules(NamedTuple):
         """Pages of the HTTP port by method and path."""
 
         def refused(request: Request) -> Response:
-            top = self.access.refusals.top(_SHOWN)
-            found: list[Json] = [
-                {"principal": principal, "refused": refused, "would_refuse": audited}
-                for principal, refused, audited in top
-            ]
-            return json_page({"principals": found}, request)
+            return json_page(
+                {
+                    "principals": _top(self.access.refusals.tops),
+                    "over_quota": _top(self.access.throttles.top),
+                },
+                request,
+            )
 
         return {REFUSED_PAGE: refused}
 
@@ -71,6 +73,14 @@ def super_principals(text: str) -> list[str]:
     if ANONYMOUS in found:
         raise ConfigError("acl.superPrincipals: peers without a certificate cannot have all rights")
     return found
+
+
+def _top(tops: Tops) -> list[Json]:
+    """The principals with the most refused requests, for the page."""
+    return [
+        {"principal": principal, "refused": refused, "would_refuse": audited}
+        for principal, refused, audited in tops.top(_SHOWN)
+    ]
 
 
 class NodeIdentities(NamedTuple):

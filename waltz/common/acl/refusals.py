@@ -13,6 +13,27 @@ MAX_COUNTED: Final = 1000
 """Principals whose refusals are counted; a further one takes the place of that with the fewest."""
 
 
+class Tops:
+    """Counts what was refused by principal, to tell the greatest."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, dict[bool, int]] = {}
+
+    def add(self, principal: str, count: int, *, audited: bool) -> None:
+        """Count requests that were refused, or passed all the same (``audited``)."""
+        counts = self._counts.get(principal)
+        if counts is None:
+            if len(self._counts) >= MAX_COUNTED:
+                del self._counts[min(self._counts, key=lambda each: sum(self._counts[each].values()))]
+            counts = self._counts[principal] = {False: 0, True: 0}
+        counts[audited] += count
+
+    def top(self, size: int) -> list[tuple[str, int, int]]:
+        """The principals with the most refused requests, each with those that were refused and those that passed."""
+        found = [(principal, counts[False], counts[True]) for principal, counts in self._counts.items()]
+        return sorted(found, key=lambda each: (-each[1] - each[2], each[0]))[:size]
+
+
 class Refusals:
     """The refusals of a node, in the modes "audit" and "enforce"."""
 
@@ -20,17 +41,13 @@ class Refusals:
         self._audit = audit
         audit.on_folded = _log_folded
         self._counts = {(right, audited): 0 for right in Right for audited in (False, True)}
-        self._by_principal: dict[str, dict[bool, int]] = {}
+        self.tops = Tops()
+        """The same by principal."""
 
     def counts(self) -> Iterable[tuple[tuple[str, str], int]]:
         """Number of refused requests by right, and whether they passed all the same (audit)."""
         for (right, audited), count in self._counts.items():
             yield (right.name.lower(), "audit" if audited else "enforce"), count
-
-    def top(self, size: int) -> list[tuple[str, int, int]]:
-        """The principals with the most refused requests, each with those that were refused and those that passed."""
-        found = [(principal, counts[False], counts[True]) for principal, counts in self._by_principal.items()]
-        return sorted(found, key=lambda each: (-each[1] - each[2], each[0]))[:size]
 
     def add(
         self,
@@ -45,21 +62,13 @@ class Refusals:
     ) -> None:
         """Count refused requests of a peer, and note them; ``explain`` makes the reason. To be called on the loop."""
         self._counts[right, audited] += count
-        self._count(principal)[audited] += count
+        self.tops.add(principal, count, audited=audited)
         outcome = Outcome.WOULD_REFUSE if audited else Outcome.REFUSED
         event = Event(principal, right.name.lower(), right, outcome, peer)
         text = self._audit.note(event, (partition_id,), explain, count)
         if text is not None:
             verb = "audit: would refuse" if audited else "refused"
             logger.warning("%s: %s%s", verb, text, f" (from {peer})" if peer else "")
-
-    def _count(self, principal: str) -> dict[bool, int]:
-        counts = self._by_principal.get(principal)
-        if counts is None:
-            if len(self._by_principal) >= MAX_COUNTED:
-                del self._by_principal[min(self._by_principal, key=lambda each: sum(self._by_principal[each].values()))]
-            counts = self._by_principal[principal] = {False: 0, True: 0}
-        return counts
 
 
 def _log_folded(principal: str, count: int) -> None:

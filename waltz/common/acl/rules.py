@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from waltz.common.access import Right
-from waltz.common.acl.document import ALL, GROUP, Document, Mode, Rule, partition_spans
+from waltz.common.acl.document import ALL, GROUP, Document, Mode, Quota, Rule, partition_spans
 from waltz.common.acl.json_pieces import AclError
 
 EVERY_RIGHT: Final = 0xFF
@@ -80,6 +80,8 @@ class Rules:
         self._groups: dict[str, list[str]] = {}
         """The groups of each principal."""
         self._modes: dict[Mode, int] = {}
+        self._quotas: dict[str, list[Quota]] = {}
+        """By principal, group, or :data:`ALL`."""
 
     def fill(self, names: Mapping[str, str]) -> Generator[None, None, None]:
         """Take the rules in; see :func:`compile_rules`."""
@@ -96,6 +98,17 @@ class Rules:
         for number, rule in enumerate(self.document.rules, 1):
             places = self._read_places(rule.partitions, names, f"rule {number}")
             self._by_principal.setdefault(rule.principal, _Sums()).add(number, rule, places)
+            if not number % _RULES_PER_PIECE:
+                yield
+        limited: dict[str, int] = {}
+        for number, quota in enumerate(self.document.quotas, 1):
+            places = self._read_places(quota.partitions, names, f"quota {number}") & ~self._node
+            if places & limited.get(quota.principal, 0):
+                raise AclError(
+                    f"quota {number}: partitions of {quota.partitions} have two quotas for {quota.principal}"
+                )
+            limited[quota.principal] = limited.get(quota.principal, 0) | places
+            self._quotas.setdefault(quota.principal, []).append(quota)
             if not number % _RULES_PER_PIECE:
                 yield
 
@@ -171,6 +184,28 @@ class Rules:
             if not found.allowed:
                 found = Decision(True, number, rule)
         return found
+
+    @property
+    def _node(self) -> int:
+        """The place of the nodes themselves."""
+        return 1 << self.partition_count
+
+    def quotas_of(self, principal: str) -> list[Quota]:
+        """The quotas that may hold for a principal, in the order in which the first at a partition holds there: its
+        own, then those of its groups, then those of everybody."""
+        names = (principal, *self._groups.get(principal, ()), ALL)
+        return [quota for name in dict.fromkeys(names) for quota in self._quotas.get(name, ())]
+
+    def quota(self, principal: str, partition_id: int) -> Quota | None:
+        """The quota that holds for a principal at a partition."""
+        for quota in self.quotas_of(principal):
+            if self.quota_places(quota) >> partition_id & 1:
+                return quota
+        return None
+
+    def quota_places(self, quota: Quota) -> int:
+        """The partitions of a quota of these rules, as an integer in which the bits of their ids are set."""
+        return self._places[quota.partitions] & ~self._node
 
     def _about(self, principal: str) -> list[_Sums]:
         """The rules that concern a principal."""

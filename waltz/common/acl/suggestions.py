@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from waltz.common.access import Right
-from waltz.common.acl.audit import NODE, Outcome
+from waltz.common.acl.audit import NODE, OVER_QUOTA, Outcome
 from waltz.common.acl.document import ALL, RIGHTS, Rule, partition_spans
 from waltz.common.acl.json_pieces import AclError
 from waltz.common.acl.rules import IMPLIED, Decision, Rules
@@ -81,7 +81,8 @@ def _asked(fields: Any) -> Asked | None:
     ours, user = fields["unmapped"], fields["actor"].get("user")
     if user is None or "right" not in ours:
         return None
-    permitted = Outcome(ours["outcome"]) not in (Outcome.REFUSED, Outcome.WOULD_REFUSE)
+    refused = Outcome(ours["outcome"]) in (Outcome.REFUSED, Outcome.WOULD_REFUSE)
+    permitted = not refused or fields["api"]["operation"] == OVER_QUOTA
     return Asked(str(user["name"]), RIGHTS[ours["right"]], _places(str(ours["at"])), int(fields["count"]), permitted)
 
 

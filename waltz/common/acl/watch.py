@@ -28,6 +28,13 @@ REFUSED: Final = Description(
     ("right", "mode"),
     "Requests without their right; those of mode audit were executed. Only with access rules.",
 )
+OVER_QUOTA: Final = Description(
+    "waltz_acl_over_quota_appends_total",
+    "counter",
+    ("action", "mode"),
+    "Appends that a quota refused, and those that were taken with the request to wait (delayed). In mode audit all of "
+    "them were executed. Only servers with access rules count any.",
+)
 VERSION: Final = Description(
     "waltz_acl_version",
     "gauge",
@@ -64,7 +71,7 @@ AUDIT_LOST: Final = Description(
     (),
     "Lines of the audit log that could not be written. Only with an audit log.",
 )
-DESCRIPTIONS: Final = (REFUSED, VERSION, NAMES_VERSION, AGE, MODE, UNUSABLE, AUDIT_LOST)
+DESCRIPTIONS: Final = (REFUSED, OVER_QUOTA, VERSION, NAMES_VERSION, AGE, MODE, UNUSABLE, AUDIT_LOST)
 
 
 class RuleWatch:
@@ -114,6 +121,7 @@ class RuleWatch:
     def add_metrics(self, registry: Registry) -> None:
         """Have the counts and the version told."""
         registry.reading(REFUSED, self._refused)
+        registry.reading(OVER_QUOTA, self._access.throttles.counts)
         registry.reading(VERSION, lambda: [((), -1 if self._place is None else self._place.version)])
         registry.reading(NAMES_VERSION, lambda: [((), self._names_version)])
         registry.reading(AGE, lambda: [] if self._place is None else [((), time.monotonic() - self._applied_s)])

@@ -4,7 +4,7 @@
 carries the request id of its request, :class:`FeedData` that of the append that made the transaction. The
 additions of version 5 are in :mod:`waltz.common.wire.version5` and :mod:`waltz.common.wire.write_sessions`, those of
 version 6 in :mod:`waltz.common.wire.confirmed_marks`, :mod:`waltz.common.wire.client_times`,
-:mod:`waltz.common.wire.mark_feed` and :mod:`waltz.common.wire.refused`.
+:mod:`waltz.common.wire.mark_feed`, :mod:`waltz.common.wire.refused` and :mod:`waltz.common.wire.append_delays`.
 """
 
 import struct
@@ -13,6 +13,7 @@ from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
+from waltz.common.wire.append_delays import AppendsDelayed, append_delay_layouts
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, AppendRequest, append_layout
 from waltz.common.wire.catalogue import Catalogue, Layout, layout
 from waltz.common.wire.client_times import ClientTimeMessage, client_time_layouts
@@ -42,6 +43,7 @@ from waltz.common.wire.version5 import (
     version5_layouts,
 )
 from waltz.common.wire.versions import (
+    FIRST_WITH_APPEND_DELAYS,
     FIRST_WITH_ASSIGNMENT,
     FIRST_WITH_CONFIRMED_MARK,
     FIRST_WITH_CONNECTIVITY,
@@ -250,6 +252,7 @@ Message = (
     | ClientTimeMessage
     | MarkFeedMessage
     | NotAuthorized
+    | AppendsDelayed
 )
 
 _FEED_DATA = 4
@@ -338,6 +341,8 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         layouts.update(mark_feed_layouts())
     if version >= FIRST_WITH_NOT_AUTHORIZED:
         layouts.update(refused_layouts())
+    if version >= FIRST_WITH_APPEND_DELAYS:
+        layouts.update(append_delay_layouts())
     return layouts
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from waltz.common.access import EVERYTHING, Access, Right, Rights
+from waltz.common.access import EVERYTHING, Access, Right, Rights, Throttle
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import LONG_MIN, PARTITION_PART, ReqId
 from waltz.common.net.channel import Channel
@@ -154,6 +154,7 @@ class ServerService:
         """Own exactly these partitions (id to generation): open new ones, raise generations, close the others."""
         if self.closed:
             return
+        self._access.owns(generations.keys())
         for partition_id, generation in generations.items():
             partition = self.partitions.get(partition_id)
             if partition is None:
@@ -248,17 +249,23 @@ class ServerService:
     def link_closed(self, link: ClientLink) -> None:
         """Its connection is gone."""
         self.links.pop(link, None)
+        link.end_delay()
         for partition in link.mounts:
             partition.forget(link)
         link.mounts.clear()
 
     def append(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int = NO_WRITE_SESSION) -> None:
         """Take appends to one partition; if it is not here, disabled, or the client lacks the right, they are refused,
-        silently before version 5."""
+        silently before version 5. So are those that exceed a quota."""
         if link.rights is not EVERYTHING and self._append_refused(link, [request.req_id for request in requests]):
             return
         partition = self._taking_appends.get(requests[0].req_id[PARTITION_PART])
         if partition is not None:
+            throttle = link.rights.throttle
+            if throttle is not None:
+                requests = _within_quota(throttle, partition, link, requests)
+                if not requests:
+                    return
             partition.append(link, requests, write_session)
             return
         disabled = self._by_key.get(requests[0].req_id[PARTITION_PART])
@@ -449,6 +456,22 @@ class ServerService:
 def _refusal(link: ClientLink, right: Right, req_id: bytes, *, noted: bool = False) -> str | None:
     """The reason against a request to the partition of an id."""
     return link.refusal(right, ReqId(req_id).partition_id, noted=noted)
+
+
+def _within_quota(
+    throttle: Throttle, partition: ServerPartition, link: ClientLink, requests: Sequence[AppendCall]
+) -> Sequence[AppendCall]:
+    """The appends that a quota admits: the first ones. The others are refused; none of them has a place in the order
+    yet."""
+    sizes = [request.data_bytes for request in requests]
+    now_s = asyncio.get_running_loop().time()
+    passage = throttle.take(partition.partition_id, sizes, link.channel.peer, now_s)
+    if passage is None:
+        return requests
+    link.delay_appends(requests[0].req_id, passage.delay_s)
+    refused = [request.req_id for request in requests[passage.admitted :]]
+    tell_failed(link, refused, AppendFailure.MOVED, partition.high_water_mark, passage.text)
+    return requests[: passage.admitted]
 
 
 def _note_preferred(link: ClientLink, operation: str, partition_ids: Sequence[int], *, done: bool) -> None:

@@ -21,6 +21,9 @@ from waltz.server.store.interface import Append
 LOCK_SIZE_BYTES = 40
 """Memory of one lock: a place in a tuple, and an integer."""
 
+_BESIDE_DATA_BYTES = 12
+"""Bytes of a body beside its data: header, size and checksum."""
+
 
 class AcceptedRun(NamedTuple):
     """Appends of one connection that were accepted together, under ids without a gap."""
@@ -52,6 +55,11 @@ class AppendCall(Append):
     def lock_count(self) -> int:
         """Locks of all kinds."""
         return len(self.write_locks) + len(self.read_locks) + len(self.append_locks)
+
+    @property
+    def data_bytes(self) -> int:
+        """Size of the transaction's data."""
+        return len(self.body) - _BESIDE_DATA_BYTES
 
     @property
     def size_bytes(self) -> int:

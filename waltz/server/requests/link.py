@@ -1,19 +1,26 @@
 """The partitions' view of one client connection."""
 
+import asyncio
+import math
 from collections import deque
 from collections.abc import Hashable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from waltz.common.access import EVERYTHING, Action, Right, Rights
 from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
+from waltz.common.wire.append_delays import AppendsDelayed
 from waltz.common.wire.client_server import Message, TransactionDataRequest, encode
 from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import TransactionDataListRequest
-from waltz.common.wire.versions import FIRST_WITH_NOT_AUTHORIZED
+from waltz.common.wire.versions import FIRST_WITH_APPEND_DELAYS, FIRST_WITH_NOT_AUTHORIZED
 
 DataRequest = TransactionDataRequest | TransactionDataListRequest
 """Requests with large answers."""
+
+MAX_UNREAD_S: Final = 1.0
+"""The longest time for which a client is not read because of a quota: its requests to other partitions wait, too."""
+_QUOTA: Final = "a quota"
 
 
 class LinkChannel(Protocol):
@@ -78,6 +85,7 @@ class ClientLink:
     """
 
     __slots__ = (
+        "_delay",
         "_reasons_to_hold",
         "channel",
         "client_id",
@@ -116,6 +124,7 @@ class ClientLink:
         self.parked_lists: deque[ParkedList] = deque()
         """Bulk reads of all partitions that wait for room; only while some are being read."""
         self._reasons_to_hold: set[Hashable] = set()
+        self._delay: asyncio.TimerHandle | None = None
 
     def send(self, message: Message) -> None:
         """Encode and send one message in the version of the channel."""
@@ -151,6 +160,26 @@ class ClientLink:
         self._reasons_to_hold.discard(reason)
         if not self._reasons_to_hold:
             self.channel.resume_reading()
+
+    def delay_appends(self, req_id: bytes, delay_s: float) -> None:
+        """Ask the client to send no appends to the partition of a request for a while. A client whose version has no
+        message for that is not read meanwhile, for :data:`MAX_UNREAD_S` at most."""
+        if self.channel.version >= FIRST_WITH_APPEND_DELAYS:
+            self.send(AppendsDelayed(req_id, min(math.ceil(1000 * delay_s), 2**31 - 1)))
+            return
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + min(delay_s, MAX_UNREAD_S)
+        if self._delay is None or self._delay.when() < until_s:
+            self.end_delay()
+            self._delay = loop.call_at(until_s, self.end_delay)
+            self.hold(_QUOTA)
+
+    def end_delay(self) -> None:
+        """Read from the client again, as far as quotas are concerned."""
+        if self._delay is not None:
+            self._delay.cancel()
+            self._delay = None
+            self.release(_QUOTA)
 
     def postpone(self, request: DataRequest) -> None:
         """Keep a request for data until the channel is writable; reading stops until then."""

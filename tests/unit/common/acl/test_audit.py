@@ -179,16 +179,16 @@ async def test_actions_and_the_top_of_refused_principals(log: Log) -> None:
     row.acted(Action("repair", Right.ADMIN, [], "10.0.0.1:5", "no quorum"))
     told = [(line["api"]["operation"], line["status"], line["unmapped"]["at"]) for line in log.take()]
     assert told == [("assign partitions", "Success", "3-4"), ("repair", "Failure", "node")]
-    assert access.refusals.top(10) == []
+    assert access.refusals.tops.top(10) == []
     row.refusal(Right.READ, 3, "10.0.0.1:5", 4)
     at_once(access.apply(Applied(1, at_once(compile_rules(Document(Mode.AUDIT), {}, COUNT)))))
     access.rights_of("CN=svc-a").refusal(Right.READ, 3, count=9)
-    assert access.refusals.top(10) == [("CN=svc-a", 0, 9), ("CN=ops", 4, 0)]
-    assert access.refusals.top(1) == [("CN=svc-a", 0, 9)]
+    assert access.refusals.tops.top(10) == [("CN=svc-a", 0, 9), ("CN=ops", 4, 0)]
+    assert access.refusals.tops.top(1) == [("CN=svc-a", 0, 9)]
     for number in range(MAX_COUNTED):
         access.rights_of(f"CN=other-{number}").refusal(Right.READ, 3)
-    assert access.refusals.top(2) == [("CN=svc-a", 0, 9), ("CN=ops", 4, 0)]
-    assert len(access.refusals.top(2 * MAX_COUNTED)) == MAX_COUNTED
+    assert access.refusals.tops.top(2) == [("CN=svc-a", 0, 9), ("CN=ops", 4, 0)]
+    assert len(access.refusals.tops.top(2 * MAX_COUNTED)) == MAX_COUNTED
 
 
 def test_places() -> None:

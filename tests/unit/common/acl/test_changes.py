@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.unit.common.acl.rules import DOCUMENTS, NAMES, PARTITION_COUNT, PRINCIPALS, RULES
 from waltz.common.access import Right
 from waltz.common.acl import changes
-from waltz.common.acl.document import Document, Mode, PartitionMode, Rule
+from waltz.common.acl.document import Document, Mode, PartitionMode, Quota, Rule
 from waltz.common.acl.json_pieces import AclError
 from waltz.common.acl.rules import compile_rules
 from waltz.common.pieces import at_once
@@ -84,3 +84,30 @@ def test_differences_are_lines() -> None:
     ]
     groups = before._replace(groups={"pay": ("svc-a", "svc-b")})
     assert changes.difference(before, groups) == ["+ group pay: svc-a, svc-b"]
+
+
+def test_quotas_are_set_in_their_place_and_taken_away() -> None:
+    quotas = (Quota("svc-a", "0", 1), Quota("svc-a", "1", 2))
+    document = Document(Mode.AUDIT, quotas=quotas)
+    other = Quota("svc-a", "0", None, 7)
+    assert changes.with_quota(document, other).quotas == (other, quotas[1])
+    assert changes.with_quota(document, Quota("svc-b", "0", 3)).quotas == (*quotas, Quota("svc-b", "0", 3))
+    assert changes.without_quota(document, "svc-a", "0").quotas == quotas[1:]
+    with pytest.raises(
+        AclError, match=r"no quota of svc-a at 0-1; the quotas of svc-a: quota svc-a at 0: 1 appends/s;"
+    ):
+        changes.without_quota(document, "svc-a", "0-1")
+    with pytest.raises(AclError, match="the quotas of svc-c: none$"):
+        changes.without_quota(document, "svc-c", "*")
+    assert changes.difference(document, changes.with_quota(document, other)) == [
+        "- quota svc-a at 0: 1 appends/s",
+        "+ quota svc-a at 0: 7 bytes/s",
+    ]
+
+
+def test_changes_of_rules_keep_quotas() -> None:
+    document = Document(Mode.AUDIT, quotas=(Quota("svc-a", "*", 1),))
+    assert changes.granted(document, RULE).quotas == document.quotas
+    granted = changes.granted(document, RULE)
+    assert changes.revoked(granted, RULE, {}, 8, deny=True).quotas == document.quotas
+    assert changes.with_mode(document, Mode.ENFORCE, "0").quotas == document.quotas

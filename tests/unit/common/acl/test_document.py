@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from tests.unit.common.acl.rules import DOCUMENTS, NAMES
 from waltz.common.access import Right
 from waltz.common.acl.document import (
+    MAX_QUOTAS,
     MAX_RULES,
     Document,
     Mode,
     PartitionMode,
+    Quota,
     Rule,
     partition_spans,
     read_document,
@@ -51,6 +53,17 @@ def test_the_form_that_the_page_on_security_shows() -> None:
         "allow group:pay to append,read at orders,7",
         "deny * to admin at *",
     ]
+
+
+def test_a_quota_as_the_page_on_security_shows_it() -> None:
+    data = _document(quotas=[{"principal": "svc-a", "at": "orders", "appends_per_s": 1000, "bytes_per_s": 5000000}])
+    (quota,) = at_once(read_document(data)).quotas
+    assert quota == Quota("svc-a", "orders", 1000, 5_000_000)
+    assert str(quota) == "quota svc-a at orders: 1000 appends/s and 5000000 bytes/s"
+
+
+def test_a_document_without_quotas_is_one_that_older_nodes_read() -> None:
+    assert b"quota" not in write_document(Document(Mode.AUDIT))
 
 
 @given(DOCUMENTS)
@@ -120,6 +133,19 @@ def _document(**changes: object) -> bytes:
         (_document(rules=[{"allow": "a\n", "to": "read", "at": "*"}]), "printable text"),
         (_document(modes=[{"at": "7"}]), "'mode' is missing"),
         (_document(rules=[0] * (MAX_RULES + 1)), "10001 access rules are too many"),
+        (_document(quotas={}), "quotas: a list is expected"),
+        (_document(quotas=[{"principal": "a", "at": "*"}]), "quota 1 has no limit: give appends_per_s, bytes_per_s"),
+        (_document(quotas=[{"principal": "a", "bytes_per_s": 1}]), "quota 1: 'at' is missing"),
+        (_document(quotas=[{"principal": "a", "at": "*", "reads_per_s": 1}]), "quota 1: unknown field 'reads_per_s'"),
+        (_document(quotas=[{"principal": "group:a", "at": "*", "bytes_per_s": 1}]), "quota 1: there is no group 'a'"),
+        *(
+            (
+                _document(quotas=[{"principal": "a", "at": "*", "appends_per_s": wrong}]),
+                "appends_per_s is a whole number",
+            )
+            for wrong in (0, -1, 1.5, True, "7", None, 10**15 + 1)
+        ),
+        (_document(quotas=[0] * (MAX_QUOTAS + 1)), "1001 quotas are too many"),
         (b" " * (MAX_BYTES + 1), "the limit is 524288"),
     ],
 )

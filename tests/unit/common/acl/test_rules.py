@@ -7,7 +7,7 @@ from hypothesis import given
 
 from tests.unit.common.acl.rules import DOCUMENTS, NAMES, PARTITION_COUNT, PRINCIPALS
 from waltz.common.access import Right
-from waltz.common.acl.document import Document, Mode, PartitionMode, Rule
+from waltz.common.acl.document import Document, Mode, PartitionMode, Quota, Rule
 from waltz.common.acl.json_pieces import AclError
 from waltz.common.acl.rules import EVERY_RIGHT, Decision, Rules, compile_rules
 from waltz.common.pieces import at_once
@@ -53,6 +53,35 @@ def _model(document: Document, principal: str, right: Right, partition_id: int |
 def _model_mode(document: Document, partition_id: int | None) -> Mode:
     own = [each.mode for each in document.modes if partition_id is not None and _covers(each.partitions, partition_id)]
     return own[0] if own else document.mode
+
+
+def _model_quota(document: Document, principal: str, partition_id: int) -> Quota | None:
+    groups = [f"group:{name}" for name, members in document.groups.items() if principal in members]
+    for name in (principal, *groups, "*"):
+        for quota in document.quotas:
+            if quota.principal == name and _covers(quota.partitions, partition_id):
+                return quota
+    return None
+
+
+@given(DOCUMENTS)
+def test_quotas_hold_like_those_of_the_model(document: Document) -> None:
+    rules = _compiled(document)
+    for principal in PRINCIPALS:
+        found = [rules.quota(principal, partition_id) for partition_id in range(PARTITION_COUNT)]
+        assert found == [_model_quota(document, principal, partition_id) for partition_id in range(PARTITION_COUNT)]
+        assert {quota for quota in found if quota is not None} <= set(rules.quotas_of(principal))
+    for quota in document.quotas:
+        places = {place for place in range(PARTITION_COUNT + 1) if rules.quota_places(quota) >> place & 1}
+        assert places == {place for place in range(PARTITION_COUNT) if _covers(quota.partitions, place)}
+
+
+def test_a_principal_has_one_quota_at_a_partition() -> None:
+    quotas = (Quota("svc-a", "orders", 1), Quota("svc-b", "2-4", 1), Quota("svc-a", "2-4", 1))
+    with pytest.raises(AclError, match=r"^quota 3: partitions of 2-4 have two quotas for svc-a$"):
+        _compiled(Document(Mode.AUDIT, quotas=quotas))
+    with pytest.raises(AclError, match=r"^quota 1: there is no partition 6"):
+        _compiled(Document(Mode.AUDIT, quotas=(Quota("svc-a", "6", 1),)))
 
 
 @given(DOCUMENTS)

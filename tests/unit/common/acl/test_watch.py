@@ -338,7 +338,10 @@ async def test_the_audit_log_of_a_node(
         row.refusal(Right.APPEND, 6, "10.0.0.1:5")
     answer = rules.pages[REFUSED_PAGE](Request("GET", "/acl/refused", {}, ""))
     assert isinstance(answer.body, str)
-    assert json.loads(answer.body) == {"principals": [{"principal": "svc-a", "refused": 3, "would_refuse": 0}]}
+    assert json.loads(answer.body) == {
+        "principals": [{"principal": "svc-a", "refused": 3, "would_refuse": 0}],
+        "over_quota": [],
+    }
     await zookeeper.set(PATHS.access_rules, b"{}", 0)
     await until(lambda: rules.watch.unusable)
     await rules.close()

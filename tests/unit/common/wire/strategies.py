@@ -57,6 +57,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "delete_files": st.booleans(),
     "key": st.uuids(),
     "partition_count": INTS,
+    "delay_ms": INTS,
     "max_count": INTS,
     "max_bytes": INTS,
     "high_water_mark": LONGS,

@@ -33,6 +33,7 @@ from waltz.client.locks import HASH_BYTES
 from waltz.common.errors import TlsRefusedError, WaltzError
 from waltz.common.ids import SEQ_NUM_MASK, ReqId
 from waltz.common.net.backoff import Backoff
+from waltz.common.wire.append_delays import AppendsDelayed
 from waltz.common.wire.append_request import encode_append
 from waltz.common.wire.client_server import FlushRequest, FlushResponse, LockFailure, encode
 from waltz.common.wire.refused import NotAuthorized
@@ -42,6 +43,9 @@ from waltz.common.wire.write_sessions import SessionFenced
 logger = logging.getLogger(__name__)
 
 _pack_seq_num = struct.Struct(">i").pack
+
+MAX_DELAY_S = 60.0
+"""The longest time for which a server is believed that it wants no appends; the next append finds out."""
 
 _STARTED, _REGISTERED = MonitorState.STARTED, Registration.REGISTERED  # looked up for every append
 
@@ -77,6 +81,7 @@ class PartitionAppends:
         )
         self._refusal: ServerError | None = None  # the server's reason of the last refused appends
         self._pause: asyncio.TimerHandle | None = None
+        self._delay: asyncio.TimerHandle | None = None  # the end of the time for which the server wants no appends
         sessions = settings.sessions
         self.session = ClientWriteSession(
             partition_id,
@@ -130,6 +135,8 @@ class PartitionAppends:
         if mount.channel is not None:
             if self.session.state is SessionState.ASKING:
                 return ClientError("the server has not told the number of the write session")
+            if self._refusal is None and self._delay is not None:
+                return ServerError("the server wants no appends at present: a quota is used up")
             return self._refusal
         if mount.ahead:
             return ClientAheadError(self._partition_id)
@@ -163,6 +170,7 @@ class PartitionAppends:
         undecided = self.monitor.close()
         self._places.fail(ClientClosedError)
         self._end_pause()
+        self._end_delay()
         return undecided
 
     async def close(self, undecided: Sequence[Submission], caller: asyncio.Task[Any] | None) -> None:
@@ -449,6 +457,15 @@ class PartitionAppends:
         """The append is not in the log and never will be: the client lacks the right (version 6)."""
         self._abort(message.req_id, lambda given: self._end_sent(given, lambda: NotAuthorizedError(message.text)))
 
+    def delayed(self, message: AppendsDelayed) -> None:
+        """The server wants no appends for a while, because of a quota (version 6). A later message may prolong that."""
+        until_s = self._loop.time() + min(message.delay_ms / 1000, MAX_DELAY_S)
+        if self._delay is None or self._delay.when() < until_s:
+            if self._delay is not None:
+                self._delay.cancel()
+            self._delay = self._loop.call_at(until_s, self._end_delay)
+            self._update_held_back()
+
     def session_fenced(self, message: SessionFenced) -> None:
         """The append is not in the log and never will be: its write session is over (version 5)."""
         if self.session.fenced(message.write_session):
@@ -567,8 +584,14 @@ class PartitionAppends:
             self._pause = None
         self._update_held_back()
 
+    def _end_delay(self) -> None:
+        if self._delay is not None:
+            self._delay.cancel()
+            self._delay = None
+        self._update_held_back()
+
     def _update_held_back(self) -> None:
-        self._held_back = self._pause is not None or not self.session.sends
+        self._held_back = self._pause is not None or self._delay is not None or not self.session.sends
         self.signal.notify()
 
     # Callbacks outside of the feed

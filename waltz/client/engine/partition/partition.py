@@ -21,6 +21,7 @@ from waltz.client.errors import (
     PartitionInactiveError,
 )
 from waltz.common.ids import NO_TRANSACTION
+from waltz.common.wire.append_delays import AppendsDelayed
 from waltz.common.wire.client_server import (
     FeedSuspended,
     FlushResponse,
@@ -86,6 +87,7 @@ class StreamPartition:
             SessionFenced: self.appends.session_fenced,
             HeartbeatResponse: self.session.response,
             NotAuthorized: self._not_authorized,
+            AppendsDelayed: self.appends.delayed,
         }
         """Who takes what a server sends, but for the feed."""
         self._options = options
