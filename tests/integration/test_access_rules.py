@@ -11,12 +11,18 @@ import pytest
 
 import waltz
 from tests.unit.common.net.certificates import Authority, write_pem
+from tests.unit.common.net.peers import Recorder
 from waltz.common.config.schemas import ClientConfig, load
+from waltz.common.ids import Endpoint
+from waltz.common.net.channel import connect
+from waltz.common.net.tls import client_context
+from waltz.common.wire.frames import CLIENT_SERVER, STORAGE, Family
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Layout
 
 pytestmark = pytest.mark.integration
 
+MOST_CONNECTIONS = 8
 MAPPING = r"RULE:^CN=([^,]+).*$/$1/"
 
 
@@ -57,6 +63,7 @@ def cluster(
             f"{node}.acl.superPrincipals": "localhost;ops",
             f"{node}.acl.principalMapping": MAPPING,
             f"{node}.acl.auditLog": str(logs / f"{node}.jsonl"),
+            f"{node}.connections.maxPerPrincipal": MOST_CONNECTIONS,
         }
 
     with pytest.MonkeyPatch.context() as patched:
@@ -183,3 +190,29 @@ def test_a_quota_slows_a_client_down(cluster: LocalCluster, stores: dict[str, di
     nothing = acl(cluster, "set-quota", "svc-a")
     assert (nothing.returncode, nothing.stderr.count("a quota needs a limit: --appends, --bytes, or both")) == (1, 1)
     assert done(cluster, "remove-quota", "svc-a", "1").startswith("- quota svc-a at 1: 50 appends/s\n")
+
+
+@pytest.mark.parametrize("family", [CLIENT_SERVER._replace(versions=(5,)), STORAGE._replace(versions=(0,))])
+async def test_a_principal_has_a_limit_of_connections(
+    cluster: LocalCluster, stores: dict[str, dict[str, str]], family: Family
+) -> None:
+    await asyncio.to_thread(done, cluster, "mode", "enforce", "--wait")
+    node = cluster.layout.servers[0] if family.magic == CLIENT_SERVER.magic else cluster.layout.storages[0]
+    endpoint = Endpoint.parse(node.connect_string)
+    own = load(cluster.layout.client_config_path, ClientConfig).tls
+
+    async def opened(principal: str) -> Recorder:
+        tls = own.model_copy(update={"key_store_location": stores[principal]["keyStore.location"]})
+        handler = Recorder()
+        await connect(endpoint, family, "test", handler, tls=client_context(tls), timeout_s=60)
+        return handler
+
+    of_service = [await opened("svc-a") for _ in range(MOST_CONNECTIONS + 1)]
+    of_super_principal = [await opened("ops") for _ in range(MOST_CONNECTIONS + 1)]
+    await of_service[-1].until_closed()
+    others = (*of_service[:-1], *of_super_principal)
+    channels = [handler.channel for handler in others if handler.channel is not None]
+    assert len(channels) == len(others)
+    assert not any(channel.closed for channel in channels)
+    for channel in channels:
+        await channel.close_within(10)

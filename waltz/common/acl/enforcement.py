@@ -119,6 +119,12 @@ class RuleAccess:
             row.throttle = self._throttle_of(row)
         return row
 
+    def counted_name(self, principal: str, proof: Proof) -> str | None:
+        """The principal for whom a connection counts; ``None`` for a peer without one, for super principals, and for
+        the cluster's nodes, which the rules permit to replicate."""
+        row = self.rights_of(principal, proof)
+        return None if row.principal == ANONYMOUS or row.permits(Right.CLUSTER, None) else row.principal
+
     def owns(self, partition_ids: Collection[int]) -> None:
         """As :class:`~waltz.common.access.Access` says."""
         self.throttles.owns(partition_ids)

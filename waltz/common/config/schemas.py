@@ -47,13 +47,18 @@ def _lower_case(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-def _check_acl(acl: "AclConfig", tls: "TlsConfig", prefix: str) -> None:
+def _check_acl(acl: "AclConfig", tls: "TlsConfig", connections: "ConnectionsConfig", prefix: str) -> None:
     if acl.audit_log is not None and not acl.enabled:
         raise ValueError(f"{prefix}.acl.auditLog needs {prefix}.acl.enabled: without access rules nothing is audited")
     if acl.enabled and (tls.plaintext or tls.trust_store_location is None):
         raise ValueError(
             f"{prefix}.acl.enabled needs TLS with {prefix}.ssl.trustStore.location: without it no peer has a verified "
             "certificate, and all are anonymous"
+        )
+    if connections.max_per_principal is not None and not acl.enabled:
+        raise ValueError(
+            f"{prefix}.connections.maxPerPrincipal has an effect only with {prefix}.acl.enabled: true, since without "
+            "access rules no peer has a principal"
         )
     if acl.token_keys is not None and not acl.enabled:
         raise ValueError(f"{prefix}.acl.tokens.keys has an effect only with {prefix}.acl.enabled: true")
@@ -161,6 +166,9 @@ class ConnectionsConfig(_Model):
     """Connections to the client port, or the data port; fewer if the limit of open files is lower."""
     max_per_address: _Positive = Field(default=5000, validation_alias="maxPerAddress")
     """Connections from one address."""
+    max_per_principal: _Positive | None = Field(default=None, validation_alias="maxPerPrincipal")
+    """Connections of one [principal](security.md#principals), with access rules, from their first message on. Peers
+    that are `anonymous`, super principals, and those with the right `cluster` have no such limit."""
     hello_timeout_ms: _Positive = Field(default=10_000, validation_alias="helloTimeout")
     """Time for the TLS handshake, and again for the peer's hello."""
     frame_timeout_ms: _Positive = Field(default=60_000, validation_alias="frameTimeout")
@@ -281,7 +289,7 @@ class ServerConfig(ClusterConfig):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_ports(self, "server_port", "server_jetty_port")
-        _check_acl(self.acl, self.tls, "server")
+        _check_acl(self.acl, self.tls, self.connections, "server")
         if self.min_fetch_size >= self.realtime_threshold:
             raise ValueError(
                 f"server.minFetchSize ({self.min_fetch_size}) must be smaller than "
@@ -330,7 +338,7 @@ class StorageConfig(ClusterConfig):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_ports(self, "storage_port", "storage_admin_port", "storage_jetty_port")
-        _check_acl(self.acl, self.tls, "storage")
+        _check_acl(self.acl, self.tls, self.connections, "storage")
         _check_memory("storage", self.connections, "storage.maxRequestSize", self.max_request_size_bytes)
         return self
 

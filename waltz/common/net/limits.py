@@ -27,6 +27,8 @@ class ListenerLimits:
     max_connections: int = 10_000
     max_per_address: int = 10_000
     """Connections from one address, so that one host cannot take all places."""
+    max_per_principal: int | None = None
+    """Connections of one principal from any addresses; ``None`` for any number."""
     max_greeting: int = 1000
     """Connections that have not said hello yet; the oldest of them make room for new ones, once they have had
     ``greeting_grace_s``: when thousands of clients come at once, their handshakes take a while."""
@@ -72,6 +74,7 @@ def listener_limits(
     return ListenerLimits(
         max_connections=fit_to_open_files(config.max, setting, reserved_files),
         max_per_address=config.max_per_address,
+        max_per_principal=config.max_per_principal,
         hello_timeout_s=config.hello_timeout_ms / 1000,
         max_payload_bytes=max_payload_bytes,
         opening_payload_bytes=OPENING_PAYLOAD_BYTES,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
+from waltz.common.access import Proof
 from waltz.common.errors import WaltzError
 from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelHandler
 from waltz.common.net.guard import OverloadedError, TrafficGuard
@@ -23,6 +24,10 @@ from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.frames import Family
 
 logger = logging.getLogger(__name__)
+
+NameOf = Callable[[str, Proof], str | None]
+"""The principal for whom a connection counts, by its name in a certificate or a token; ``None`` if it counts for
+nobody."""
 
 
 class Listener:
@@ -48,6 +53,10 @@ class Listener:
         self._greeting: dict[Channel, float] = {}  # with the time of each, the oldest first
         self._unused: dict[Channel, None] = {}
         self._addresses: dict[str, int] = {}
+        self._name_of: NameOf | None = None
+        self._names: dict[Channel, str] = {}
+        """The principals of channels that count for the limit of connections by principal."""
+        self._name_counts: dict[str, int] = {}
         self._server: asyncio.Server | None = None
         self._acceptor: TlsAcceptor | None = None
         self._closed = False
@@ -68,21 +77,25 @@ class Listener:
         limits: ListenerLimits | None = None,
         guard: TrafficGuard | None = None,
         identities: Identities | None = None,
+        name_of: NameOf | None = None,
     ) -> Self:
         """Listen on all addresses that ``host`` resolves to (an empty string: all of this machine).
 
         Every connection gets a handler of its own. Listeners of one node share a ``guard``, which its maker closes
-        after them. ``identities`` tells who peers are; without it nobody asks, and tokens are accepted unseen. Raises
-        ``WaltzError`` with a remedy when the port cannot be used.
+        after them. ``identities`` tells who peers are; without it nobody asks, and tokens are accepted unseen.
+        ``name_of`` tells for whom a connection counts.
+
+        Raises ``WaltzError`` with a remedy when the port cannot be used.
         """
         limits = limits or ListenerLimits()
         listener = cls(limits, guard or TrafficGuard(TrafficLimits()))
+        listener._name_of = name_of
 
         def make_channel() -> Channel:
             return Channel(
                 family,
                 hello_text,
-                TokenGate(handler_factory(), family, identities, listener.token_refused),
+                TokenGate(handler_factory(), family, identities, listener.token_refused, listener.known),
                 owner=listener,
                 max_payload_bytes=limits.max_payload_bytes,
                 opening_payload_bytes=limits.opening_payload_bytes,
@@ -127,6 +140,21 @@ class Listener:
         self.refused_token_count += 1
         self.log.warning("the token of %s is refused: %s", channel.peer, reason)
 
+    def known(self, channel: Channel) -> bool:
+        """Called when it is known whose a channel is, before its first request; ``False`` refuses it."""
+        most = self._limits.max_per_principal
+        name = None if self._name_of is None or most is None else self._name_of(channel.principal, channel.proof)
+        if name is None or most is None or channel in self._names:
+            return True
+        count = self._name_counts.get(name, 0)
+        if count >= most:
+            self.refused_count += 1
+            self.log.warning("refusing %s: principal %r has %d connections already", channel.peer, name, count)
+            return False
+        self._names[channel] = name
+        self._name_counts[name] = count + 1
+        return True
+
     def release(self, channel: Channel) -> None:
         """Called by a channel when its connection is gone."""
         if channel not in self.channels:
@@ -136,6 +164,11 @@ class Listener:
         self._sent_bytes += channel.written_bytes
         self._greeting.pop(channel, None)
         self._unused.pop(channel, None)
+        name = self._names.pop(channel, None)
+        if name is not None:
+            self._name_counts[name] -= 1
+            if not self._name_counts[name]:
+                del self._name_counts[name]
         address = _address(channel)
         self._addresses[address] -= 1
         if not self._addresses[address]:

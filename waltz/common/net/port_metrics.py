@@ -18,7 +18,7 @@ _READ: dict[Description, Callable[[Listener], int]] = {
         "waltz_connections_refused_total",
         "counter",
         _LABELS,
-        "Refused connections: too many altogether, or from one address.",
+        "Refused connections: too many altogether, from one address, or of one principal.",
     ): lambda listener: listener.refused_count,
     Description(
         "waltz_received_bytes_total", "counter", _LABELS, "Bytes read from peers, without the overhead of TLS."

@@ -95,9 +95,12 @@ class TokenGate:
         family: Family,
         identities: Identities | None,
         on_refused: Callable[[Channel, str], None],
+        on_known: Callable[[Channel], bool],
     ) -> None:
-        """``on_refused`` is told why a token is refused."""
+        """``on_refused`` is told why a token is refused. ``on_known`` is asked, as soon as it is known whose the
+        connection is, whether there is room for it."""
         self._handler = handler
+        self._on_known = on_known
         self._on_refused = on_refused
         self._family = family
         self._identities = identities
@@ -112,16 +115,14 @@ class TokenGate:
         if self._identities is not None:
             channel.principal_from = self._identities.sources
         if not takes_tokens(self._family, channel.version):
-            channel.hand_over(self._handler)
-            self._handler.channel_ready(channel)
+            self._begin_without_token(channel)
         elif self._identities is None:
             self._begin(channel)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
         """Take tokens out of the frames: the first one, and those that renew it."""
         if self._channel is None and buffer[bounds[0][0]] != TOKEN:
-            channel.hand_over(self._handler)
-            self._begin(channel)
+            self._begin_without_token(channel)
             if not channel.closed:
                 self._handler.frames_received(channel, buffer, bounds)
             return
@@ -153,10 +154,19 @@ class TokenGate:
         if self._channel is not None and self._token is not None:
             self._verify(self._channel, self._token)
 
+    def _begin_without_token(self, channel: Channel) -> None:
+        self._begin(channel)
+        if self._ready:
+            channel.hand_over(self._handler)
+
     def _begin(self, channel: Channel) -> None:
-        if not self._ready:
+        if self._ready:
+            return
+        if self._on_known(channel):
             self._ready = True
             self._handler.channel_ready(channel)
+        else:
+            channel.close()
 
     def _take(self, channel: Channel, token: str) -> None:
         now_s = asyncio.get_running_loop().time()

@@ -254,6 +254,7 @@ class WaltzServer:
             ),
             guard=self._guard,
             identities=None if self._identities is None else self._identities.identities,
+            name_of=None if self._rules is None else self._rules.access.counted_name,
         )
         self.endpoint = Endpoint(config.server_host, self._listener.port)
         watch_ports(self.registry, {"client": self._listener})

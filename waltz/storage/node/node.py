@@ -150,6 +150,7 @@ class StorageNode:
         )
         self._guard = TrafficGuard(traffic_limits(config.connections))
         identities = None if self._identities is None else self._identities.identities
+        name_of = None if self._rules is None else self._rules.access.counted_name
         self._data_listener = await Listener.open(
             host,
             config.storage_port,
@@ -160,6 +161,7 @@ class StorageNode:
             limits=limits,
             guard=self._guard,
             identities=identities,
+            name_of=name_of,
         )
         self._admin_listener = await Listener.open(
             host,
@@ -171,6 +173,7 @@ class StorageNode:
             limits=replace(limits, max_connections=config.connections.max_admin),
             guard=self._guard,
             identities=identities,
+            name_of=name_of,
         )
         watch_ports(self._registry, {"data": self._data_listener, "admin": self._admin_listener})
         if config.storage_jetty_port is None:

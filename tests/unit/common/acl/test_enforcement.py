@@ -51,3 +51,13 @@ async def test_what_it_may_changes_with_the_rules() -> None:
     assert rights.refusal(Right.READ, 1) is not None
     assert other.lenient
     assert not rights.lenient
+
+
+async def test_connections_count_for_principals_but_not_for_nodes_and_strangers() -> None:
+    rules = (Rule(True, "server-1", (Right.CLUSTER,), "*"), Rule(True, "svc-a", (Right.APPEND,), "*"))
+    access = RuleAccess(COUNT, lambda subject: subject.removeprefix("CN="), ["ops"])
+    at_once(access.apply(Applied(3, at_once(compile_rules(Document(Mode.AUDIT, rules=rules), {}, COUNT)))))
+    names = ("CN=svc-a", "svc-b", "CN=server-1", "ops", ANONYMOUS)
+    assert [access.counted_name(name, Proof.CERTIFICATE) for name in names] == ["svc-a", "svc-b", None, None, None]
+    assert access.counted_name("svc-a", Proof.TOKEN) == "svc-a"
+    assert access.counted_name(ANONYMOUS, Proof.NONE) is None

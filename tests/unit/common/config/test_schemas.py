@@ -125,6 +125,7 @@ def test_defaults_of_a_server() -> None:
         "connections": {
             "max": 10_000,
             "max_per_address": 5000,
+            "max_per_principal": None,
             "hello_timeout_ms": 10_000,
             "frame_timeout_ms": 60_000,
             "unread_timeout_ms": 600_000,
@@ -169,6 +170,10 @@ def test_access_rules_need_verified_certificates(tls: dict[str, object]) -> None
 @pytest.mark.parametrize(
     ("given", "error"),
     [
+        (
+            {"connections.maxPerPrincipal": 5},
+            r"server.connections.maxPerPrincipal has an effect only with server.acl.enabled: true, since",
+        ),
         ({"acl.tokens.keys": "/keys"}, r"server.acl.tokens.keys has an effect only with server.acl.enabled: true"),
         (
             {"acl.enabled": True, "ssl.trustStore.location": "/trust", "acl.tokens.withdrawn": "/withdrawn"},

@@ -106,20 +106,28 @@ def test_defaults() -> None:
 
 def test_settings_change_what_they_name() -> None:
     settings = {
+        "server.acl.enabled": True,
+        "server.ssl.trustStore.location": "/trust.pem",
         "server.connections": {
             "max": 7,
             "maxPerAddress": 6,
+            "maxPerPrincipal": 4,
             "helloTimeout": 1500,
             "frameTimeout": 2500,
             "unreadTimeout": 3500,
             "receiveMemory": 1 << 30,
             "sendMemory": 99,
-        }
+        },
     }
     connections = from_mapping({**SERVER, **settings}, ServerConfig).connections
     assert traffic_limits(connections) == TrafficLimits(2.5, 3.5, 1 << 30, 99)
     assert listener_limits(connections, "key", 5) == ListenerLimits(
-        max_connections=7, max_per_address=6, hello_timeout_s=1.5, max_payload_bytes=5, opening_payload_bytes=64 << 10
+        max_connections=7,
+        max_per_address=6,
+        max_per_principal=4,
+        hello_timeout_s=1.5,
+        max_payload_bytes=5,
+        opening_payload_bytes=64 << 10,
     )
 
 

@@ -15,6 +15,7 @@ from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConnectFailedError, ProtocolError, TokenRefusedError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect
+from waltz.common.net.limits import ListenerLimits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
 from waltz.common.net.token_gate import MAX_CHECKED_PER_TURN, Identities
@@ -251,3 +252,54 @@ async def test_tokens_are_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     await asyncio.sleep(0)
     assert "secret" not in caplog.text + repr(error) + repr(refused.value) + repr(refused.value.__cause__)
     assert not isinstance(error, ProtocolError)
+
+
+def _counted(principal: str, proof: Proof) -> str | None:
+    """Tokens of teams count for the team; others do not count."""
+    return None if proof is not Proof.TOKEN or principal == "ops" else principal.partition("/")[0]
+
+
+async def test_a_principal_cannot_take_all_places(caplog: pytest.LogCaptureFixture) -> None:
+    rules = Accepted(one="pay/a", two="pay/b", other="orders/a", ops="ops").rules
+    async with listening(rules, limits=ListenerLimits(max_per_principal=2), name_of=_counted) as port:
+        first, _ = await connected(port, always("one"))
+        await connected(port, always("two"))
+        late, heard = await connected(port, always("two"))
+        await heard.until_closed()
+        late.send(frame(b"\x01a"))
+        assert port.handlers[2].channel is None, "its handler has not heard of it"
+        assert port.listener.refused_count == 1
+        assert "refusing 127.0.0.1:" in caplog.text
+        assert "principal 'pay' has 2 connections already" in caplog.text
+        for token in ("other", "ops", "ops", "ops"):
+            channel, _ = await connected(port, always(token))
+            channel.send(frame(b"\x01a"))
+            await port.handlers[-1].until(lambda found: found.payloads == [b"\x01a"])
+        for _ in range(3):
+            channel, _ = await connected(port, None)
+            channel.send(frame(b"\x01a"))
+            await port.handlers[-1].until(lambda found: found.payloads == [b"\x01a"])
+        first.close()
+        await first.wait_closed()
+        await port.handlers[0].until_closed()
+        again, _ = await connected(port, always("two"))
+        again.send(frame(b"\x01a"))
+        await port.handlers[-1].until(lambda found: found.payloads == [b"\x01a"])
+
+
+@pytest.mark.parametrize("version", [5, 6])
+async def test_a_peer_without_a_token_counts_by_its_certificate(version: int) -> None:
+    """Before version 6 from its hello on, afterwards from its first message."""
+    older = CLIENT_SERVER._replace(versions=tuple(range(version + 1)))
+    limits = ListenerLimits(max_per_principal=1)
+    payload = encode_frame(CLIENT_SERVER.magic, version, b"\x01a")
+    async with listening(Identities(None), limits=limits, name_of=lambda principal, proof: principal) as port:
+        first, _ = await connected(port, None, older)
+        first.send(payload)
+        await port.handlers[0].until(lambda found: found.payloads == [b"\x01a"])
+        second, heard = await connected(port, None, older)
+        second.send(payload)
+        await heard.until_closed()
+        assert port.handlers[1].payloads == []
+        assert port.handlers[1].channel is None
+        assert port.listener.refused_count == 1

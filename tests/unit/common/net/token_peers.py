@@ -11,7 +11,8 @@ from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel, connect
-from waltz.common.net.listener import Listener
+from waltz.common.net.limits import ListenerLimits
+from waltz.common.net.listener import Listener, NameOf
 from waltz.common.net.tls import client_context, server_context
 from waltz.common.net.token_gate import Identities
 from waltz.common.net.token_sender import TokenSource
@@ -59,7 +60,12 @@ class Port(NamedTuple):
 
 @asynccontextmanager
 async def listening(
-    rules: Identities | None, *, plaintext: bool = False, family: Family = CLIENT_SERVER
+    rules: Identities | None,
+    *,
+    plaintext: bool = False,
+    family: Family = CLIENT_SERVER,
+    limits: ListenerLimits | None = None,
+    name_of: NameOf | None = None,
 ) -> AsyncIterator[Port]:
     handlers: list[Recorder] = []
 
@@ -68,7 +74,9 @@ async def listening(
         return handlers[-1]
 
     tls = server_context(TlsConfig(plaintext=plaintext))
-    listener = await Listener.open("127.0.0.1", 0, family, "node", make, tls=tls, identities=rules)
+    listener = await Listener.open(
+        "127.0.0.1", 0, family, "node", make, tls=tls, limits=limits, identities=rules, name_of=name_of
+    )
     try:
         yield Port(listener, handlers)
     finally:
