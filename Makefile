@@ -61,9 +61,9 @@ test: $(call installed_for,test) ## the tests that every change needs, in about 
 	@echo "running the tests on $(WORKERS) processes; they take about 8 minutes on two cores"
 	@$(PYTEST) -m "not deep" --junitxml build/test.xml
 
-test-deep: $(call installed_for,test) ## the rest: more seeds, more planted bugs, more kills of real processes, in about 13 minutes
+test-deep: $(call installed_for,test) ## the rest: more seeds, more planted bugs, more kills of real processes, in about 14 minutes
 	$(NEEDS_JAVA)
-	@echo "running the long tests on $(WORKERS) processes; they take about 13 minutes on two cores"
+	@echo "running the long tests on $(WORKERS) processes; they take about 14 minutes on two cores"
 	@$(PYTEST) -m deep --junitxml build/test-deep.xml $(WITH_DEEP_TESTS)
 
 test-all: test test-deep ## all tests
