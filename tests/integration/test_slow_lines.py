@@ -81,9 +81,10 @@ async def test_a_large_transaction_commits_over_slow_lines_while_others_append(t
 @pytest.mark.deep
 async def test_a_large_transaction_commits_over_long_lines_in_one_session(tmp_path: Path) -> None:
     async with at_work(tmp_path) as (lines, trial):
-        before = await sessions(lines.cluster)
         for node in lines.cluster.layout.storages[1:]:
             lines.to(node).shape(Shape.of(megabits=100, round_trip_s=0.5))
+        await trial.progress(20, LIMIT_S)  # a server knows by its answers that a line is long
+        before = await sessions(lines.cluster)
         await append_large(trial, 30 * MIB)
         await trial.progress(20, LIMIT_S)
         assert await sessions(lines.cluster) == before

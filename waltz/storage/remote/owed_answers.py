@@ -9,13 +9,14 @@ have dropped the request.
 A relay or the kernels may hold megabytes that have left this side and have not arrived at the peer. No progress is
 visible while these move on, so every limit is longer by the time for them, at the recent rate of the connection, or at
 a rate below that of any sensible cluster. It is also longer by two answer times: on a line around the world the repeat
-of a lost packet takes a second.
+of a lost packet takes a second. Only the last answers count for that, since a line may become a longer one.
 
 A connection that owes an answer and makes *no progress at all* is silent. That judgement is independent of the limits
 of single callers; in the middle of that time a question that any working peer answers at once tells a peer with long
 work from one that is gone.
 """
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import deque
 from itertools import accumulate
@@ -102,7 +103,9 @@ class OwedAnswers(Generic[Waiter]):
         self._missed: dict[int, Waiter | None] = {}
         self._bytes_per_s = 0.0
         self._answer_s = 0.0
-        """How long the fastest of the last answers took."""
+        """Time of the fastest of the last answers: those since the last look, and the last ones before it."""
+        self._fastest_s = math.inf
+        """The same for the answers since the last look only."""
         self._looked_s = 0.0
         self._left_bytes = 0
         self._last_position = 0
@@ -147,8 +150,10 @@ class OwedAnswers(Generic[Waiter]):
         took_s = now_s - sent_s
         if took_s * self._bytes_per_s < size_bytes and took_s > 0:
             self._bytes_per_s = size_bytes / took_s
-        if took_s < self._answer_s or not self._answer_s:
-            self._answer_s = took_s
+        if took_s < self._fastest_s:
+            self._fastest_s = took_s
+            if took_s < self._answer_s or not self._answer_s:
+                self._answer_s = took_s
         return waiter
 
     def set_back(self, now_s: float) -> None:
@@ -205,7 +210,8 @@ class OwedAnswers(Generic[Waiter]):
         """
         self._enter()
         self._bytes_per_s *= max(1 - (now_s - self._looked_s) / RATE_MEMORY_S, 0.0)
-        self._answer_s *= 1 + (now_s - self._looked_s) / RATE_MEMORY_S
+        if self._fastest_s != math.inf:
+            self._answer_s, self._fastest_s = self._fastest_s, math.inf
         self._looked_s = now_s
         came = received_bytes != self._received_bytes
         moved_behind, self._answered_position = self._answered_position, _NOWHERE

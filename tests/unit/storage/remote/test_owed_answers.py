@@ -225,6 +225,37 @@ def test_a_long_line_is_given_two_of_its_answer_times() -> None:
     assert 1.0 <= owed.transfer(1100, 1100).allowance_s < 1.2
 
 
+def test_a_line_that_has_become_long_is_given_two_of_its_present_answer_times() -> None:
+    """What its answers took before says nothing any more: with these times it would be given up between two answers."""
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
+    for number in range(10):
+        owed.sent(number, 100, (number + 1) * 100, 30.0, float(number))
+        owed.look(number + 0.25, (number + 1) * 100, 20 * number, receiving=False)
+        owed.answered(number, number + (0.002 if number < 7 else 0.5))
+    owed.sent(10, 100, 1100, 30.0, 10.0)
+    assert 1.0 <= owed.transfer(1100, 1100).allowance_s < 1.2
+
+
+def test_a_line_that_has_become_short_is_given_little_time_at_once() -> None:
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
+    for number, took_s in enumerate((0.5, 0.5, 0.002)):
+        owed.sent(number, 100, (number + 1) * 100, 30.0, float(number))
+        owed.look(number + 0.25, (number + 1) * 100, 20 * number, receiving=False)
+        owed.answered(number, number + took_s)
+    owed.sent(3, 100, 400, 30.0, 3.0)
+    assert owed.transfer(400, 400).allowance_s < 0.01
+
+
+def test_the_answer_time_of_a_line_is_known_while_nothing_is_answered() -> None:
+    owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
+    owed.sent(0, 100, 100, 30.0, 0.0)
+    owed.answered(0, 0.5)
+    owed.sent(1, 100, 200, 30.0, 1.0)
+    for quarter in range(8):
+        owed.look(1.0 + quarter / 4, 200, 20, receiving=False)
+    assert 1.0 <= owed.transfer(200, 200).allowance_s < 1.2
+
+
 def test_an_unknown_line_gets_time_for_what_may_be_hidden() -> None:
     owed: OwedAnswers[None] = OwedAnswers(SILENT_AFTER_S)
     owed.sent(0, 100, 100, 30.0, 0.0)
