@@ -67,7 +67,7 @@ def register(nouns: Nouns) -> None:
     move_parser = _volume_verb(verbs, "move-partition", help_text, _move_partition)
     move_parser.add_argument("-p", "--partition", type=number(minimum=0), required=True, metavar="ID")
     move_parser.add_argument("--to", required=True, metavar="DIRECTORY", help="one of the node's directories")
-    help_text = "forget a volume that is lost for good; its partitions are repaired from their other replicas then"
+    help_text = "forget a volume that is lost for good; its partitions are copied from their other replicas then"
     forget_parser = _volume_verb(verbs, "forget-volume", help_text, _forget_volume)
     forget_parser.add_argument("--volume", type=_volume_id, required=True, metavar="ID", help="see waltz disk volumes")
 
@@ -344,7 +344,10 @@ def _forget_volume(options: argparse.Namespace, control_file: ControlFile, volum
     document: dict[str, Json] = {"volume": str(options.volume), "partitions": [*partition_ids]}
     lines = [f"volume {options.volume} is forgotten; its partitions: {', '.join(map(str, partition_ids)) or 'none'}"]
     if partition_ids:
-        lines.append("start the node, then bring each of them from its other replicas: waltz storage repair")
+        lines += [
+            "start the node, remove each of them (waltz storage remove-partition -d), and have them copied from",
+            "their other replicas (waltz storage sync-partitions)",
+        ]
     show(options, document, lines)
 
 

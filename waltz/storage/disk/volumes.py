@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from waltz.common.storage_health import ABSENT_VOLUME
+from waltz.common.storage_health import ABSENT_VOLUME, LOST_WITH_VOLUME
 from waltz.storage.disk.files.files import File, Files, replace_file
 from waltz.storage.disk.journal.replay import mark_lost
 from waltz.storage.errors import StorageError
@@ -41,7 +41,6 @@ _MAX_SIZE_BYTES = 16 << 20
 _NO_PARTITIONS = ("lost+found", VOLUME_NAME, VOLUME_NAME + ".new")
 _LOCK_SIZE_BYTES = 1
 _COPIED_AT_ONCE_BYTES = 1 << 20
-_FORGOTTEN = "its volume {} was lost; bring its records from the other replicas (waltz storage repair)"
 _MOVING = ".moving"
 """Ending of the directory of a partition on its way to the first directory."""
 _MOVED = ".moved"
@@ -213,8 +212,9 @@ class Volumes:
     def forget(self, volume_id: UUID) -> tuple[int, ...]:
         """Forget a missing volume that will not come back; its partitions are marked as lost.
 
-        The partitions are not empty: they lack what was acknowledged, and are not served until they are repaired from
-        their other replicas. The control file has to be guarded first: the original would take them for empty.
+        The partitions are not empty: they lack what was acknowledged. They are not served until they are removed, and
+        copied from their other replicas. The control file has to be guarded first: the original would take them for
+        empty.
 
         Returns:
             The partitions.
@@ -234,7 +234,7 @@ class Volumes:
                 staged = self._staged(partition_id)
                 if self._files.exists(staged):
                     self._remove(staged)
-                mark_lost(self._files, staged, _FORGOTTEN.format(volume_id))
+                mark_lost(self._files, staged, f"volume {volume_id}{LOST_WITH_VOLUME}")
             self._drop([volume_id])
             for partition_id in gone:
                 self._finish(partition_id, self._staged(partition_id))

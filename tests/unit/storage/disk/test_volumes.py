@@ -284,7 +284,7 @@ def test_a_lost_volume_is_forgotten_on_request_only() -> None:
     assert volumes.forget(gone.volume_id) == gone.partition_ids
     assert partition_id in gone.partition_ids
     assert volumes.absence(partition_id) is None
-    assert b"was lost" in files.contents(f"{link(partition_id)}/journal.lost")
+    assert b"is lost" in files.contents(f"{link(partition_id)}/journal.lost")
     volumes.close()
     open_volumes(files).close()  # its directory is a new volume now
     mount(files, "/one", disk)

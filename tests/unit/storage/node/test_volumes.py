@@ -191,7 +191,7 @@ async def test_partitions_of_a_lost_volume_are_brought_back_by_a_repair(node: No
     volumes.close()
     manager = await open_manager(node.files, sizes, further=FURTHER)
     for reason in manager.health().out_of_service.values():
-        assert "was lost; bring its records from the other replicas" in reason
+        assert "is lost, and all records of the partition with it" in reason
     for partition_id in node.of_one:
         await manager.stage(partition_id, [record(0)])
         await manager.repair(partition_id, 0)
