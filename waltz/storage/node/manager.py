@@ -42,6 +42,18 @@ OPENED_AT_ONCE = 4
 """So many partitions are recovered side by side at start."""
 
 
+def _open_rest(
+    files: Files, directory: str, further_directories: Sequence[str], cluster_key: UUID, partition_count: int
+) -> tuple[FenceFile, Volumes]:
+    """The fence file and the volumes of a directory whose control file is locked. Blocking."""
+    fence_file = FenceFile.open(files, directory, cluster_key, partition_count)
+    try:
+        return fence_file, Volumes.open(files, directory, further_directories, cluster_key)
+    except BaseException:
+        fence_file.close()
+        raise
+
+
 class StorageManager:
     """The partitions of a storage node, and the administration of them.
 
@@ -114,12 +126,8 @@ class StorageManager:
         """
         control_file = await files.run(partial(ControlFile.open, files, directory, cluster_key, partition_count))
         try:
-            fence_file = await files.run(partial(FenceFile.open, files, directory, cluster_key, partition_count))
-            try:
-                volumes = await files.run(partial(Volumes.open, files, directory, further_directories, cluster_key))
-            except BaseException:
-                await files.run(fence_file.close)
-                raise
+            open_rest = partial(_open_rest, files, directory, further_directories, cluster_key, partition_count)
+            fence_file, volumes = await files.run(open_rest)
         except BaseException:
             await files.run(control_file.close)
             raise
