@@ -8,7 +8,7 @@ from typing import NamedTuple
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.replicas import Source, read_replicas
 from waltz.common.errors import WaltzError
-from waltz.common.ids import Endpoint
+from waltz.common.ids import UNKNOWN_END, Endpoint
 from waltz.common.records import Record
 from waltz.operations.storages import connection
 from waltz.storage.remote.admin_client import StorageAdminClient
@@ -97,7 +97,7 @@ class Repair:
                 roles = await read_roles(self._cluster, self._partition_id, self._node)
                 self._check_may_be_cut(roles, uncommitted, mark)
             await client.repair_commit(self._partition_id, mark)
-            return Repaired(missing, restored, uncommitted)
+            return Repaired(missing, restored, tuple(each for each in uncommitted if each[1] != UNKNOWN_END))
 
     def _check_may_be_cut(self, roles: Roles, uncommitted: tuple[tuple[int, int], ...], mark: int) -> None:
         """Refuse to cut records above the mark that a node with a vote may have acknowledged."""
@@ -156,4 +156,4 @@ class Repair:
 
 
 def _id_pairs(ranges: tuple[tuple[int, int], ...]) -> str:
-    return ", ".join(f"{first} to {last}" for first, last in ranges)
+    return ", ".join(f"{first} and later" if last == UNKNOWN_END else f"{first} to {last}" for first, last in ranges)

@@ -315,6 +315,9 @@ class StorageConfig(ClusterConfig):
     """Port of the HTTP endpoints."""
     storage_directory: _Text = Field(validation_alias="storage.directory")
     """Directory of the log. It must exist, and belongs to one cluster."""
+    storage_directories: _Text | None = Field(default=None, validation_alias="storage.directories")
+    """Directories on [several disks](storage.md#several-disks), separated by commas; ``storage.directory`` first. New
+    partitions are spread over them."""
     storage_bind_address: _Text = Field(
         default_factory=lambda: socket.gethostname(), validation_alias="storage.bindAddress"
     )
@@ -338,9 +341,25 @@ class StorageConfig(ClusterConfig):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_ports(self, "storage_port", "storage_admin_port", "storage_jetty_port")
+        if self.storage_directories is not None and self._directories[0] != self.storage_directory:
+            raise ValueError(
+                f"storage.directories begins with {self._directories[0]!r}: the first of them has to be "
+                f"storage.directory, {self.storage_directory!r}"
+            )
+        if not all(self._directories):
+            raise ValueError("storage.directories has an empty entry: the directories are separated by commas")
         _check_acl(self.acl, self.tls, self.connections, "storage")
         _check_memory("storage", self.connections, "storage.maxRequestSize", self.max_request_size_bytes)
         return self
+
+    @property
+    def _directories(self) -> list[str]:
+        return [each.strip() for each in (self.storage_directories or self.storage_directory).split(",")]
+
+    @property
+    def further_directories(self) -> list[str]:
+        """The directories beside ``storage_directory``."""
+        return self._directories[1:] if self.storage_directories is not None else []
 
 
 class ArchiveConfig(ClusterConfig):

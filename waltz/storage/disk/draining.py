@@ -16,6 +16,7 @@ from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.journal import DIRECTORY_NAME
 from waltz.storage.disk.journal.reading import read_journal
 from waltz.storage.disk.journal.replay import Progress, replay
+from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
         progress: Gets the numbers of replayed and of all bytes.
 
     Raises:
-        StorageError: The node is running, or a part of the journal is lost; the directory is unchanged.
+        StorageError: The node is running, a volume is missing, or a part of the journal is lost; the directory is
+            unchanged.
         OSError: A file cannot be read, written or synced; the call may be repeated.
     """
     control_file = ControlFile.open(files, path)
@@ -53,7 +55,12 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
         if not control_file.guarded:
             control_file.close()
             return None
-        fence_file = FenceFile.open(files, path, control_file.cluster_key, control_file.partition_count)
+        volumes = _open_volumes(files, path, control_file)
+        try:
+            fence_file = FenceFile.open(files, path, control_file.cluster_key, control_file.partition_count)
+        except BaseException:
+            volumes.close()
+            raise
     except BaseException:
         control_file.close()
         raise
@@ -62,6 +69,7 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
         path,
         control_file,
         fence_file,
+        volumes,
         segment_size_threshold_bytes=_NO_LIMIT_BYTES,
         segment_cache_capacity=_DESCRIPTORS,
     )
@@ -79,11 +87,21 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
         control_file.unguard()
     finally:
         if left is None:
-            fence_file.close()
-            control_file.close()
+            directory.close_files()
         else:
             directory.close(left)
     return Drained(report.groups, report.size_bytes, tuple(sorted(report.partitions)), damaged)
+
+
+def _open_volumes(files: Files, path: str, control_file: ControlFile) -> Volumes:
+    """The volumes, where they were seen last. Raises ``StorageError`` when one of them is missing."""
+    volumes = Volumes.open(files, path, None, control_file.cluster_key)
+    missing = [each for each in volumes.states() if not each.present]
+    if missing:
+        volumes.close()
+        texts = ", ".join(f"{each.volume_id} in {each.path}" for each in missing)
+        raise StorageError(f"volumes of {path} are missing ({texts}): mount them, then repeat")
+    return volumes
 
 
 def _recover(directory: StorageDirectory) -> tuple[dict[int, CleanPartition], dict[int, str]]:

@@ -24,10 +24,14 @@ DESCRIPTIONS = (
     _node("free_bytes", "Free space on the disk of the storage directory."),
     _node("journal_free_bytes", "Free space in the journal; only with a journal."),
     _node("num_damaged_partitions", "Partitions with damaged records; the other records are served."),
+    _node("num_missing_volumes", "Volumes that are missing; their partitions are not served."),
     _node("num_out_of_service_partitions", "Assigned partitions that are not served."),
     _node("num_partitions", "Assigned partitions."),
     _node("num_stalled_partitions", "Partitions with a file read or write that takes more than 10 seconds."),
     _node("scanned_bytes_total", "Bytes checked by the background scan."),
+    Description(
+        "waltz_storage_volume_free_bytes", "gauge", ("directory",), "Free space on the disk of each directory."
+    ),
     _node("waltz_version_id_info", "Version of the program, in the label."),
     _partition(
         "append_latency_seconds", "From the start of an append request until it is durable, of the last minutes."

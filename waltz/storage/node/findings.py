@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from waltz.common.metrics.registry import Registry
+from waltz.common.metrics.registry import GaugeForm, Registry
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.files.files import Files
 from waltz.storage.node.partition import StoragePartition
@@ -34,6 +34,7 @@ class Findings:
         self._fence_file = directory.fence_file
         self._files = files
         self._path = directory.path
+        self._volumes = directory.volumes
         self.syncing_s: Callable[[], Mapping[int, float]] = dict
         """Tells the partitions of which a checkpoint syncs a segment, and for how long."""
         registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
@@ -41,6 +42,13 @@ class Findings:
         registry.gauge(GROUP, f"{GROUP}-stalled-partition-ids", lambda: sorted(self.stalled()))
         registry.gauge(GROUP, f"{GROUP}-num-stalled-partitions", lambda: len(self.stalled()))
         registry.gauge(GROUP, f"{GROUP}-free-bytes", self.free_bytes)
+        registry.gauge(GROUP, f"{GROUP}-num-missing-volumes", self.missing_volumes)
+        registry.gauge(
+            GROUP,
+            f"{GROUP}-volume-free-bytes",
+            lambda: {**self.free_bytes_by_directory()},
+            GaugeForm(label="directory"),
+        )
 
     def damaged(self) -> dict[int, str]:
         """The partitions in service with damaged records or a damaged file header, in words."""
@@ -68,17 +76,28 @@ class Findings:
         """The free bytes of the file system of the storage directory; ``None`` when unknown."""
         return self._files.free_bytes(self._path)
 
+    def free_bytes_by_directory(self) -> dict[str, int]:
+        """The free bytes of the file systems of all directories that are there; without those that are unknown."""
+        free = {path: self._files.free_bytes(path) for path in self._volumes.paths()}
+        return {path: size_bytes for path, size_bytes in free.items() if size_bytes is not None}
+
+    def missing_volumes(self) -> int:
+        """The number of volumes that are missing."""
+        return sum(not each.present for each in self._volumes.states())
+
     def disk_problem(self) -> str | None:
         """The problem of the whole disk: the disk is full, or files that all partitions share cannot be written."""
         for name, failure in (("control file", self._control_file.failure), ("fence file", self._fence_file.failure)):
             if failure is not None:
                 return f"the {name} is {failure}"
         try:
-            free_bytes = self.free_bytes()
+            free = self.free_bytes_by_directory()
         except OSError as error:
             return f"the storage directory cannot be examined: {error}"
-        if free_bytes is not None and free_bytes < MIN_FREE_BYTES:
-            return f"the disk is almost full: {free_bytes >> 20} MiB are free, less than {MIN_FREE_BYTES >> 20} MiB"
+        for path, free_bytes in free.items():
+            if free_bytes < MIN_FREE_BYTES:
+                disk = "the disk" if len(free) == 1 else f"the disk of {path}"
+                return f"{disk} is almost full: {free_bytes >> 20} MiB are free, less than {MIN_FREE_BYTES >> 20} MiB"
         return None
 
     def notes(self) -> dict[str, list[int]]:

@@ -37,7 +37,9 @@ def open_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes 
     contents = read_journal(files, path, control_file.cluster_key)
     if control_file.guarded:
         logger.info("replaying the journal: %d groups, %d bytes", len(contents.places), contents.size_bytes)
-        report = replay(files, directory.path, control_file, directory.fence_file, contents, _tell)
+        absent = directory.volumes.absent()
+        report = replay(files, directory.path, control_file, directory.fence_file, contents, _tell, absent)
+        directory.volumes.note_lost(report.left_out)
         logger.info("the journal is replayed: files of %d partitions were changed", len(report.partitions))
     if sizes is not None:
         return begin_journal(files, directory, sizes, contents)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -21,6 +21,7 @@ from waltz.storage.disk.files.files import READ_THREADS, Files
 from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.salvage import Reported
+from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
 from waltz.storage.node.durability import Durability, SyncEach
 from waltz.storage.node.findings import STALLED_S, Findings
@@ -39,6 +40,18 @@ Result = TypeVar("Result")
 
 OPENED_AT_ONCE = 4
 """So many partitions are recovered side by side at start."""
+
+
+def _open_rest(
+    files: Files, directory: str, further_directories: Sequence[str], cluster_key: UUID, partition_count: int
+) -> tuple[FenceFile, Volumes]:
+    """The fence file and the volumes of a directory whose control file is locked. Blocking."""
+    fence_file = FenceFile.open(files, directory, cluster_key, partition_count)
+    try:
+        return fence_file, Volumes.open(files, directory, further_directories, cluster_key)
+    except BaseException:
+        fence_file.close()
+        raise
 
 
 class StorageManager:
@@ -101,18 +114,20 @@ class StorageManager:
         segment_cache_capacity: int,
         limits: QueueLimits = DEFAULT_LIMITS,
         journal: JournalSizes | None = None,
+        further_directories: Sequence[str] = (),
     ) -> "StorageManager":
         """Lock the directory and open every assigned partition (which recovers its files).
 
         ``journal``: keep a journal for all partitions; ``None``: each syncs its own files. What a journal of an earlier
-        process holds is put where it belongs first.
+        process holds is put where it belongs first. ``further_directories``: those on other disks.
 
-        Raises ``StorageError`` when the directory is missing, in use or belongs to another cluster; ``OSError``. A
+        Raises ``StorageError`` when a directory is missing, in use or belongs to another cluster; ``OSError``. A
         partition that cannot be opened is reported in the log and does not fail the node.
         """
         control_file = await files.run(partial(ControlFile.open, files, directory, cluster_key, partition_count))
         try:
-            fence_file = await files.run(partial(FenceFile.open, files, directory, cluster_key, partition_count))
+            open_rest = partial(_open_rest, files, directory, further_directories, cluster_key, partition_count)
+            fence_file, volumes = await files.run(open_rest)
         except BaseException:
             await files.run(control_file.close)
             raise
@@ -121,6 +136,7 @@ class StorageManager:
             directory,
             control_file,
             fence_file,
+            volumes,
             segment_size_threshold_bytes=segment_size_threshold_bytes,
             segment_cache_capacity=segment_cache_capacity,
         )
@@ -305,8 +321,7 @@ class StorageManager:
                 whole = not partition.log.damage.paths
             else:
                 damaged = self._unrepaired.get(partition_id, frozenset())
-                survey = partial(self._directory.survey, partition_id, damaged=damaged)
-                reported = (await self._files.run(survey)).reported
+                reported = await self._files.run(partial(self._directory.report, partition_id, damaged))
             self._reported[partition_id] = reported
             return reported.missing, reported.last_transaction_id, whole
 

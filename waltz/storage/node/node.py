@@ -112,6 +112,7 @@ class StorageNode:
                 segment_cache_capacity=config.segment_cache_capacity,
                 limits=limits,
                 journal=JournalSizes() if config.journal_enabled else None,
+                further_directories=config.further_directories,
             )
         except (StorageError, OSError) as error:
             if rules is not None:

@@ -96,6 +96,21 @@ class Files(Protocol):
         """Give a file a second name, durable after :meth:`sync_directory`; ``FileExistsError`` when it is taken."""
         raise OSError(errno.ENOTSUP, "this file system has no links", target)
 
+    def link_directory(self, target: str, path: str) -> None:
+        """Make a symbolic link to a directory, in place of a link of that name; durable after :meth:`sync_directory`.
+
+        ``IsADirectoryError`` when the name is that of a directory.
+        """
+        raise OSError(errno.ENOTSUP, "this file system has no links", path)
+
+    def linked_directory(self, path: str) -> str | None:
+        """The target of a symbolic link; ``None`` when there is no link of that name."""
+        return None
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory, or a link; durable after :meth:`sync_directory`."""
+        raise OSError(errno.ENOTSUP, "this file system keeps its directories", path)
+
     def sync_directory(self, path: str) -> None:
         """Return when creations, removals and renames in the directory are durable."""
 
@@ -363,6 +378,21 @@ class OsFiles(Files):
 
     def link(self, source: str, target: str) -> None:
         Path(target).hardlink_to(source)
+
+    def link_directory(self, target: str, path: str) -> None:
+        new_path = Path(f"{path}.link")
+        new_path.unlink(missing_ok=True)
+        new_path.symlink_to(target)
+        new_path.replace(path)
+
+    def linked_directory(self, path: str) -> str | None:
+        return str(Path(path).readlink()) if Path(path).is_symlink() else None
+
+    def remove_directory(self, path: str) -> None:
+        if Path(path).is_symlink():
+            Path(path).unlink()
+        else:
+            Path(path).rmdir()
 
     def sync_directory(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

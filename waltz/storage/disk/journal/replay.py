@@ -11,7 +11,7 @@ damaged, durably. Nothing of a damaged partition is cut.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -59,6 +59,10 @@ logger = logging.getLogger(__name__)
 LOST_NAME = "journal.lost"
 """A file in the directory of a partition: it tells why the partition is not served."""
 
+_LEFT_OUT = (
+    "the journal had records of the partition while its volume was missing; bring them from the other replicas (waltz "
+    "storage repair)"
+)
 _MAX_REASON_BYTES = 4096
 _MAX_WRITE_BYTES = 1 << 20
 _MIN_WRITE_BYTES = 64 << 10
@@ -79,6 +83,8 @@ class Report:
     """The partitions of which a file was changed."""
     damaged: dict[int, str] = field(default_factory=dict)
     """Partitions that must not be served, with the reason; their directories are marked."""
+    left_out: dict[int, str] = field(default_factory=dict)
+    """Absent partitions that lack what the journal has for them, in words."""
 
 
 def replay(
@@ -88,6 +94,7 @@ def replay(
     fence_file: FenceFile,
     contents: Contents,
     progress: Progress | None = None,
+    absent: Collection[int] = (),
 ) -> Report:
     """Make the changes in a journal where they belong, durably. Without a guarded control file, do nothing. Blocking.
 
@@ -98,6 +105,7 @@ def replay(
         fence_file: The fence file of the directory.
         contents: What was read of the journal.
         progress: Called now and then.
+        absent: Partitions whose segments cannot be reached. Their fences and marks are written.
 
     Raises:
         OSError: A file cannot be read, written or synced; the replay may be tried again.
@@ -107,7 +115,7 @@ def replay(
     report = Report()
     if not control_file.guarded:
         return report
-    run = _Replay(files, storage_directory, control_file, fence_file, contents, report)
+    run = _Replay(files, storage_directory, control_file, fence_file, contents, report, absent)
     run.all_groups(progress or _ignore)
     return report
 
@@ -206,7 +214,9 @@ class _Replay:
         fence_file: FenceFile,
         contents: Contents,
         report: Report,
+        absent: Collection[int],
     ) -> None:
+        self._absent = absent
         self._files = files
         self._directory = storage_directory
         self._control_file = control_file
@@ -235,6 +245,9 @@ class _Replay:
                 self._report.partitions.add(partition_id)
         self._sync(each for each in self._partitions.values() if each is not None)
         self._raise_fences_and_marks()
+        for partition_id in self._absent:
+            if partition_id in damaged:
+                self._report.left_out[partition_id] = damaged.pop(partition_id)
         for partition_id, reason in damaged.items():
             logger.critical("partition %d is damaged: %s", partition_id, reason)
             mark_lost(self._files, str(Path(self._directory) / str(partition_id)), reason)
@@ -307,6 +320,9 @@ class _Replay:
         """The partition of an entry; ``None`` when the partition is not assigned any more."""
         if partition_id not in self._partitions:
             known = 0 <= partition_id < self._control_file.partition_count and self._is_assigned(partition_id)
+            if known and partition_id in self._absent:
+                self._report.left_out[partition_id] = _LEFT_OUT
+                known = False
             directory = str(Path(self._directory) / str(partition_id))
             key = self._control_file.cluster_key
             self._partitions[partition_id] = _Partition(self._files, directory, key, partition_id) if known else None
