@@ -32,7 +32,18 @@ MAX_TEXTS: Final = 100
 class Row:
     """The rights of one peer. :attr:`places` has a byte for each partition, and one for the node."""
 
-    __slots__ = ("__weakref__", "_access", "lenient", "places", "principal", "proof", "texts", "throttle", "unproved")
+    __slots__ = (
+        "__weakref__",
+        "_access",
+        "lenient",
+        "passing",
+        "places",
+        "principal",
+        "proof",
+        "texts",
+        "throttle",
+        "unproved",
+    )
 
     def __init__(self, access: "RuleAccess", principal: str, proof: str, *, unproved: bool) -> None:
         self.principal = principal
@@ -41,6 +52,8 @@ class Row:
         self.unproved = unproved
         """Whether the rules hold for the peer in every mode: before there were tokens, TLS did not let it in."""
         self.places = b""
+        self.passing = b""
+        """The same for what passes: an audit lets everything pass."""
         self.lenient = False
         """As :class:`~waltz.common.access.Rights` says."""
         self.throttle: PrincipalThrottle | None = None
@@ -115,6 +128,7 @@ class RuleAccess:
                 text = " (no certificate)" if principal == ANONYMOUS else f" (certificate {principal})"
             row = self._rows[principal, proof] = Row(self, name, text, unproved=proof is Proof.NONE)
             row.places = self._places_of(row, self.applied)
+            row.passing = _passing(row, row.places, self.applied)
             row.lenient = _audits(self.applied) and not row.unproved
             row.throttle = self._throttle_of(row)
         return row
@@ -136,23 +150,26 @@ class RuleAccess:
     def apply(self, applied: Applied) -> Generator[None, None, Collection[Row]]:
         """Apply other rules from now on, all at once. What can take long is done before, in small pieces.
 
-        The result has the rows that lack rights which they had before.
+        The result has the rows that lack rights which they had before, and those whose requests an audit has let pass
+        and does not any more.
         """
-        made: dict[tuple[str, bool], bytes] = {}
+        made: dict[tuple[str, bool], tuple[bytes, bytes]] = {}
         while missing := [row for row in list(self._rows.values()) if (row.principal, row.unproved) not in made]:
             for row in missing:
-                made[row.principal, row.unproved] = self._places_of(row, applied)
+                places = self._places_of(row, applied)
+                made[row.principal, row.unproved] = places, _passing(row, places, applied)
                 yield
         self.applied = applied
         self.throttles.apply(applied.version, applied.rules)
         lost = []
         for row in list(self._rows.values()):
-            before, row.places = row.places, made[row.principal, row.unproved]
+            places, passing = made[row.principal, row.unproved]
+            if _lacks(row.places, places) or _lacks(row.passing, passing):
+                lost.append(row)
+            row.places, row.passing = places, passing
             row.lenient = _audits(applied) and not row.unproved
             row.throttle = self._throttle_of(row)
             row.texts = {}
-            if int.from_bytes(before, "big") & ~int.from_bytes(row.places, "big"):
-                lost.append(row)
         return lost
 
     def judge(
@@ -200,6 +217,19 @@ class RuleAccess:
         if applied is None:
             return bytes(self._partition_count + 1)
         return applied.rules.row(row.principal, with_modes=not row.unproved)
+
+
+def _passing(row: Row, places: bytes, applied: Applied | None) -> bytes:
+    """What passes of a peer's requests with these rights: one byte for each place."""
+    if applied is None or row.unproved or not applied.rules.audits:
+        return places
+    passing = int.from_bytes(places, "big") | int.from_bytes(applied.rules.audited_row, "big")
+    return passing.to_bytes(len(places), "big")
+
+
+def _lacks(before: bytes, after: bytes) -> bool:
+    """Whether some right is missing that was there before."""
+    return bool(int.from_bytes(before, "big") & ~int.from_bytes(after, "big"))
 
 
 def _audits(applied: Applied | None) -> bool:

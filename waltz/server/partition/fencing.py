@@ -8,7 +8,7 @@ far, because a store session needs a quorum of the storages.
 import logging
 from collections.abc import Callable, Sequence
 
-from waltz.common.access import Right
+from waltz.common.access import Right, Rights
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
@@ -103,8 +103,20 @@ class Fencing:
         early, self._early = self._early, []
         return [pending for pending in early if not pending.abandoned]
 
-    def release(self) -> None:
-        """End an exclusive session whose holder may not append any more: others may write in it."""
+    @property
+    def holder_rights(self) -> Rights | None:
+        """The rights of the holder of an exclusive session; ``None`` if the session is not exclusive."""
+        return None if self.session.holder is None else self.session.rights
+
+    def judge_holder(self) -> None:
+        """End an exclusive session if its holder may not append any more: others may write in it."""
+        session = self.session
+        rights, noted = session.rights, session.noted
+        if rights.refusal(Right.APPEND, self._partition_id, session.peer, noted=noted) is not None:
+            self._release()
+        session.noted = rights.lenient and not rights.permits(Right.APPEND, self._partition_id)
+
+    def _release(self) -> None:
         self._log_fences.warning(
             "partition %d: client %s has lost its right to append, and exclusive write session %d with it",
             self._partition_id,
@@ -163,7 +175,7 @@ class Fencing:
         exclusive = type(request) is HeartbeatRequest or (
             type(request) is LastTransactionIdRequest and FenceOption.EXCLUSIVE in request.fence
         )
-        self.session.begin(session_id, link.client_id if exclusive else None)
+        self.session.begin(session_id, link.client_id if exclusive else None, link.rights, link.channel.peer)
         self._fenced_s = self._metrics.clock()
         self._metrics.fences.mark()
         self._metrics.fence_latency.update(self._fenced_s - self._asked_s)
@@ -178,6 +190,8 @@ class Fencing:
             1000 * (self._fenced_s - self._asked_s),
         )
         self._note(link, exclusive=exclusive)
+        if exclusive and link.lost_rights:  # perhaps while the store session was begun
+            self.judge_holder()
         if type(request) is HeartbeatRequest:
             self._answer_heartbeat(link, request, high_water_mark)
         elif type(request) is LastTransactionIdRequest:

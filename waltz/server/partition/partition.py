@@ -8,11 +8,11 @@ record: no task, no future, no timer.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 from typing import NamedTuple, cast
 
-from waltz.common.access import Right
+from waltz.common.access import Right, Rights
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.quiet_log import QuietLog
@@ -359,19 +359,14 @@ class ServerPartition:
         self._feed.forget(link)
 
     def rights_lost(self, link: ClientLink) -> None:
-        """The client of a mounted connection has fewer rights than before: end its feed and its exclusive session, if
-        it may not have them any more. A client that cannot be told is disconnected.
+        """The client of a mounted connection has fewer rights than before: end its feed, if it may not have that any
+        more. A client that cannot be told is disconnected.
 
         What waits is judged when its turn comes; appends that are in order go on.
         """
         session_id = self._registrations.session_of(link)
         if session_id is None:
             return
-        session = self._fencing.session
-        if session.holder == link.client_id:
-            if link.refusal(Right.APPEND, self.partition_id, noted=session.noted) is not None:
-                self._fencing.release()
-            session.noted = link.passes_audit(Right.APPEND, self.partition_id)
         refusal = link.refusal(Right.METADATA, self.partition_id, noted=link.mounts.get(self, False))
         if refusal is None:
             link.mounts[self] = link.passes_audit(Right.METADATA, self.partition_id)
@@ -380,6 +375,12 @@ class ServerPartition:
         link.mounts.pop(self, None)
         if not link.refuse(session_id, refusal):
             link.fail(WaltzError(refusal))
+
+    def holder_lost_rights(self, lost: Collection[Rights]) -> None:
+        """These rights are fewer than before: an exclusive session ends whose holder may not append any more, even if
+        no connection of the holder is here at present."""
+        if self._fencing.holder_rights in lost:
+            self._fencing.judge_holder()
 
     def _refusal(self, pending: Pending, count: int = 1) -> str | None:
         """The reason against a request that has waited, and others like it, if its client has ever lost a right."""
@@ -676,7 +677,8 @@ class ServerPartition:
             self._sequencer.expire(pending)
         elif verdict is Verdict.READY and (refusal := self._refusal(pending)) is not None:
             self._sequencer.expire(pending)
-            pending.link.refuse(pending.request.req_id, refusal)
+            if not pending.link.refuse(pending.request.req_id, refusal):
+                self._give_up(pending, refusal)
         elif isinstance(pending.request, AnyFeedRequest) and verdict is Verdict.READY:
             self._feed_again(pending.link, pending.request)
         elif verdict is not None and isinstance(pending.request, HeartbeatRequest | LastTransactionIdRequest):
@@ -685,6 +687,13 @@ class ServerPartition:
             self._answers.give(pending, verdict, self.high_water_mark)
         elif pending.awaits is Awaits.PROOF and self._proof is None:
             self._proof = owned(self._prove_mark(), f"proof of the mark of partition {self.partition_id}")
+
+    def _give_up(self, pending: Pending, reason: str) -> None:
+        """Answer a request that may not be executed any more, for a client whose version has no message for that."""
+        if isinstance(pending.request, HeartbeatRequest | LastTransactionIdRequest):
+            self._fencing.give_up(pending, self.high_water_mark, reason)
+        else:
+            self._answers.give(pending, Verdict.UNKNOWN, self.high_water_mark)
 
     def _answer_session(self, pending: Pending, verdict: Verdict) -> None:
         mark = self.high_water_mark

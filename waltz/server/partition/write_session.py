@@ -4,26 +4,42 @@ The number W is one more than the id of the store session that was opened by the
 fence. Other store sessions of an owner do not change it. So it grows over all owners, and need not be stored.
 """
 
+from waltz.common.access import EVERYTHING, Rights
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, SessionFlag
 
 
 class WriteSession:
     """Number and holder. Clients are known by the ids of their connections."""
 
-    __slots__ = ("holder", "noted", "number")
+    __slots__ = ("holder", "noted", "number", "peer", "rights")
 
     def __init__(self) -> None:
         self.number = NO_WRITE_SESSION
         """W; "none" before the first store session."""
         self.holder: int | None = None
         """The client of an exclusive session; None if the session is not exclusive."""
+        self.rights = EVERYTHING
+        """The holder's rights when the session began, which change with the rules: they hold while it is away, too."""
+        self.peer = ""
+        """The place from which the holder has asked for the session."""
         self.noted = False
         """Whether the audit has noted that the holder may not append any more."""
 
-    def begin(self, store_session_id: int, holder: int | None = None) -> None:
-        """Begin a session: all appends under older numbers are before all later ones."""
+    def begin(
+        self, store_session_id: int, holder: int | None = None, rights: Rights = EVERYTHING, peer: str = ""
+    ) -> None:
+        """Begin a session: all appends under older numbers are before all later ones.
+
+        Args:
+            store_session_id: The store session that was opened for it.
+            holder: The client that writes alone, if there is one.
+            rights: The holder's rights.
+            peer: Where it is.
+        """
         self.number = store_session_id + 1
         self.holder = holder
+        self.rights = rights
+        self.peer = peer
         self.noted = False
 
     def admits(self, client_id: int | None, write_session: int) -> bool:

@@ -332,12 +332,14 @@ class ServerService:
 
     def rights_lost(self, lost: Collection[Rights]) -> None:
         """Clients with these rights have fewer of them than before. What they lack is refused from now on; their feeds
-        end within the next turns of the loop."""
-        links = [link for link in self.links if link.rights in lost]
+        and exclusive sessions end within the next turns of the loop."""
+        found = frozenset(lost)
+        links = [link for link in self.links if link.rights in found]
         for link in links:
             link.lost_rights = True
-        if links:
-            self._own(_end_without_right(links), "the end of feeds of clients without a right")
+        if found:
+            partitions = list(self.partitions.values())
+            self._own(_end_without_right(links, partitions, found), "the end of feeds of clients without a right")
 
     def _ignore(self, link: ClientLink, message: Message) -> None:
         """Ignore a message that only servers send, as the original does, unless it is for a partition that is here."""
@@ -479,8 +481,15 @@ def _note_preferred(link: ClientLink, operation: str, partition_ids: Sequence[in
     link.acted(operation, Right.ADMIN, partition_ids, error)
 
 
-async def _end_without_right(links: Sequence[ClientLink]) -> None:
-    """End the feeds that the clients of links may not have any more, a few in each turn of the loop."""
+async def _end_without_right(
+    links: Sequence[ClientLink], partitions: Sequence[ServerPartition], lost: Collection[Rights]
+) -> None:
+    """End the exclusive sessions of partitions, and the feeds of links, that clients may not have any more: a few in
+    each turn of the loop."""
+    for count, here in enumerate(partitions, 1):
+        here.holder_lost_rights(lost)
+        if not count % MAX_ENDED_PER_TURN:
+            await asyncio.sleep(0)
     for link in links:
         for count, partition in enumerate(list(link.mounts), 1):
             partition.rights_lost(link)
