@@ -14,6 +14,7 @@ from waltz.archive.chain import Place, read_ranges
 from waltz.archive.manifest import ArchivedRange, covering
 from waltz.archive.store import ObjectStore, open_store
 from waltz.archive.verification import archived_partitions, only_cluster
+from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.tls import client_context
 from waltz.spark.errors import PlanningError
 from waltz.spark.offsets import (
@@ -33,6 +34,7 @@ from waltz.spark.planning import (
     connect_zookeeper,
     plan_ranges,
     read_store,
+    with_offsets_of,
 )
 from waltz.spark.planning import plan as plan_cluster
 from waltz.spark.stream_offsets import batch_ranges
@@ -105,15 +107,22 @@ async def _plan_archive(options: ReadOptions, archive: ObjectStore) -> list[Spli
     key = await only_cluster(archive, options.archive.cluster_key)
     there = await archived_partitions(archive, key)
     selected = (
-        there if options.partitions is None else select_partitions(options.partitions, max(there, default=-1) + 1)
+        there
+        if options.partitions is None
+        else select_partitions(options.partitions, max(there, default=NO_TRANSACTION) + 1)
     )
     missing = sorted(set(selected) - set(there))
     if missing:
         raise PlanningError(f"option partitions: nothing of partition {missing[0]} is in the archive {archive.url}")
+    found = await _read_manifests(archive, key, selected)
+
+    async def marks_at(time_ms: int) -> dict[int, int]:
+        return {partition_id: mark_at(partition_id, found[partition_id], time_ms) for partition_id in selected}
+
+    options = await with_offsets_of(options, marks_at)
     starting = options.starting_offsets or FROM_EARLIEST
     check_named_partitions(STARTING_OFFSETS, starting, selected)
     check_named_partitions(ENDING_OFFSETS, options.ending_offsets, selected)
-    found = await _read_manifests(archive, key, selected)
     ranges = [
         resolve_range(
             partition_id,
@@ -143,6 +152,31 @@ async def _read_manifests(
 def end_of(ranges: Sequence[ArchivedRange]) -> int:
     """The first transaction that is not archived."""
     return ranges[-1].end if ranges else 0
+
+
+def mark_at(partition_id: int, ranges: Sequence[ArchivedRange], time_ms: int) -> int:
+    """The last transaction that, by the times of objects alone, is known to have been committed by a time.
+
+    An object tells the times of its first and last transaction only, so the mark is early by less than one object. -1:
+    none is known. Raises ``PlanningError`` when no object of the partition tells a time.
+    """
+    known = [
+        (committed_ms, transaction_id)
+        for each in ranges
+        for committed_ms, transaction_id in (
+            (each.first_time_ms, each.first),
+            (each.last_time_ms, each.name.last),
+        )
+        if committed_ms is not None
+    ]
+    if not known:
+        raise PlanningError(
+            f"the archive does not tell when transactions of partition {partition_id} were committed: no server told "
+            "the archiver; give offsets"
+        )
+    return max(
+        (transaction_id for committed_ms, transaction_id in known if committed_ms <= time_ms), default=NO_TRANSACTION
+    )
 
 
 async def _divide(

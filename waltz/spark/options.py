@@ -63,6 +63,8 @@ COMMON_NAMES = (
     PARTITIONS,
     STARTING_OFFSETS,
     ENDING_OFFSETS,
+    STARTING_TIMESTAMP,
+    ENDING_TIMESTAMP,
     FAIL_ON_DATA_LOSS,
     MIN_PARTITIONS,
     MAX_ROWS_PER_SPLIT,
@@ -78,8 +80,6 @@ COMMON_NAMES = (
 """The options of reads of the log and of tables, as documented."""
 NAMES = (
     *COMMON_NAMES,
-    STARTING_TIMESTAMP,
-    ENDING_TIMESTAMP,
     INCLUDE_HEADERS,
     PAYLOAD_FORMAT,
     PAYLOAD_SCHEMA,
@@ -215,15 +215,13 @@ def _archive(given: Mapping[str, str]) -> ArchiveOptions | None:
         return None
     if key is not None and not only:
         raise ConfigError(f"option {ARCHIVE_CLUSTER} is for {ARCHIVE_ONLY}=true; else the cluster tells its own key")
-    if only:
-        refuse(given, (STARTING_TIMESTAMP, ENDING_TIMESTAMP), f"needs servers; give offsets with {ARCHIVE_ONLY}=true")
     return ArchiveOptions(required(given, ARCHIVE, "an address such as s3://bucket/prefix"), only, key)
 
 
 def range_options(given: Mapping[str, str], *, needs_cluster: bool = True) -> RangeOptions:
     """The options of a cluster and of a part of its log. Raises ``ConfigError``."""
-    starting_time_ms = _milliseconds(given, STARTING_TIMESTAMP, STARTING_OFFSETS)
-    ending_time_ms = _milliseconds(given, ENDING_TIMESTAMP, ENDING_OFFSETS)
+    starting_time_ms = time_of(given, STARTING_TIMESTAMP, STARTING_OFFSETS)
+    ending_time_ms = time_of(given, ENDING_TIMESTAMP, ENDING_OFFSETS)
     if starting_time_ms is not None and ending_time_ms is not None and ending_time_ms < starting_time_ms:
         raise ConfigError(f"option {ENDING_TIMESTAMP}: the end is before {STARTING_TIMESTAMP}")
     return RangeOptions(
@@ -247,7 +245,8 @@ def range_options(given: Mapping[str, str], *, needs_cluster: bool = True) -> Ra
     )
 
 
-def _milliseconds(given: Mapping[str, str], name: str, instead_of: str) -> int | None:
+def time_of(given: Mapping[str, str], name: str, instead_of: str) -> int | None:
+    """A time with its zone, in milliseconds since the epoch. Raises ``ConfigError``, also if both options are given."""
     if name not in given:
         return None
     if instead_of in given:

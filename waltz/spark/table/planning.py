@@ -1,8 +1,10 @@
 """The questions of a table read to a cluster: the partitions that are tables, their properties and their ends."""
 
 import asyncio
+import ssl
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from waltz.common.net.tls import client_context
@@ -13,6 +15,7 @@ from waltz.spark.errors import DataLossError, PlanningError
 from waltz.spark.offsets import (
     ENDING_OFFSETS,
     FIRST_TRANSACTION_ID,
+    LATEST,
     STARTING_OFFSETS,
     OffsetRange,
     OffsetSpec,
@@ -29,6 +32,7 @@ from waltz.spark.planning import (
     plan_pieces,
     plan_ranges,
     read_store,
+    with_offsets_of_times,
 )
 from waltz.spark.table.options import AS_OF, TableReadOptions
 from waltz.table.ages import Ages
@@ -53,11 +57,12 @@ async def plan(options: TableReadOptions) -> list[TableSplit]:
     """
     tls = client_context(options.tls)
     deadline_s = asyncio.get_running_loop().time() + options.planning_timeout_s
-    now_ms = time.time_ns() // 1_000_000 if options.now_ms is None else options.now_ms
+    now_ms = _now_ms(options)
     zookeeper = await connect_zookeeper(options)
     try:
         store = await read_store(zookeeper, options)
         tables = await read_tables(zookeeper, options, store)
+        options = await _with_transactions_of_times(zookeeper, options, list(tables), tls=tls, deadline_s=deadline_s)
         _check_offsets(options, tables)
         marks = await committed_marks(zookeeper, options, tables, tls=tls, deadline_s=deadline_s)
         ranges = [_range(options, partition_id, marks[partition_id]) for partition_id in tables]
@@ -69,6 +74,34 @@ async def plan(options: TableReadOptions) -> list[TableSplit]:
     finally:
         await zookeeper.close()
     return table_splits(splits, tables, now_ms)
+
+
+def _now_ms(options: TableReadOptions) -> int:
+    """The time at which rows are judged as expired: the state at a time is what readers saw at that time."""
+    if options.now_ms is not None:
+        return options.now_ms
+    now_ms = time.time_ns() // 1_000_000
+    return now_ms if options.as_of_time_ms is None else min(now_ms, options.as_of_time_ms)
+
+
+async def _with_transactions_of_times(
+    zookeeper: ZooKeeper,
+    options: TableReadOptions,
+    tables: Sequence[int],
+    *,
+    tls: ssl.SSLContext | None,
+    deadline_s: float,
+) -> TableReadOptions:
+    """The options with transactions in the place of times, of which the owners are asked before the marks.
+
+    Raises ``PlanningError`` when they are still unknown at ``deadline_s``, and at once where nobody knows times.
+    """
+    options = await with_offsets_of_times(zookeeper, options, tables, tls=tls, deadline_s=deadline_s)
+    time_ms = options.as_of_time_ms
+    if time_ms is None:
+        return options
+    marks = await committed_marks(zookeeper, options, tables, tls=tls, deadline_s=deadline_s, time_ms=time_ms)
+    return replace(options, as_of=OffsetSpec(LATEST, marks))
 
 
 def table_splits(splits: list[Split], tables: dict[int, PartitionProperties], now_ms: int) -> list[TableSplit]:

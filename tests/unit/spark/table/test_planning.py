@@ -40,6 +40,31 @@ async def test_versions_are_read_in_pieces() -> None:
     assert ranges(splits) == [OffsetRange(0, 2, 5), OffsetRange(0, 5, 8)]
 
 
+async def test_a_state_and_an_interval_by_time(tables: FakeCluster) -> None:
+    tables.owner.times = {0: {3: 1_000, 7: 2_000}}
+    at = "1970-01-01T00:00:0{}Z".format
+    assert ranges(await make_plan(asOfTimestamp=at(1))) == [OffsetRange(0, 0, 4)]
+    assert ranges(await make_plan(asOfTimestamp=at(2))) == [OffsetRange(0, 0, 8)]
+    assert await make_plan(asOfTimestamp=at("0.9")) == []
+    interval = {"versions": "all", "startingTimestamp": at(1), "endingTimestamp": at(2)}
+    assert ranges(await make_plan(**interval)) == [OffsetRange(0, 4, 8)]
+    tables.owner.times = None
+    for given in (interval, {"asOfTimestamp": at(1)}):
+        with pytest.raises(PlanningError, match="none of its storages keeps the times of commits"):
+            await make_plan(**given)
+
+
+async def test_rows_expire_by_the_time_of_the_state(tables: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables.owner.times = {0: {3: 1_000}}
+    monkeypatch.setattr(time, "time_ns", lambda: 5_000_000_000)
+    for given, now_ms in (
+        ({"asOfTimestamp": "1970-01-01T00:00:01Z"}, 1_000),
+        ({"asOfTimestamp": "1970-01-01T00:00:09Z"}, 5_000),
+        ({"asOfTimestamp": "1970-01-01T00:00:01Z", "nowMs": "7"}, 7),
+    ):
+        assert [found.now_ms for found in await make_plan(**given)] == [now_ms]
+
+
 async def test_a_task_knows_its_table(tables: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"ttlVersionAgeInMillis": 5, "maxDecompressedSizeInBytes": 99}
     await change_properties(tables.zookeeper, ROOT, 0, changes)
