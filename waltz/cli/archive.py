@@ -1,4 +1,4 @@
-"""``waltz archive``: what an archive holds, and whether it is whole."""
+"""``waltz archive``: what an archive holds, whether it is whole, and where that of a cluster is."""
 
 import argparse
 import asyncio
@@ -9,7 +9,7 @@ from waltz.archive.chain import Place, read_ranges
 from waltz.archive.errors import ArchiveDamagedError
 from waltz.archive.process.comparing import compare_replicas
 from waltz.archive.process.restoring import restore_partition
-from waltz.archive.store import ObjectStore, open_store
+from waltz.archive.store import ObjectStore, check_address, open_store
 from waltz.archive.verification import Verified, archived_clusters, archived_partitions, only_cluster, verify_partition
 from waltz.cli.output import counted, json_option, show, table, tell, terminal_width
 from waltz.cli.session import Nouns, Session, cluster_command, noun, partition_ranges
@@ -17,6 +17,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.iso_time import from_milliseconds
 from waltz.common.metrics.registry import Json
 from waltz.common.partition_ids import check_partition
+from waltz.common.zk.archive_address import read_archive_url, write_archive_url
 from waltz.common.zk.store_admin import read_store_params
 
 Command = Callable[[argparse.Namespace, ObjectStore], Awaitable[None]]
@@ -32,6 +33,15 @@ def register(nouns: Nouns) -> None:
     parser = cluster_command(verbs, "compare", help_text, _compare, prints=True)
     _add_url(parser)
     _add_partitions(parser)
+
+    help_text = "write down where the cluster's archive is, for readers that ask the cluster"
+    parser = cluster_command(verbs, "set-url", help_text, _set_url)
+    _add_url(parser)
+    parser.add_argument(
+        "--unasked", action="store_true", help="do not ask the store, which cannot be reached from this machine"
+    )
+    cluster_command(verbs, "show-url", "print where the cluster's archive is", _show_url, prints=True)
+    cluster_command(verbs, "remove-url", "forget where the cluster's archive is; the archive stays", _remove_url)
 
     help_text = "fill partitions of a fresh cluster, of which no server has been started, with what is archived"
     parser = cluster_command(verbs, "restore", help_text, _restore)
@@ -174,3 +184,24 @@ async def _compare(options: argparse.Namespace, session: Session) -> None:
     show(options, document, lines)
     if differing:
         raise WaltzError(f"{counted(differing, 'replica')} cannot be said to hold what is archived")
+
+
+async def _set_url(options: argparse.Namespace, session: Session) -> None:
+    params = await read_store_params(session.zookeeper, session.root)
+    check_address(options.url)
+    if not options.unasked:
+        store = open_store(options.url)
+        if not await archived_partitions(store, params.key):
+            print(f"nothing of this cluster is archived in {store.url} yet")
+    await write_archive_url(session.zookeeper, session.root, options.url)
+
+
+async def _show_url(options: argparse.Namespace, session: Session) -> None:
+    await read_store_params(session.zookeeper, session.root)
+    url = await read_archive_url(session.zookeeper, session.root)
+    show(options, {"url": url}, [url or "no archive is set"])
+
+
+async def _remove_url(_: argparse.Namespace, session: Session) -> None:
+    await read_store_params(session.zookeeper, session.root)
+    await write_archive_url(session.zookeeper, session.root, None)
