@@ -7,7 +7,7 @@ the committed mark, so it does not matter where the seam is.
 import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from waltz.archive.chain import Place, read_ranges
@@ -17,6 +17,7 @@ from waltz.archive.verification import archived_partitions, only_cluster
 from waltz.common.net.tls import client_context
 from waltz.common.zk.archive_address import read_archive_url
 from waltz.common.zk.client import ZooKeeper
+from waltz.spark.archive_reading import ArchiveSplit
 from waltz.spark.errors import PlanningError
 from waltz.spark.offsets import (
     ENDING_OFFSETS,
@@ -44,16 +45,6 @@ MANIFESTS_AT_ONCE = 16
 
 LOOK_AGAIN_S = 60.0
 """A stream that has passed the end of the archive looks after this time whether it has been overtaken."""
-
-
-class ArchiveSplit(NamedTuple):
-    """The work of one task that reads archived transactions."""
-
-    range: OffsetRange
-    url: str
-    cluster_key: UUID
-    objects: tuple[ArchivedRange, ...]
-    """Those that cover the range."""
 
 
 async def plan(options: ReadOptions) -> list[Split | ArchiveSplit]:

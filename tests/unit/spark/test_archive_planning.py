@@ -15,7 +15,8 @@ from waltz.archive.errors import ArchiveError
 from waltz.common.zk.archive_address import write_archive_url
 from waltz.common.zk.client import ZooKeeper
 from waltz.spark import archive_planning
-from waltz.spark.archive_planning import ArchiveSplit, StreamSplits, plan
+from waltz.spark.archive_planning import StreamSplits, plan
+from waltz.spark.archive_reading import ArchiveSplit
 from waltz.spark.errors import DataLossError, PlanningError
 from waltz.spark.offsets import OffsetRange
 from waltz.spark.options import ClusterOptions, parse_options
