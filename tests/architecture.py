@@ -453,6 +453,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "local",
         "operations",
         "operations.survey",
+        "spark",
         "storage",
         "storage.disk",
         "storage.disk.files",

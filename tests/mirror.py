@@ -15,7 +15,6 @@ WITHOUT_OWN_TEST = {
     "archive/process/daemon.py": "the process in integration/test_archive.py",
     "archive/process/restoring.py": "a real cluster from an archive in integration/test_archive.py",
     "archive/process/times.py": "asked of real servers in integration/test_archive.py",
-    "cli/archive.py": "its commands run on a real archive in integration/test_archive.py",
     "bot/bot.py": DECLARATIONS,
     "bot/journal.py": "what it writes and counts in unit/bot/test_prover.py and test_running.py",
     "bot/row_bot.py": "by its subclasses in unit/bot/test_random_operations.py and test_coal_mine.py",

@@ -7,7 +7,7 @@ the committed mark, so it does not matter where the seam is.
 import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from waltz.archive.chain import Place, read_ranges
@@ -16,6 +16,9 @@ from waltz.archive.store import ObjectStore, open_store
 from waltz.archive.verification import archived_partitions, only_cluster
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.tls import client_context
+from waltz.common.zk.archive_address import read_archive_url
+from waltz.common.zk.client import ZooKeeper
+from waltz.spark.archive_reading import ArchiveSplit
 from waltz.spark.errors import PlanningError
 from waltz.spark.offsets import (
     ENDING_OFFSETS,
@@ -26,7 +29,7 @@ from waltz.spark.offsets import (
     select_partitions,
     split_ranges,
 )
-from waltz.spark.options import ReadOptions
+from waltz.spark.options import ARCHIVE, OF_CLUSTER, ReadOptions
 from waltz.spark.planning import (
     FROM_EARLIEST,
     Split,
@@ -46,16 +49,6 @@ LOOK_AGAIN_S = 60.0
 """A stream that has passed the end of the archive looks after this time whether it has been overtaken."""
 
 
-class ArchiveSplit(NamedTuple):
-    """The work of one task that reads archived transactions."""
-
-    range: OffsetRange
-    url: str
-    cluster_key: UUID
-    objects: tuple[ArchivedRange, ...]
-    """Those that cover the range."""
-
-
 async def plan(options: ReadOptions) -> list[Split | ArchiveSplit]:
     """Plan a batch.
 
@@ -63,16 +56,16 @@ async def plan(options: ReadOptions) -> list[Split | ArchiveSplit]:
     """
     if options.archive is None:
         return [*await plan_cluster(options)]
-    archive = open_store(options.archive.url)
     if options.archive.only:
-        return await _plan_archive(options, archive)
+        return await _plan_archive(options, open_store(options.archive.url))
     tls = client_context(options.tls)
     deadline_s = asyncio.get_running_loop().time() + options.planning_timeout_s
     zookeeper = await connect_zookeeper(options)
     try:
         store = await read_store(zookeeper, options)
         ranges = await committed_ranges(zookeeper, options, store, tls=tls, deadline_s=deadline_s)
-        archived, rest = await _divide(options, archive, store.key, ranges)
+        url = await archive_url(zookeeper, options)
+        archived, rest = await _divide(options, url, store.key, ranges)
         return [*archived, *(await plan_ranges(zookeeper, options, store, rest, deadline_s) if rest else [])]
     finally:
         await zookeeper.close()
@@ -93,9 +86,9 @@ class StreamSplits:
         now_s = asyncio.get_running_loop().time()
         if self._options.archive is None or now_s - self._passed_at_s < LOOK_AGAIN_S:
             return [*await planner.splits(start, end)]
-        archive = open_store(self._options.archive.url)
         ranges = batch_ranges(start, end)
-        archived, rest = await _divide(self._options, archive, await planner.cluster_key(), ranges)
+        url = await planner.in_session(lambda zookeeper, _: archive_url(zookeeper, self._options))
+        archived, rest = await _divide(self._options, url, await planner.cluster_key(), ranges)
         if rest and not archived:
             self._passed_at_s = now_s
         return [*archived, *(await planner.splits_of(rest) if rest else [])]
@@ -133,7 +126,7 @@ async def _plan_archive(options: ReadOptions, archive: ObjectStore) -> list[Spli
         )
         for partition_id in selected
     ]
-    return [*_splits(options, key, ranges, found)]
+    return [*_splits(options, options.archive.url, key, ranges, found)]
 
 
 async def _read_manifests(
@@ -179,12 +172,29 @@ def mark_at(partition_id: int, ranges: Sequence[ArchivedRange], time_ms: int) ->
     )
 
 
+async def archive_url(zookeeper: ZooKeeper, options: ReadOptions) -> str:
+    """The address by the option, or the one that the cluster has written down, now.
+
+    Raises ``PlanningError`` if it has none, ``ArchiveAddressError``, ``ZooKeeperError``.
+    """
+    assert options.archive is not None
+    if options.archive.url != OF_CLUSTER:
+        return options.archive.url
+    url = await read_archive_url(zookeeper, options.cluster_root)
+    if url is None:
+        raise PlanningError(
+            f"option {ARCHIVE}={OF_CLUSTER}: the cluster has no address of an archive; set it (waltz archive set-url), "
+            "give it as the option, or leave the option out"
+        )
+    return url
+
+
 async def _divide(
-    options: ReadOptions, archive: ObjectStore, key: UUID, ranges: Sequence[OffsetRange]
+    options: ReadOptions, url: str, key: UUID, ranges: Sequence[OffsetRange]
 ) -> tuple[list[ArchiveSplit], list[OffsetRange]]:
     """Splits of what is archived, and the ranges that are not."""
     wanted = [each for each in ranges if each.start < each.end]
-    found = await _read_manifests(archive, key, [each.partition_id for each in wanted])
+    found = await _read_manifests(open_store(url), key, [each.partition_id for each in wanted])
     archived, rest = [], []
     for each in wanted:
         seam = min(max(end_of(found[each.partition_id]), each.start), each.end)
@@ -192,14 +202,16 @@ async def _divide(
             archived.append(each._replace(end=seam))
         if seam < each.end:
             rest.append(each._replace(start=seam))
-    return _splits(options, key, archived, found), rest
+    return _splits(options, url, key, archived, found), rest
 
 
 def _splits(
-    options: ReadOptions, key: UUID, ranges: Sequence[OffsetRange], found: Mapping[int, Sequence[ArchivedRange]]
+    options: ReadOptions,
+    url: str,
+    key: UUID,
+    ranges: Sequence[OffsetRange],
+    found: Mapping[int, Sequence[ArchivedRange]],
 ) -> list[ArchiveSplit]:
-    assert options.archive is not None
-    url = options.archive.url
     return [
         ArchiveSplit(piece, url, key, tuple(covering(found[piece.partition_id], piece.start, piece.end)))
         for piece in split_ranges(ranges, options.max_rows_per_split, options.min_partitions)

@@ -10,8 +10,7 @@ from pyspark.sql.types import StructType
 
 from waltz.common.loops import new_event_loop
 from waltz.common.net.tls import client_context
-from waltz.spark.archive_planning import ArchiveSplit
-from waltz.spark.archive_reading import archived_chunks
+from waltz.spark.archive_reading import ArchiveSplit, archived_chunks
 from waltz.spark.batches import BatchMaker
 from waltz.spark.chunk import Chunk
 from waltz.spark.options import RangeOptions, ReadOptions

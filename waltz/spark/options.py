@@ -50,6 +50,9 @@ REQUEST_TIMEOUT_MS = "requestTimeoutMs"
 ARCHIVE = "archive"
 ARCHIVE_ONLY = "archiveOnly"
 ARCHIVE_CLUSTER = "archiveCluster"
+OF_CLUSTER = "cluster"
+"""Value of the option ``archive``: the address is the one that the cluster has written down."""
+
 TLS_PREFIX = "tls."
 
 TLS_NAMES = tuple(f"{TLS_PREFIX}{field.validation_alias}" for field in TlsConfig.model_fields.values())
@@ -125,6 +128,7 @@ class ArchiveOptions:
     """The archive from which history is read."""
 
     url: str
+    """The address, or :data:`OF_CLUSTER`."""
     only: bool
     """Read nothing but the archive; no cluster is needed."""
     cluster_key: UUID | None
@@ -215,7 +219,10 @@ def _archive(given: Mapping[str, str]) -> ArchiveOptions | None:
         return None
     if key is not None and not only:
         raise ConfigError(f"option {ARCHIVE_CLUSTER} is for {ARCHIVE_ONLY}=true; else the cluster tells its own key")
-    return ArchiveOptions(required(given, ARCHIVE, "an address such as s3://bucket/prefix"), only, key)
+    url = required(given, ARCHIVE, f"an address such as s3://bucket/prefix, or {OF_CLUSTER}")
+    if only and url == OF_CLUSTER:
+        raise ConfigError(f"option {ARCHIVE}: give the address: with {ARCHIVE_ONLY}=true no cluster is asked for it")
+    return ArchiveOptions(url, only, key)
 
 
 def range_options(given: Mapping[str, str], *, needs_cluster: bool = True) -> RangeOptions:

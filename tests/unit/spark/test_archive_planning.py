@@ -16,9 +16,11 @@ from tests.unit.common.cluster.fakes import KEY, FakeCluster, make_log
 from waltz.archive.errors import ArchiveError
 from waltz.archive.manifest import ArchivedRange
 from waltz.archive.object_format import ObjectName
+from waltz.common.zk.archive_address import write_archive_url
 from waltz.common.zk.client import ZooKeeper
 from waltz.spark import archive_planning
-from waltz.spark.archive_planning import ArchiveSplit, StreamSplits, mark_at, plan
+from waltz.spark.archive_planning import StreamSplits, mark_at, plan
+from waltz.spark.archive_reading import ArchiveSplit
 from waltz.spark.errors import DataLossError, PlanningError
 from waltz.spark.offsets import OffsetRange
 from waltz.spark.options import ClusterOptions, parse_options
@@ -129,6 +131,31 @@ async def test_a_stream_at_the_tip_looks_into_the_archive_only_now_and_then(
         assert pieces(await stream.splits(planner, start, end)) == [("cluster", 0, 0, 10)]
         monkeypatch.setattr(archive_planning, "LOOK_AGAIN_S", 0.0)
         assert pieces(await stream.splits(planner, start, end)) == [("archive", 0, 0, 4), ("cluster", 0, 4, 10)]
+    finally:
+        await planner.close()
+
+
+@pytest.mark.usefixtures("_connected")
+async def test_the_cluster_says_where_its_archive_is(cluster: FakeCluster, tmp_path: Path) -> None:
+    await archive_log(tmp_path, KEY, 0, make_log(0, 4), 3)
+    options = parse_options(CLUSTER | {"archive": "cluster", "partitions": "0", "startingOffsets": "earliest"})
+    planner = StreamPlanner(options)
+    try:
+        start = await planner.initial()
+        end = await planner.latest(start, None)
+        text = "option archive=cluster: the cluster has no address of an archive"
+        with pytest.raises(PlanningError, match=text):
+            await plan(options)
+        with pytest.raises(PlanningError, match=text):
+            await StreamSplits(options).splits(planner, start, end)
+        await write_archive_url(cluster.zookeeper, ROOT, f"file://{tmp_path}")
+        expected = [("archive", 0, 0, 4), ("cluster", 0, 4, 10)]
+        found = await plan(options)
+        assert pieces(found) == expected
+        assert [each.url for each in found if isinstance(each, ArchiveSplit)] == [f"file://{tmp_path}"]
+        assert pieces(await StreamSplits(options).splits(planner, start, end)) == expected
+        plain = parse_options(CLUSTER | {"partitions": "0"})
+        assert pieces(await StreamSplits(plain).splits(planner, start, end)) == [("cluster", 0, 0, 10)]
     finally:
         await planner.close()
 

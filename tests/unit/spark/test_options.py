@@ -161,6 +161,7 @@ def test_what_payloads_are() -> None:
 def test_an_archive_beside_or_without_a_cluster() -> None:
     assert parse_options(REQUIRED).archive is None
     assert parse_options(REQUIRED | {"archive": "s3://bucket"}).archive == ArchiveOptions("s3://bucket", False, None)
+    assert parse_options(REQUIRED | {"archive": "cluster"}).archive == ArchiveOptions("cluster", False, None)
     alone = parse_options({"archive": "s3://bucket", "archiveonly": "true", "archivecluster": str(UUID(int=7))})
     assert alone.archive == ArchiveOptions("s3://bucket", True, UUID(int=7))
     assert (alone.zookeeper, alone.cluster_root) == ("", "")
@@ -177,6 +178,7 @@ def test_an_archive_beside_or_without_a_cluster() -> None:
         (REQUIRED | {"archive": "x", "archivecluster": str(UUID(int=7))}, "is for archiveOnly=true"),
         ({"archive": "x", "archiveonly": "true", "archivecluster": "seven"}, "expected the key of a cluster"),
         ({"archive": "x", "archiveonly": "perhaps"}, "option archiveOnly: expected true or false"),
+        ({"archive": "cluster", "archiveonly": "true"}, "give the address: with archiveOnly=true no cluster is asked"),
         ({"archive": " ", "archiveonly": "true"}, "option 'archive' is missing"),
     ],
 )

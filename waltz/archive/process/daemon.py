@@ -77,7 +77,7 @@ class RunningCluster:
 
     async def prepare(self) -> None:
         """Make the parent of the locks."""
-        parent = ClusterPaths.of(self._cluster.root).archive_lock(0).rpartition("/")[0]
+        parent = ClusterPaths.of(self._cluster.root).archive
         try:
             await self._cluster.zookeeper.create(parent, None, make_path=True)
         except NodeExistsError:

@@ -4,7 +4,7 @@
    its log, ``session_clock`` knows when a session may have ended; ``addresses`` checks connect strings.
 2. ``paths``, ``znodes``: places in the tree, and their bytes. Both are the original's.
 3. ``store_admin``: creation, changes and reads of a cluster; ``ensure``: creation of the missing parts;
-   ``storage_labels``: where storages are, and rings of them.
+   ``storage_labels``: where storages are, and rings of them; ``archive_address``: where the archive is.
 4. ``mutex``, ``session``: a lock, and a view of a client that ends with its ZooKeeper session.
 5. ``tree``: the nodes of an ensemble in memory, for mocks.
 """
