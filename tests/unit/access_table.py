@@ -10,11 +10,13 @@ from tests.unit.server.fakes import feed, flush, mount, req_id
 from tests.unit.storage.node_support import KEY, PARTITION_COUNT, record
 from waltz.common.access import Right
 from waltz.common.checksum import checksum
+from waltz.common.consistency import Consistency
 from waltz.common.ids import LONG_MIN
 from waltz.common.wire import admin, admin_version1, client_server, storage, storage_version1
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
+from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.storage_times import CommittedNotice, PartitionCommitted, TimeEntryRequest, TimeQuestion
 from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
@@ -60,6 +62,8 @@ CLIENT_REQUESTS: Final = (
     ),
     Row(Right.METADATA, PARTITION, feed(2, -1)),
     Row(Right.METADATA, PARTITION, MarkFeedRequest(req_id(2), -1)),
+    Row(Right.METADATA, PARTITION, AppendAckRequest(req_id(12), -1)),
+    Row(Right.APPEND, PARTITION, AppendLevelRequest(req_id(13), Consistency.LEADER_ALL)),
     Row(Right.METADATA, PARTITION, flush(3)),
     Row(
         Right.READ,
@@ -127,10 +131,12 @@ CLIENT_REQUESTS: Final = (
 CLIENT_ANSWERS: Final = frozenset(
     {
         "AddPreferredPartitionResponse",
+        "AppendAck",
         "AppendFailed",
         "AppendsDelayed",
         "CheckStorageConnectivityResponse",
         "ConfirmedMarkResponse",
+        "ConsistencyRefused",
         "FeedData",
         "FeedSuspended",
         "FlushResponse",
@@ -142,6 +148,7 @@ CLIENT_ANSWERS: Final = frozenset(
         "MountResponse",
         "NotAuthorized",
         "PartitionClosed",
+        "PartitionConsistency",
         "RemovePreferredPartitionResponse",
         "ServerPartitionsAssignmentResponse",
         "ServerPartitionsHealthStatResponse",

@@ -18,6 +18,7 @@ from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, AppendRequest,
 from waltz.common.wire.catalogue import Catalogue, Layout, layout
 from waltz.common.wire.client_times import ClientTimeMessage, client_time_layouts
 from waltz.common.wire.confirmed_marks import ConfirmedMarkMessage, confirmed_mark_layouts
+from waltz.common.wire.consistency import ConsistencyMessage, consistency_layouts
 from waltz.common.wire.fields import (
     BOOLEAN,
     INT,
@@ -47,6 +48,7 @@ from waltz.common.wire.versions import (
     FIRST_WITH_ASSIGNMENT,
     FIRST_WITH_CONFIRMED_MARK,
     FIRST_WITH_CONNECTIVITY,
+    FIRST_WITH_CONSISTENCY,
     FIRST_WITH_DATA_LISTS,
     FIRST_WITH_HEALTH,
     FIRST_WITH_MARK_FEED,
@@ -253,6 +255,7 @@ Message = (
     | MarkFeedMessage
     | NotAuthorized
     | AppendsDelayed
+    | ConsistencyMessage
 )
 
 _FEED_DATA = 4
@@ -343,6 +346,8 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         layouts.update(refused_layouts())
     if version >= FIRST_WITH_APPEND_DELAYS:
         layouts.update(append_delay_layouts())
+    if version >= FIRST_WITH_CONSISTENCY:
+        layouts.update(consistency_layouts())
     return layouts
 
 

@@ -58,3 +58,6 @@ FIRST_WITH_TOKENS = 6
 
 FIRST_WITH_APPEND_DELAYS = 6
 """A server tells how long a client should send no appends to a partition."""
+
+FIRST_WITH_CONSISTENCY = 6
+"""Appends have a level of consistency, and a server tells what is on all storages of a partition."""

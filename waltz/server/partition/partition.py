@@ -31,6 +31,7 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
+from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
 from waltz.common.wire.version5 import AppendFailure, PartitionClosed, TransactionDataListRequest
 from waltz.common.wire.versions import FIRST_WITH_PARTITION_CLOSED
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
@@ -41,6 +42,7 @@ from waltz.server.feeding.feed_frames import FEED_VERSION
 from waltz.server.feeding.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
 from waltz.server.partition.admission import Admission
 from waltz.server.partition.answers import Answers, lock_failures
+from waltz.server.partition.append_rule import DEFAULT_RULE, AppendRule
 from waltz.server.partition.confirmed_marks import ConfirmedMarks
 from waltz.server.partition.fencing import Fencing, SessionRequest, refuse_heartbeat
 from waltz.server.partition.locks import Conflict
@@ -51,6 +53,7 @@ from waltz.server.partition.replicated import LogFactory
 from waltz.server.partition.sequencer import Sequencer, Verdict
 from waltz.server.partition.times import TimeQuestions
 from waltz.server.partition.undecided import UndecidedAppends
+from waltz.server.partition.write_levels import Refusal, WriteLevels, refuse_level
 from waltz.server.requests.appends import AcceptedRun, AppendCall
 from waltz.server.requests.deadlines import Deadlines
 from waltz.server.requests.failures import tell_failed
@@ -114,6 +117,7 @@ class ServerPartition:
         "_fence_timer",
         "_fencing",
         "_leaving",
+        "_levels",
         "_lists",
         "_log",
         "_log_quietly",
@@ -179,6 +183,11 @@ class ServerPartition:
             options.answer_timeout_s / 2,
             options.max_undecided_count,
         )
+        self._levels = WriteLevels(
+            lambda transaction_id: self._log.await_all(transaction_id),
+            lambda: self._log.missing_storages,
+            DEFAULT_RULE,
+        )
         self._leaving = AppendFailure.MOVED
         self._farthest_claim: AnyFeedRequest | MountRequest | None = None
         self._claimant = ""
@@ -209,6 +218,7 @@ class ServerPartition:
                 "is-closed": lambda: self.closed,
                 "generation": lambda: self.generation,
                 "high-water-mark": lambda: self.high_water_mark,
+                "acknowledgements-awaited": lambda: self._levels.asking_count,
             }
         )
         self._metrics.add_gauges(self._fencing.gauges())
@@ -348,6 +358,10 @@ class ServerPartition:
             self._admission.set_generation(generation)
             self._log.set_generation(generation)
 
+    def set_append_rule(self, rule: AppendRule) -> None:
+        """The properties of the partition changed."""
+        self._levels.set_rule(rule, self._registrations.sessions())
+
     def set_replicas(self, replicas: frozenset[str]) -> None:
         """The storages of the partition changed."""
         self._log.set_replicas(replicas)
@@ -355,6 +369,7 @@ class ServerPartition:
     def forget(self, link: ClientLink) -> None:
         """A mounted connection has closed. Its earlier requests are still executed."""
         self._registrations.forget(link)
+        self._levels.forget(link)
         self._sequencer.forget(link)
         self._feed.forget(link)
 
@@ -405,6 +420,8 @@ class ServerPartition:
         self._metrics.transaction.mark(len(requests))
         if not self._registrations.is_valid(link):
             self._metrics.stale_append.mark(len(requests))
+        elif self._levels.checks and (refusal := self._levels.refusal(link)) is not None:
+            self._refuse_level(link, requests, refusal)
         elif self._sequencer.is_free and self._log_takes_more():
             self._admit(link, requests, write_session)
         else:
@@ -412,6 +429,23 @@ class ServerPartition:
             if turned_away:
                 state = "do not keep up" if self._sequencer.session_open else "cannot be written"
                 self.refuse_appends(link, turned_away, f"the storages {state} at present")
+
+    def _refuse_level(self, link: ClientLink, requests: Sequence[AppendCall], refusal: Refusal) -> None:
+        self._metrics.level_refused.mark(len(requests))
+        if not refuse_level(link, [request.req_id for request in requests], refusal):
+            self.refuse_appends(link, requests, refusal.text)
+
+    def tell_level(self, link: ClientLink, message: AppendLevelRequest) -> None:
+        """The level of the appends that follow. Dropped when the connection is not the client's mounted one."""
+        if self._registrations.is_valid(link):
+            self._levels.tell_level(link, message)
+
+    def ask_acknowledgement(self, link: ClientLink, request: AppendAckRequest) -> None:
+        """Tell the mark that all storages have, now and until it covers the transaction, which the client knows as
+        committed. Dropped when the connection is not the client's mounted one, or no store session has opened yet."""
+        mark = self.high_water_mark
+        if self._registrations.is_valid(link) and mark is not None:
+            self._levels.ask(link, request, mark)
 
     def mount(self, link: ClientLink, request: MountRequest) -> None:
         """Register the connection, and answer when every earlier append is decided.
@@ -423,6 +457,7 @@ class ServerPartition:
         if self._registrations.register(link, ReqId(request.req_id).generation, request.req_id):
             link.mounts[self] = link.passes_audit(Right.METADATA, self.partition_id)
             self._feed.forget(link)  # the promise of an earlier mount of the connection
+            self._levels.mounted(link, request.req_id)
             self._barrier(link, request)
         else:
             link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
@@ -569,6 +604,10 @@ class ServerPartition:
         for append in cast("Sequence[AppendCall]", appends):
             self._tell_failed(append.run.link, [append], AppendFailure.NOT_STORED, "the storages had not stored it")
         self._count_memory()
+
+    def stored_by_all(self, transaction_id: int, storage_count: int) -> None:
+        """All storages have everything up to a committed transaction."""
+        self._levels.stored_by_all(transaction_id, storage_count)
 
     def drained(self) -> None:
         """The log is no longer congested."""

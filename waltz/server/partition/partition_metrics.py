@@ -58,6 +58,8 @@ class PartitionMetrics:
         """Appends dropped because their connection has no valid mount."""
         self.refused_append = registry.meter(self._group, "refused-append")
         """Appends dropped because too many waited for a store session for too long."""
+        self.level_refused = registry.meter(self._group, "level-refused-append")
+        """Appends refused because of their level of consistency."""
         self.session_append = registry.meter(self._group, "session-append")
         """Appends that their write session let in; those without one are not counted."""
         self.session_fenced = registry.meter(self._group, "session-fenced")

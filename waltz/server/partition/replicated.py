@@ -58,6 +58,13 @@ class PartitionLog(Protocol):
     def set_replicas(self, replicas: frozenset[str]) -> None:
         """The storages (``host:port``) of the partition changed."""
 
+    def await_all(self, transaction_id: int) -> None:
+        """Call the listener's ``stored_by_all`` now and, until all storages have the transaction, at each change."""
+
+    @property
+    def missing_storages(self) -> Sequence[str]:
+        """Assigned storages that are known to be away (``host:port``)."""
+
     async def confirmed_mark(self, timeout_s: float) -> int | None:
         """The high-water mark at a moment of this call at which no other server had written; ``None`` if that cannot be
         found out in time."""

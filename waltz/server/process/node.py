@@ -31,6 +31,7 @@ from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.store_admin import read_store_params
 from waltz.common.zk.znodes import PartitionGeneration, ReplicaAssignments, StoreParams
 from waltz.server.feeding.caches import FeedCache, TransactionCache
+from waltz.server.partition.append_rule import AppendRule
 from waltz.server.partition.partition import PartitionOptions, ServerPartition
 from waltz.server.partition.partition_metrics import SERVER_GROUP, PartitionMetrics
 from waltz.server.process.descriptions import (
@@ -40,7 +41,7 @@ from waltz.server.process.descriptions import (
     ZOOKEEPER_LOSSES,
     ZOOKEEPER_STATE,
 )
-from waltz.server.process.disabled_watch import DisabledWatch
+from waltz.server.process.property_watch import PropertyWatch
 from waltz.server.process.replica_journal import under_replicated
 from waltz.server.process.replica_rounds import ReplicaRounds
 from waltz.server.process.replica_watch import ReplicaWatch
@@ -156,7 +157,7 @@ class WaltzServer:
         self._replicas: dict[int, frozenset[str]] = {}
         """Storages of the partitions, as the watch has told them."""
         self._service: ServerService | None = None
-        self._disabled: frozenset[int] = frozenset()
+        self._append_rules: Mapping[int, AppendRule] = {}
         self._listener: Listener | None = None
         self._guard = TrafficGuard(traffic_limits(config.connections))
         self._http: HttpServer | None = None
@@ -210,7 +211,7 @@ class WaltzServer:
         )
         if self._rules is not None:
             self._rules.watch.on_lost = self._service.rights_lost
-        self._service.set_disabled(self._disabled)
+        self._service.set_append_rules(self._append_rules)
         await self._listen(self._service)
         self._add_gauges()
         await manager.manage_server(self)
@@ -328,11 +329,11 @@ class WaltzServer:
         """The partitions that are open, by id."""
         return {} if self._service is None else self._service.partitions
 
-    def set_disabled(self, partition_ids: frozenset[int]) -> None:
-        """Refuse appends to exactly these partitions."""
-        self._disabled = partition_ids
+    def set_append_rules(self, rules: Mapping[int, AppendRule]) -> None:
+        """Take appends by these rules, and by the default where there is none."""
+        self._append_rules = rules
         if self._service is not None:
-            self._service.set_disabled(partition_ids)
+            self._service.set_append_rules(rules)
 
     def _make_partition(self, partition_id: int, generation: int) -> ServerPartition:
         connections = self._connections
@@ -505,7 +506,7 @@ async def _serve(
         return
     try:
         server = WaltzServer(config, zookeeper, registry=registry, make_console=make_console)
-        watch = DisabledWatch(zookeeper, config.cluster_root, server.set_disabled, random.Random())
+        watch = PropertyWatch(zookeeper, config.cluster_root, server.set_append_rules, random.Random())
         try:
             await unless_stopped(stop, watch.start())  # before the first append is taken
             await unless_stopped(stop, server.start())

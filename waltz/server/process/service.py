@@ -35,11 +35,13 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
+from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.version5 import AppendFailure, TransactionDataListRequest
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
 from waltz.server.feeding.data_lists import refuse_list
 from waltz.server.feeding.transaction_data import NOT_READY_TEXT, error_response
+from waltz.server.partition.append_rule import DEFAULT_RULE, AppendRule
 from waltz.server.partition.confirmed_marks import refuse_confirmed_mark
 from waltz.server.partition.fencing import refuse_heartbeat, refuse_last
 from waltz.server.partition.partition import ServerPartition
@@ -112,7 +114,7 @@ class ServerService:
         self._preferred_lock = asyncio.Lock()
         self._by_key: dict[bytes, ServerPartition] = {}
         self._in_doubt = False
-        self._disabled: frozenset[int] = frozenset()
+        self._append_rules: Mapping[int, AppendRule] = {}
         self._taking_appends: dict[bytes, ServerPartition] = {}  # the partitions that are not disabled
         self._link_numbers = itertools.count()
         self.links: dict[ClientLink, int] = {}  # with their numbers of admin requests under way
@@ -134,6 +136,8 @@ class ServerService:
             TimeRequest: kind(ServerPartition.ask_time, refuse_time, refuse_time),
             HeartbeatRequest: kind(ServerPartition.heartbeat, refuse_heartbeat, refuse_heartbeat),
             LastTransactionIdRequest: kind(ServerPartition.last_transaction_id, refuse_last, refuse_last),
+            AppendLevelRequest: kind(ServerPartition.tell_level, self._drop, self._drop),
+            AppendAckRequest: kind(ServerPartition.ask_acknowledgement, self._drop, self._drop),
         }
         self._at_server: dict[type[Message], tuple[Right | None, Callable[[ClientLink, Any], None]]] = {
             # No secret: clients know the owners from ZooKeeper, and ask this as a sign of life.
@@ -165,14 +169,26 @@ class ServerService:
             self._close(partition_id)
         self._ask_parked()
 
-    def set_disabled(self, partition_ids: frozenset[int]) -> None:
-        """Refuse appends to exactly these partitions, whether they are here or not. All other requests continue."""
-        for partition_id in sorted(partition_ids ^ self._disabled):
-            logger.info("partition %d is %s", partition_id, "disabled" if partition_id in partition_ids else "enabled")
-        self._disabled = partition_ids
+    def set_append_rules(self, rules: Mapping[int, AppendRule]) -> None:
+        """Take appends to partitions by these rules, and by the default where there is none, whether the partitions are
+        here or not. All other requests continue."""
+        before, self._append_rules = self._append_rules, rules
+        for partition_id in sorted(before.keys() | rules.keys()):
+            rule, former = self._append_rule(partition_id), before.get(partition_id, DEFAULT_RULE)
+            if rule.disabled != former.disabled:
+                logger.info("partition %d is %s", partition_id, "disabled" if rule.disabled else "enabled")
+            if rule._replace(disabled=former.disabled) != former:
+                logger.info("partition %d takes appends by other rules: %s", partition_id, rule.describe())
+        for partition_id, partition in self.partitions.items():
+            partition.set_append_rule(self._append_rule(partition_id))
         self._taking_appends = {
-            key: partition for key, partition in self._by_key.items() if partition.partition_id not in partition_ids
+            key: partition
+            for key, partition in self._by_key.items()
+            if not self._append_rule(partition.partition_id).disabled
         }
+
+    def _append_rule(self, partition_id: int) -> AppendRule:
+        return self._append_rules.get(partition_id, DEFAULT_RULE)
 
     def set_in_doubt(self, in_doubt: bool) -> None:
         """Set whether other servers may own the partitions without this server's knowledge, as after a lost ZooKeeper
@@ -199,9 +215,10 @@ class ServerService:
         logger.info("opening partition %d, generation %d", partition_id, generation)
         partition = self._partition_factory(partition_id, generation)
         partition.in_doubt = self._in_doubt
+        partition.set_append_rule(self._append_rule(partition_id))
         self.partitions[partition_id] = partition
         self._by_key[_key(partition_id)] = partition
-        if partition_id not in self._disabled:
+        if not self._append_rule(partition_id).disabled:
             self._taking_appends[_key(partition_id)] = partition
         predecessor = self._closing.get(partition_id)
         if predecessor is None:

@@ -13,6 +13,7 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
+from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.version5 import TransactionDataListRequest
 from waltz.common.wire.write_sessions import HeartbeatOption, HeartbeatRequest, LastTransactionIdRequest
@@ -29,6 +30,8 @@ RIGHTS: Final[Mapping[type[object], Right]] = {
     HighWaterMarkRequest: Right.DESCRIBE,
     ConfirmedMarkRequest: Right.DESCRIBE,
     TimeRequest: Right.DESCRIBE,
+    AppendLevelRequest: Right.APPEND,
+    AppendAckRequest: Right.METADATA,
     HeartbeatRequest: Right.APPEND,
     LastTransactionIdRequest: Right.DESCRIBE,
 }

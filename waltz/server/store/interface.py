@@ -131,6 +131,13 @@ class LogListener(Protocol):
         """These appends are absent from the log for good (S5)."""
         ...
 
+    def stored_by_all(self, transaction_id: int, storage_count: int) -> None:
+        """Every assigned storage, of which there are so many, has everything up to a committed transaction on disk.
+
+        Called within ``await_all``, and afterwards until that transaction is reached.
+        """
+        ...
+
     def drained(self) -> None:
         """The log is not congested any more."""
         ...

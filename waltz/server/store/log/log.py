@@ -61,6 +61,7 @@ class ReplicatedLog:
 
     # Without slots each object of so many attributes has a hash table of its own, and a thousand miss the caches.
     __slots__ = (
+        "_awaited_id",
         "_change",
         "_checkpoint_id",
         "_congestion_seen",
@@ -90,6 +91,7 @@ class ReplicatedLog:
         "_state",
         "_successors",
         "_task",
+        "_told_id",
         "_unresolved",
         "_wake",
         "_without_session_since_s",
@@ -146,6 +148,10 @@ class ReplicatedLog:
         self._congestion_seen = False
         self._given_back = False
         self._readmissions = Readmissions(options.readmission_interval_s)
+        self._awaited_id = NO_TRANSACTION
+        """The listener wants to know when all storages have this."""
+        self._told_id: int | None = None
+        """What all storages have, as the listener was told last."""
         self._unresolved: list[Append] = []
         self._reader = LogReader(partition_id, options, lambda: self._high_water_mark)
 
@@ -225,6 +231,11 @@ class ReplicatedLog:
         )
 
     @property
+    def missing_storages(self) -> list[str]:
+        """Assigned storages that are known to be away."""
+        return [] if self._session is None else self._session.missing_storages
+
+    @property
     def takes_more(self) -> bool:
         """Whether appends may be given now. While the log is open but too many bytes are undecided, they may not until
         the call of ``drained``."""
@@ -262,6 +273,7 @@ class ReplicatedLog:
         """
         if replicas != self._replicas:
             self._replicas = replicas
+            self._watch_all()
             self._readmissions.keep(replicas)
             self._change.reset()
             self._assignment_changed()
@@ -394,6 +406,7 @@ class ReplicatedLog:
         self._count_ring(self._ring_memory)
         if continued:
             self._listener.session_begun(session.session_id, unbroken, mark)
+            self._watch_all()
             self._flush()
             return
         changed = mark != known_mark or self._given_back or bool(self._unresolved)
@@ -410,6 +423,7 @@ class ReplicatedLog:
         self._enter(LogEvent.SETTLED)
         self._listener.session_begun(session.session_id, unbroken, mark)
         self._listener.session_opened(mark, changed)
+        self._watch_all()
 
     async def _tend(self, session: StoreSession) -> bool:
         """Serve the session to its end; returns whether it was given up on purpose, so that the next one begins at
@@ -514,6 +528,33 @@ class ReplicatedLog:
             async with asyncio.timeout(delay_s):
                 await self._wake.wait()
 
+    # What all storages have
+
+    def await_all(self, transaction_id: int) -> None:
+        """Call the listener's ``stored_by_all`` now and, until all storages have the transaction, at each change.
+
+        While the assigned storages are others than those of the session, it is not called: nobody asks them all.
+        """
+        self._awaited_id = max(self._awaited_id, transaction_id)
+        self._told_id = None
+        self.session_stored()
+
+    def _watch_all(self) -> None:
+        """There is another session or member of it, or the assigned storages are others."""
+        if self._awaited_id > NO_TRANSACTION:
+            self.session_stored()
+
+    def session_stored(self) -> None:
+        session = self._session
+        if session is None or session.storages != self._replicas:
+            return
+        mark = session.mark_of_all
+        session.watches_all = mark < self._awaited_id
+        if mark == self._told_id:
+            return
+        self._told_id = mark
+        self._listener.stored_by_all(mark, len(session.storages))
+
     def _count_ring(self, memory: MemoryAccount | None) -> None:
         """Have the ring of the session report its bytes to ``memory``, or to nothing."""
         ring = None if self._session is None else self._session.ring
@@ -556,6 +597,7 @@ class ReplicatedLog:
 
     def replica_joined(self, storage: str) -> None:
         self._readmissions.joined(storage)
+        self._watch_all()
 
     def _tell_drained(self) -> None:
         if self._congestion_seen and self._load_bytes() < self._options.ring_size_bytes / 2:

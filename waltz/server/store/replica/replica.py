@@ -156,6 +156,11 @@ class Replica:
         return max(self._promised, self.acked)
 
     @property
+    def missing(self) -> bool:
+        """Whether the storage is known to be away: it has failed in this session, and has not come back."""
+        return not self.live and self._last_failure != ""
+
+    @property
     def owes(self) -> bool:
         """Whether acknowledgements are outstanding."""
         return self._stage in WRITTEN_STAGES and self._in_flight_bytes > 0
@@ -418,6 +423,7 @@ class Replica:
         acknowledgement of later records would cover them.
         """
         await self._session.wait_committed(position)
+        self.acked = max(self.acked, position)  # no vote any more, but what all storages have needs it
         self._enter(StageEvent.FOLLOWING)
         self._session.replica_joined(self.storage)
         self.pump()

@@ -54,6 +54,10 @@ class SessionOwner(Protocol):
         """The next batches, in order, are committed."""
         ...
 
+    def session_stored(self) -> None:
+        """A replica has acknowledged more, while :attr:`StoreSession.watches_all` is set."""
+        ...
+
     def session_over(self) -> None:
         """The session has ended by itself; :attr:`StoreSession.ended` says why."""
         ...
@@ -111,6 +115,7 @@ class StoreSession:
         "ring",
         "session_id",
         "storages",
+        "watches_all",
     )
 
     def __init__(
@@ -144,6 +149,8 @@ class StoreSession:
         self.connections = connections
         self.options = options
         self._timings = options.timings
+        self.watches_all = False
+        """Whether the owner wants to hear of every acknowledgement."""
         self.ended: SessionEndedError | None = None
         """Why the session is over; ``None`` while it is not."""
         self._floor = floor
@@ -186,6 +193,16 @@ class StoreSession:
             return self._high_water_mark
         decided = self.machine.high_water_mark
         return NO_TRANSACTION if decided is None else decided
+
+    @property
+    def mark_of_all(self) -> int:
+        """The last committed transaction that every assigned replica has made durable, with all before it."""
+        return min(self.high_water_mark, min(replica.acked for replica in self._members))
+
+    @property
+    def missing_storages(self) -> list[str]:
+        """The assigned storages that are known to be away."""
+        return [replica.storage for replica in self._members if replica.missing]
 
     @property
     def low_water_mark(self) -> int:
@@ -300,6 +317,11 @@ class StoreSession:
 
     def acknowledged(self) -> None:
         """Check whether more is committed now."""
+        self._commit()
+        if self.watches_all:
+            self._owner.session_stored()
+
+    def _commit(self) -> None:
         ring = self.ring
         if ring is None:
             return
