@@ -10,7 +10,7 @@ fields, otherwise zeros, tell the reason.
 
 import logging
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -112,14 +112,33 @@ class ControlFile:
 
     @classmethod
     def open(
-        cls, files: Files, directory: str, cluster_key: UUID | None = None, partition_count: int | None = None
+        cls,
+        files: Files,
+        directory: str,
+        cluster_key: UUID | None = None,
+        partition_count: int | None = None,
+        *,
+        known_keys: Iterable[UUID] = (),
     ) -> "ControlFile":
-        """Lock and load the control file of a directory, creating it when there is none.
+        """Lock and load the control file of a directory.
 
-        ``None`` for key or count: use that of the file (offline tools); then the file has to exist. A damaged entry of
-        a partition does not fail here but in :meth:`partition`.
+        With a key and a count, a missing file is created. With a key, a key in the file of which a failed write has
+        inverted some bytes only is written anew, as the key of a guarded file. A damaged entry of a partition does not
+        fail here, but in :meth:`partition`.
 
-        Raises ``StorageError`` when the directory is missing, in use, or belongs to another cluster; ``OSError``.
+        Args:
+            files: The file system.
+            directory: The storage directory.
+            cluster_key: The key of the cluster; ``None``: the key is in the file.
+            partition_count: The number of partitions; ``None``: the number is in the file.
+            known_keys: Without ``cluster_key``: the keys in the other files of the directory. The first key that
+                differs from the key in the file by inverted bytes only is the key of the cluster. The keys are read
+                when the lock is held.
+
+        Raises:
+            StorageError: The directory is missing, is in use or belongs to another cluster; or the file is guarded, and
+                none of ``known_keys`` fits.
+            OSError: The file cannot be read, or is missing and may not be created.
         """
         path = str(Path(directory) / FILE_NAME)
         file = _open_and_lock(files, directory, path, create=cluster_key is not None and partition_count is not None)
@@ -130,8 +149,11 @@ class ControlFile:
                 given_up.append(file)
                 file = _create(files, path, cluster_key, partition_count)
             header, written_key, found_count = read_header(_NAME, path, file)
-            found_key = _true_key(header, written_key, cluster_key)
-            _check_key(found_key, cluster_key)
+            found_key = _true_key(written_key, known_keys if cluster_key is None else [cluster_key])
+            if found_key is None:
+                if cluster_key is not None:
+                    raise StorageError("the cluster key does not match")
+                found_key = _plain_key(path, header, written_key)
             _check_count(path, file, found_count, partition_count)
             entries = [_load_entry(path, file, partition_id) for partition_id in range(found_count)]
             files.sync_directory(directory)
@@ -146,7 +168,7 @@ class ControlFile:
                 given_up=given_up,
             )
             control_file = cls(slots, found_key)
-            if written_key not in (found_key, _inverted(found_key)):
+            if cluster_key is not None and written_key not in (found_key, _inverted(found_key)):
                 control_file.guard()
             return control_file
         except BaseException:
@@ -366,21 +388,30 @@ def _inverted(key: UUID) -> UUID:
     return UUID(int=key.int ^ ((1 << 128) - 1))
 
 
-def _true_key(header: bytes, found_key: UUID, expected_key: UUID | None) -> UUID:
-    """The cluster key, whether the file is guarded or not.
+def _true_key(written_key: UUID, possible_keys: Iterable[UUID]) -> UUID | None:
+    """The first possible key that differs from the written key by inverted bytes only, if there is one.
 
-    A write that failed may have left some bytes of the key inverted and others not: such a file is guarded.
+    In a guarded file all bytes are inverted. A file in which a failed write has inverted some bytes is guarded, too.
     """
-    if expected_key is None:
-        guarded = header[_GUARD_AT : _GUARD_AT + len(_GUARD)] == _GUARD
-        return _inverted(found_key) if guarded else found_key
-    differences = (found ^ expected for found, expected in zip(found_key.bytes, expected_key.bytes, strict=True))
-    return expected_key if all(difference in (0x00, 0xFF) for difference in differences) else found_key
+    for key in possible_keys:
+        differences = (written ^ byte for written, byte in zip(written_key.bytes, key.bytes, strict=True))
+        if all(difference in (0x00, 0xFF) for difference in differences):
+            return key
+    return None
 
 
-def _check_key(found_key: UUID, cluster_key: UUID | None) -> None:
-    if cluster_key not in (None, found_key):
-        raise StorageError("the cluster key does not match")
+def _plain_key(path: str, header: bytes, written_key: UUID) -> UUID:
+    """The key in a file that is not guarded, for example in a file of the original.
+
+    In a guarded file some bytes of the key may be inverted and others not, and the file does not tell which.
+    """
+    if any(header[_GUARD_AT : _GUARD_AT + len(_GUARD)]):
+        raise StorageError(
+            f"the cluster key in {path} is not certain: some of its bytes may be inverted, and neither the fence file "
+            "(waltz-storage.fence) nor the journal (journal/*.jnl) beside it has the key; put these files back, then "
+            "repeat"
+        )
+    return written_key
 
 
 def _check_count(path: str, file: File, found_count: int, partition_count: int | None) -> None:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from waltz.common.errors import WaltzError
 from waltz.storage.disk.clean_stop import CleanPartition
-from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.journal import DIRECTORY_NAME
 from waltz.storage.disk.journal.reading import read_journal
 from waltz.storage.disk.journal.replay import Progress, replay
+from waltz.storage.disk.offline import open_control_file
 from waltz.storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -45,10 +45,11 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
         progress: Gets the numbers of replayed and of all bytes.
 
     Raises:
-        StorageError: The node is running, or a part of the journal is lost; the directory is unchanged.
+        StorageError: The node is running, a part of the journal is lost, or the key of the cluster is not certain (see
+            :mod:`waltz.storage.disk.offline`); the directory is unchanged.
         OSError: A file cannot be read, written or synced; the call may be repeated.
     """
-    control_file = ControlFile.open(files, path)
+    control_file = open_control_file(files, path)
     try:
         if not control_file.guarded:
             control_file.close()

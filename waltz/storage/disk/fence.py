@@ -124,6 +124,24 @@ def _encode(session_id: int, sequence_number: int) -> bytes:
     return fields + _CRC.pack(crc32(fields))
 
 
+def fence_key(files: Files, directory: str) -> UUID | None:
+    """The cluster key in the fence file of a directory; ``None`` without the file. Blocking.
+
+    Raises:
+        StorageError: The file is too short.
+        OSError: The file cannot be read.
+    """
+    path = str(Path(directory) / FILE_NAME)
+    if not files.exists(path):
+        return None
+    file = files.open(path, create=False)
+    try:
+        _header, key, _count = read_header(_NAME, path, file)
+    finally:
+        file.close()
+    return key
+
+
 def _create(files: Files, path: str, cluster_key: UUID, partition_count: int) -> None:
     """Complete under another name first: a file of the right name always has all its entries."""
     new_path = path + ".new"

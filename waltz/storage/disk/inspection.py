@@ -13,6 +13,7 @@ from typing import NamedTuple
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.files.descriptors import SegmentFiles
 from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.offline import open_control_file
 from waltz.storage.disk.segment.segment import RecordCheck, Segment
 from waltz.storage.disk.segment.segment_format import HEADER_SIZE_BYTES, SegmentHeader
 from waltz.storage.disk.segment.segment_opening import read_header
@@ -42,7 +43,7 @@ def inspect_control_file(files: Files, path: Path) -> Iterator[ControlFile]:
 
     Raises ``StorageError`` when the node is running or the directory has to be drained first, ``OSError``.
     """
-    control_file = ControlFile.open(files, str(path.parent))
+    control_file = open_control_file(files, str(path.parent))
     try:
         if control_file.guarded:
             raise StorageError(

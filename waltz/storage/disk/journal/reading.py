@@ -136,6 +136,23 @@ def read_journal(files: Files, directory: str, cluster_key: UUID) -> Contents:
     return _judge(found, base, first_number, volume_id, next_sequence)
 
 
+def journal_keys(files: Files, directory: str) -> Iterator[UUID]:
+    """The cluster key in each file of a journal of which the header is whole, the newest file first. Blocking.
+
+    Args:
+        files: The file system.
+        directory: The directory of the journal; need not exist.
+
+    Raises:
+        StorageError: A later version has written a header.
+        OSError: A file cannot be opened.
+    """
+    for _sequence, path in sorted(_paths(files, directory).items(), reverse=True):
+        header = _decode_header(files, path)
+        if header is not None:
+            yield header.cluster_key
+
+
 def read_bodies(files: Files, places: Sequence[Place]) -> Iterator[tuple[GroupHead, bytes]]:
     """Read the heads and bodies of groups. Blocking.
 
@@ -234,15 +251,19 @@ def _paths(files: Files, directory: str) -> dict[int, str]:
 
 
 def _read_header(files: Files, path: str, cluster_key: UUID) -> FileHeader | None:
-    file = files.open(path, create=False)
-    try:
-        see_the_medium(file)
-        header = decode_header(_read(file, 0, BLOCK_BYTES))
-    finally:
-        file.close()
+    header = _decode_header(files, path)
     if header is not None and header.cluster_key != cluster_key:
         raise StorageError(f"the cluster key does not match: {path}")
     return header
+
+
+def _decode_header(files: Files, path: str) -> FileHeader | None:
+    file = files.open(path, create=False)
+    try:
+        see_the_medium(file)
+        return decode_header(_read(file, 0, BLOCK_BYTES))
+    finally:
+        file.close()
 
 
 def _scan_file(files: Files, path: str, sequence: int, volume_id: bytes, found: _Found) -> None:
