@@ -3,9 +3,9 @@
 A file of two slots for each partition (:mod:`waltz.storage.disk.files.slot_file`): 76 bytes, the partition's id and two
 structs of 36 bytes.
 
-While the journal may have data that is nowhere else, the file is *guarded*: every bit of the cluster key in its header
-is inverted, so that the original, which does not know the journal, refuses to start; and the bytes after the header's
-fields, otherwise zeros, tell the reason.
+While the journal may hold the only copy of some data, the file is *guarded*: every bit of the cluster key in the header
+is inverted, so that the original refuses to start, because the original does not know the journal. The bytes after the
+fields of the header, otherwise zeros, tell the reason.
 """
 
 import logging
@@ -178,16 +178,17 @@ class ControlFile:
 
     @property
     def guarded(self) -> bool:
-        """Whether the journal may have data that is nowhere else; otherwise its content does not count."""
+        """Whether the journal may hold the only copy of some data; otherwise the journal does not count."""
         return with_key(self._slots.header, self.cluster_key) != self._slots.header
 
     def guard(self) -> None:
-        """Make the journal count from here on, durably. Blocking; ``OSError``, ``ReadOnlyError``."""
+        """Make the journal count from now on, durably. Blocking; raises ``OSError``, ``ReadOnlyError``."""
         header = with_key(self._slots.header, _inverted(self.cluster_key))
         self._slots.write_header(header[:_GUARD_AT] + _GUARD + header[_GUARD_AT + len(_GUARD) :])
 
     def unguard(self) -> None:
-        """Make the journal not count from here on, durably: all its entries are in their files. Blocking.
+        """Make the journal not count from now on, durably: the changes in the journal are durable in their files.
+        Blocking.
 
         Raises ``OSError``, ``ReadOnlyError``.
         """
@@ -201,12 +202,12 @@ class ControlFile:
 
     @property
     def failure(self) -> str | None:
-        """The failed write or sync after which the file could not be replaced yet."""
+        """The failed write or sync, while the file could not be replaced after the failure; ``None`` otherwise."""
         return self._slots.failure
 
     @property
     def half_damaged(self) -> list[int]:
-        """Partitions with one damaged struct at opening that has not been written since."""
+        """Partitions with one struct that was damaged at opening and has not been written since."""
         return self._slots.half_damaged
 
     def partition(self, partition_id: int) -> PartitionInfo:
@@ -220,7 +221,8 @@ class ControlFile:
         return info if kept is None else info._replace(**kept[-1]._asdict())
 
     def restore(self, partition_id: int, info: PartitionInfo) -> None:
-        """Write the note of an orderly stop for a partition whose newest struct is damaged; blocking, ``OSError``.
+        """Write the state at the last orderly stop of a partition whose newest struct is damaged. Blocking; raises
+        ``OSError``.
 
         No effect if the entry is not damaged, or is newer.
         """
@@ -253,12 +255,12 @@ class ControlFile:
             self._check_marks(partition_id, marks)
 
     def keep_low_water_mark(self, partition_id: int, marks: Marks) -> None:
-        """Let checked marks count that are durable elsewhere; :meth:`write_kept` records them."""
+        """Let marks count that were checked and are durable elsewhere; :meth:`write_kept` records them in the file."""
         with self._slots.entry(partition_id).lock:
             self._kept[partition_id] = (*self._kept.get(partition_id, ()), marks)
 
     def write_kept(self, partition_ids: Collection[int]) -> None:
-        """Record the kept marks durably, in order, with the same bytes as if each had been written at once. Blocking.
+        """Record the kept marks durably, in order, with the same bytes as by single updates. Blocking.
 
         One sync for all partitions, and one more for each further update of the same partition. Raises ``OSError``,
         ``ReadOnlyError``, ``CorruptionError``; marks that are not recorded stay kept.
@@ -301,8 +303,8 @@ class ControlFile:
     def reset(self, partition_id: int) -> None:
         """Give a partition the state of a new one: available, not assigned, no session, no marks.
 
-        The final bytes are the original's: the slot that was current gets sequence number -1, the other 0. On the way
-        there is always one valid slot, and after the first step it is a reset one.
+        The final bytes are the original's: sequence number -1 in the slot that was current, 0 in the other slot. At
+        every moment one slot is valid; after the first step the valid slot is a reset one.
         """
         entry = self._slots.entry(partition_id)
         with entry.lock:
@@ -375,7 +377,7 @@ def _is_unfinished(file: File) -> bool:
 
 
 def _create(files: Files, path: str, cluster_key: UUID, partition_count: int) -> File:
-    """Create the file in place of an empty one; it is complete before it has the right name."""
+    """Create the file in place of an empty one, complete under another name first."""
     body = [
         _PARTITION_ID.pack(partition_id) + encode_info(_FRESH_OLDER) + encode_info(_FRESH)
         for partition_id in range(partition_count)
@@ -418,8 +420,8 @@ def _check_count(path: str, file: File, found_count: int, partition_count: int |
     if partition_count not in (None, found_count) or found_count < 0:
         raise StorageError("the number of partitions does not match")
     if partition_count is None and found_count > -(-(file.size() - HEADER_SIZE_BYTES) // _ENTRY_SIZE_BYTES):
-        # Only the file has the number, and it decides the memory.
-        raise StorageError(f"{path} is too short for the {found_count} partitions that its header tells")
+        # The number comes from the file alone, and decides how much memory is taken.
+        raise StorageError(f"{path} is too short for {found_count} partitions, the number in its header")
 
 
 def _load_entry(path: str, file: File, partition_id: int) -> Entry[PartitionInfo]:

@@ -37,12 +37,12 @@ class Drained(NamedTuple):
 
 
 def drain(files: Files, path: str, progress: Progress | None = None) -> Drained | None:
-    """Drain the directory of a node that is not running; ``None`` if the journal did not count. Blocks.
+    """Drain the directory of a node that is not running; ``None`` if the journal did not count. Blocking.
 
     Args:
         files: The file system.
         path: The storage directory.
-        progress: Gets the numbers of replayed and of all bytes.
+        progress: Is called with the number of replayed bytes and the number of all bytes.
 
     Raises:
         StorageError: The node is running, a part of the journal is lost, or the key of the cluster is not certain (see
@@ -88,7 +88,7 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
 
 
 def _recover(directory: StorageDirectory) -> tuple[dict[int, CleanPartition], dict[int, str]]:
-    """Open each log like a start, so that indexes are complete; returns their ends, and the damaged ones."""
+    """Open each log as at a start, to complete the indexes. Returns the ends of the logs and the damaged partitions."""
     left: dict[int, CleanPartition] = {}
     damaged: dict[int, str] = {}
     control_file = directory.control_file

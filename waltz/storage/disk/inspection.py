@@ -1,8 +1,7 @@
-"""Looking into the files of a storage node that is not running, without changing any of them.
+"""Reads the files of a storage node that is not running, without any change.
 
-The control file is locked meanwhile. A directory that was not left in order may lack what its journal holds: that is
-to be drained first. What the files of a segment hold is found as when it is opened, but nothing is cut
-or rebuilt.
+The control file is locked meanwhile. After a crash, the segments may lack changes that are in the journal: such a
+directory has to be drained first. The content of a segment is decided as at its opening, but nothing is cut or rebuilt.
 """
 
 from collections.abc import Iterator
@@ -47,7 +46,7 @@ def inspect_control_file(files: Files, path: Path) -> Iterator[ControlFile]:
     try:
         if control_file.guarded:
             raise StorageError(
-                f"{path.parent} was not left in order: its journal may hold what its other files lack; "
+                f"{path.parent} was not left in order: its other files may lack changes that are in its journal; "
                 f"run waltz disk drain {path.parent}, then repeat"
             )
         yield control_file
@@ -80,7 +79,7 @@ def inspect_segment(files: Files, path: Path) -> Iterator[InspectedSegment]:
 
 
 def _measure(segment: Segment, handles: SegmentFiles, control_file: ControlFile) -> None:
-    """Find out how far the segment reaches; where that is not certain, as far as the index knows."""
+    """Find the end of the segment; in a damaged segment, the end according to the index."""
     header, data, index = segment.header, handles.data, handles.index
     contents = SegmentContents(
         header.partition_id, segment.path, header.first_transaction_id, data, data.size(), index, index.size()

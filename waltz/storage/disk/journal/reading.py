@@ -117,7 +117,7 @@ def read_journal(files: Files, directory: str, cluster_key: UUID) -> Contents:
     known = [header for header in headers.values() if header is not None]
     volumes = {header.volume_id for header in known}
     if len(volumes) > 1:
-        raise StorageError(f"{directory} holds files of several journals; move those away that do not belong there")
+        raise StorageError(f"{directory} holds files of several journals; move the files of the other journals away")
     if not volumes:
         lost = [Lost(_FIRST_NUMBER, None)] if paths else []
         return Contents((), False, lost, None, _FIRST_NUMBER, max(paths, default=0) + 1, 0)
@@ -131,7 +131,8 @@ def read_journal(files: Files, directory: str, cluster_key: UUID) -> Contents:
         if header is not None and header.sequence == sequence and header.first_number <= base:
             break
     next_sequence = max(*paths, *(header.sequence for header in known), 0) + 1
-    # A life may have been begun under the old name of its file: the life has no groups, and all before are durable.
+    # A life may have begun under the old name of its file. Such a life has no groups, and all earlier groups are
+    # durable.
     first_number = max(header.first_number for header in known)
     return _judge(found, base, first_number, volume_id, next_sequence)
 
@@ -313,7 +314,7 @@ def _next_head(file: File, offset: int, size: int, sequence: int, volume_id: byt
 
 
 def _read(file: File, offset: int, size: int) -> bytes:
-    """As :meth:`File.read`, but sectors that cannot be read are filled with bytes that are no mark of any life."""
+    """As :meth:`File.read`, but with bytes that are the mark of no life in place of unreadable sectors."""
     try:
         return file.read(offset, size)
     except OSError:

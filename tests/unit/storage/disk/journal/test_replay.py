@@ -537,7 +537,7 @@ def test_bytes_that_are_missing_before_an_entry_keep_the_partition_out() -> None
     report = crashed.replay()
     path = path_of(0, 0)
     assert report.damaged == {
-        0: f"bytes of {path} are missing from offset {crashed.end} on, and the journal holds later ones only"
+        0: f"bytes of {path} are missing from offset {crashed.end} on, and the journal has later bytes only"
     }
     assert lost_reason(crashed.files, "/0") == report.damaged[0]
     forget_lost(crashed.files, "/0")
