@@ -20,6 +20,7 @@ from waltz.storage.disk.control_file import FILE_NAME, ControlFile
 from waltz.storage.disk.draining import drain
 from waltz.storage.disk.files.files import OsFiles
 from waltz.storage.disk.inspection import InspectedSegment, inspect_control_file, inspect_segment
+from waltz.storage.disk.offline import open_control_file
 from waltz.storage.disk.segment.segment import RecordCheck
 from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import CorruptionError
@@ -82,7 +83,7 @@ def _volume_verb(
     def run(options: argparse.Namespace) -> int:
         with (
             closing(OsFiles()) as files,
-            closing(ControlFile.open(files, str(options.directory))) as control_file,
+            closing(open_control_file(files, str(options.directory))) as control_file,
             closing(Volumes.open(files, str(options.directory), None, control_file.cluster_key)) as volumes,
         ):
             command(options, control_file, volumes)

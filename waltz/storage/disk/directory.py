@@ -1,6 +1,7 @@
 """All files of one storage directory: control file, session fences, the note of the last stop, and the logs.
 
-All methods block. The methods of a partition need its log closed, and are called one at a time for it.
+All methods block. A method for a partition needs the log of the partition closed; no two of them overlap for one
+partition.
 """
 
 import contextlib
@@ -104,17 +105,17 @@ class StorageDirectory:
         )
 
     def lost_partitions(self) -> list[int]:
-        """Partitions that are not served because a part of the journal was lost. Raises ``OSError``.
+        """Partitions out of service because a part of the journal was lost. Raises ``OSError``.
 
-        While there are such partitions the control file stays guarded: the original would serve them.
+        While there are such partitions, the control file stays guarded: a node of the original would serve them.
         """
         present = set(range(self.control_file.partition_count)) - self.volumes.absent()
         marked = [each for each in present if lost_reason(self._files, self._directory_of(each)) is not None]
         return sorted([*marked, *self.volumes.lost()])
 
     def check_fence(self, partition_id: int) -> None:
-        """Forget the fence of a partition that was unassigned (here or by the original), if it has no files for the
-        fence to guard (rule S9). Raises ``StorageError`` if there are files and the fence is damaged; ``OSError``."""
+        """Forget the fence of a partition without files, after the partition was unassigned here or by the original
+        (rule S9). Raises ``StorageError`` if there are files and the fence is damaged; ``OSError``."""
         if not self._segment_files(partition_id):
             self.fence_file.reset(partition_id)
             return
@@ -143,8 +144,8 @@ class StorageDirectory:
         forget_lost(self._files, directory)
 
     def _keep_fence(self, partition_id: int) -> None:
-        """Copy the session of the control file into the fence file, if the original was the last to use them."""
-        with contextlib.suppress(CorruptionError):  # a damaged entry has no session to be kept, or stays unchanged
+        """Copy the session of the control file into the fence file: the original updates the control file only."""
+        with contextlib.suppress(CorruptionError):  # a damaged entry has no session, or is left unchanged
             self.fence_file.raise_to(partition_id, self.control_file.partition(partition_id).session_id)
 
     def _segment_files(self, partition_id: int) -> list[str]:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from waltz.common.errors import WaltzError
 from waltz.storage.disk.clean_stop import CleanPartition
-from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.journal import DIRECTORY_NAME
 from waltz.storage.disk.journal.reading import read_journal
 from waltz.storage.disk.journal.replay import Progress, replay
+from waltz.storage.disk.offline import open_control_file
 from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import StorageError
 
@@ -38,19 +38,19 @@ class Drained(NamedTuple):
 
 
 def drain(files: Files, path: str, progress: Progress | None = None) -> Drained | None:
-    """Drain the directory of a node that is not running; ``None`` if the journal did not count. Blocks.
+    """Drain the directory of a node that is not running; ``None`` if the journal did not count. Blocking.
 
     Args:
         files: The file system.
         path: The storage directory.
-        progress: Gets the numbers of replayed and of all bytes.
+        progress: Is called with the number of replayed bytes and the number of all bytes.
 
     Raises:
-        StorageError: The node is running, a volume is missing, or a part of the journal is lost; the directory is
-            unchanged.
+        StorageError: The node is running, a volume is missing, a part of the journal is lost, or the key of the cluster
+            is not certain (see :mod:`waltz.storage.disk.offline`); the directory is unchanged.
         OSError: A file cannot be read, written or synced; the call may be repeated.
     """
-    control_file = ControlFile.open(files, path)
+    control_file = open_control_file(files, path)
     try:
         if not control_file.guarded:
             control_file.close()
@@ -105,7 +105,7 @@ def _open_volumes(files: Files, path: str, control_file: ControlFile) -> Volumes
 
 
 def _recover(directory: StorageDirectory) -> tuple[dict[int, CleanPartition], dict[int, str]]:
-    """Open each log like a start, so that indexes are complete; returns their ends, and the damaged ones."""
+    """Open each log as at a start, to complete the indexes. Returns the ends of the logs and the damaged partitions."""
     left: dict[int, CleanPartition] = {}
     damaged: dict[int, str] = {}
     control_file = directory.control_file

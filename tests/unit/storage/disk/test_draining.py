@@ -166,7 +166,7 @@ def test_a_drain_that_is_interrupted_is_done_again(after: int, seed: int, power:
 
 def test_files_of_a_directory_that_is_not_drained_are_not_looked_at() -> None:
     files = journaled()
-    advice = "its journal may hold what its other files lack; run waltz disk drain /, then repeat"
+    advice = "its other files may lack changes that are in its journal; run waltz disk drain /, then repeat"
     with pytest.raises(StorageError, match=advice), inspect_control_file(files, Path("/waltz-storage.ctl")):
         pass
     assert files.open_files == 0

@@ -57,7 +57,7 @@ from waltz.storage.errors import CorruptionError, StorageError
 logger = logging.getLogger(__name__)
 
 LOST_NAME = "journal.lost"
-"""A file in the directory of a partition: it tells why the partition is not served."""
+"""A file in the directory of a partition, with the reason why the partition is not served."""
 
 _LEFT_OUT = (
     "the journal had records of the partition while its volume was missing; bring them from the other replicas (waltz "
@@ -69,7 +69,7 @@ _MIN_WRITE_BYTES = 64 << 10
 _PROGRESS_BYTES = 16 << 20
 
 Progress = Callable[[int, int], None]
-"""Is told the number of bytes that are replayed, and the number of all bytes."""
+"""Is called with the number of replayed bytes and the number of all bytes."""
 
 
 @dataclass(slots=True)
@@ -333,7 +333,7 @@ class _Replay:
         self._files.sync_directory(self._directory)
 
     def _raise_fences_and_marks(self) -> None:
-        """Write fences and marks after the segments are synced: a mark never tells of records that are not there."""
+        """Write fences and marks after the segments are synced: a mark never covers records that are not durable."""
         everybody = range(self._control_file.partition_count)
         for partition_id, session_id in self._fences.items():
             if partition_id in everybody and self._is_assigned(partition_id):
@@ -347,7 +347,7 @@ class _Replay:
         try:
             self._fence_file.raise_to(partition_id, session_id)
         except CorruptionError as error:
-            logger.error("partition %d: session %d was let in, but %s", partition_id, session_id, error)
+            logger.error("partition %d: session %d was admitted, but %s", partition_id, session_id, error)
 
     def _raise_mark(self, marked: Marked) -> None:
         try:
@@ -389,12 +389,12 @@ class _Partition:
 
     @property
     def missing(self) -> str | None:
-        """Which bytes are missing, as a text; ``None`` when none are."""
+        """A text about the missing bytes; ``None`` when none are missing."""
         if self._gap is None:
             return None
         segment, offset = self._gap
         path = self._path(segment)
-        return f"bytes of {path} are missing from offset {offset} on, and the journal holds later ones only"
+        return f"bytes of {path} are missing from offset {offset} on, and the journal has later bytes only"
 
     @property
     def end(self) -> Settled | None:

@@ -1,7 +1,7 @@
-"""The time index of one partition: a file beside each segment in which committed transactions are entered.
+"""The time index of one partition: a file beside each segment, with entries of committed transactions.
 
-Only committed transactions are entered. What a file lacks (written by a node of the original, lost in a crash) is not
-known; nothing is ever made up. Entries are kept in memory until they are written, together and without a sync.
+The times of some transactions are unknown: of transactions that a node of the original wrote, or whose entries a crash
+has lost. No time is ever guessed. Entries are in memory until they are written, together and without a sync.
 """
 
 import logging
@@ -33,14 +33,15 @@ from waltz.storage.disk.times.time_format import (
 logger = logging.getLogger(__name__)
 
 MAX_UNWRITTEN = 1024
-"""Most entries in memory of a partition whose files cannot be written; the oldest are given up."""
+"""The largest number of entries in memory while the files of a partition cannot be written; beyond it the oldest
+entries are dropped."""
 
-_new_tuple = tuple.__new__  # the call behind a named tuple's constructor, at half its price
+_new_tuple = tuple.__new__  # the inner call of a named tuple's constructor, at half the cost
 _NONE = TimeEntry(NO_TRANSACTION, 0)
 
 
 class TimeIndex:
-    """Entries of a partition; none before :meth:`open`.
+    """The time index of a partition, without entries before :meth:`open`.
 
     :meth:`add` belongs to the event loop's thread; all other methods block.
     """
@@ -53,13 +54,13 @@ class TimeIndex:
         partition_id: int,
         segments: Callable[[], Sequence[int]],
     ) -> None:
-        """Nothing is read yet.
+        """Read nothing yet.
 
         Args:
             files: The file system.
             directory: The partition's directory.
-            cluster_key: Files with another one are not used.
-            partition_id: Files with another one are not used.
+            cluster_key: The key of the cluster; files with another key are not used.
+            partition_id: The partition; files of another partition are not used.
             segments: The first ids of the log's segments, ascending, at the moment of the call.
         """
         self._files = files
@@ -72,14 +73,16 @@ class TimeIndex:
         self._last: TimeEntry | None = None
         self._unwritten: list[TimeEntry] = []
         self._on_disk = threading.Lock()
-        """One use of the files at a time."""
+        """Held during each use of the files."""
         self._in_memory = threading.Lock()
-        """Guards ``_last`` and ``_unwritten``, never while files are used: the loop must not wait for a disk."""
+        """Guards ``_last`` and ``_unwritten``. Never held during a use of the files: the event loop must not wait for a
+        disk."""
 
     def open(self, max_transaction_id: int) -> None:
-        """Open the files that belong to a log that was recovered; entries behind its maximum are cut, others removed.
+        """Open the files of a recovered log. Entries behind the maximum of the log are cut; files of other segments are
+        removed.
 
-        Raises ``OSError``; nothing is entered or known then.
+        After an ``OSError`` no entry is known, and none is added.
         """
         known, found = set(self._segments()), []
         for name in self._files.list_directory(str(self._directory)):
@@ -99,10 +102,10 @@ class TimeIndex:
         self._usable = True
 
     def add(self, transaction_id: int, time_ms: int) -> None:
-        """Enter that a transaction, and all before it, was committed at a time. Does not block.
+        """Add an entry: a transaction, and all before it, were committed at a time. Does not block.
 
-        A clock that went back does not make the index go back: the entry has the time of the one before it then, which
-        is later than its own.
+        Times in the index never fall. After a step of the clock backwards, an entry gets the time of the entry before
+        it.
         """
         with self._in_memory:
             last = self._last or _NONE
@@ -119,7 +122,8 @@ class TimeIndex:
         return bool(self._unwritten)
 
     def write(self) -> None:
-        """Write what is in memory to the files, without a sync. Raises ``OSError``; what remains is tried again."""
+        """Write the entries in memory to the files, without a sync. After an ``OSError`` a later call writes the
+        rest."""
         with self._on_disk:
             with self._in_memory:
                 entries = list(self._unwritten)
@@ -129,11 +133,11 @@ class TimeIndex:
                 if first_id is not None:
                     self._append(first_id, written)
                 with self._in_memory:
-                    # Those that are given up meanwhile are the oldest.
+                    # Entries that were dropped meanwhile are the oldest.
                     self._unwritten = [each for each in self._unwritten if each > written[-1]]
 
     def cut(self, transaction_id: int) -> None:
-        """Remove all entries behind a transaction, durably: before the records go. Raises ``OSError``."""
+        """Remove all entries behind a transaction, durably, before its records are removed. Raises ``OSError``."""
         if self._last is None or self._last.transaction_id <= transaction_id:
             return
         with self._on_disk:
@@ -182,7 +186,7 @@ class TimeIndex:
             self._first_ids = sorted([*self._first_ids, first_id])
 
     def _cut_files(self, transaction_id: int) -> TimeEntry | None:
-        """Cut the files behind a transaction, and torn ends; the last entry that is left."""
+        """Cut the files behind a transaction, and cut torn ends. Returns the last remaining entry."""
         dropped = [first_id for first_id in self._first_ids if first_id > transaction_id]
         self._first_ids = [first_id for first_id in self._first_ids if first_id <= transaction_id]
         for first_id in reversed(dropped):
@@ -220,7 +224,7 @@ class TimeIndex:
 
     @contextmanager
     def _opened(self, first_id: int) -> Iterator[tuple[File | None, TimeHeader]]:
-        """A file, ``None`` if it is gone or has another header: then it is empty for its readers."""
+        """A file; ``None`` if the file is missing or has another header. Readers treat such a file as empty."""
         header = TimeHeader(self._cluster_key, self._partition_id, first_id)
         try:
             file = self._files.open(self._path(first_id), create=False)
