@@ -97,6 +97,7 @@ class StreamSplits:
 async def _plan_archive(options: ReadOptions, archive: ObjectStore) -> list[Split | ArchiveSplit]:
     """Everything is read from the archive, whose end is the end of the log."""
     assert options.archive is not None
+    url = options.archive.url
     key = await only_cluster(archive, options.archive.cluster_key)
     there = await archived_partitions(archive, key)
     selected = (
@@ -126,7 +127,7 @@ async def _plan_archive(options: ReadOptions, archive: ObjectStore) -> list[Spli
         )
         for partition_id in selected
     ]
-    return [*_splits(options, options.archive.url, key, ranges, found)]
+    return [*_splits(options, url, key, ranges, found)]
 
 
 async def _read_manifests(

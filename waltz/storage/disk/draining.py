@@ -6,6 +6,7 @@ The result is that of an orderly stop, and a node of the original starts on it, 
 import logging
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 from waltz.common.errors import WaltzError
 from waltz.storage.disk.clean_stop import CleanPartition
@@ -55,7 +56,7 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
         if not control_file.guarded:
             control_file.close()
             return None
-        volumes = _open_volumes(files, path, control_file)
+        volumes = _open_volumes(files, path, control_file.cluster_key)
         try:
             fence_file = FenceFile.open(files, path, control_file.cluster_key, control_file.partition_count)
         except BaseException:
@@ -93,9 +94,9 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
     return Drained(report.groups, report.size_bytes, tuple(sorted(report.partitions)), damaged)
 
 
-def _open_volumes(files: Files, path: str, control_file: ControlFile) -> Volumes:
+def _open_volumes(files: Files, path: str, cluster_key: UUID) -> Volumes:
     """The volumes, where they were seen last. Raises ``StorageError`` when one of them is missing."""
-    volumes = Volumes.open(files, path, None, control_file.cluster_key)
+    volumes = Volumes.open(files, path, None, cluster_key)
     missing = [each for each in volumes.states() if not each.present]
     if missing:
         volumes.close()
