@@ -6,5 +6,5 @@
    ``write_session`` (the client that may append) and ``undecided`` (accepted appends without an outcome).
 3. ``fencing`` drives the write session, ``confirmed_marks`` has the mark confirmed by the storages, ``times`` asks
    them for times of commits, ``answers`` sends outcomes, ``replicated`` is the interface to the log.
-4. ``partition_metrics`` and ``mark_ages`` (pure): measurements.
+4. ``partition_metrics``: measurements.
 """
