@@ -17,6 +17,7 @@ from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
+from waltz.common.wire.lags import LagsRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.storage_times import CommittedNotice, PartitionCommitted, TimeEntryRequest, TimeQuestion
 from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
@@ -123,6 +124,7 @@ CLIENT_REQUESTS: Final = (
     Row(None, NODE, client_server.ServerPartitionsAssignmentRequest(req_id(1))),
     Row(Right.DESCRIBE, NODE, client_server.ServerPartitionsHealthStatRequest(req_id(1))),
     Row(Right.DESCRIBE, NODE, client_server.CheckStorageConnectivityRequest(req_id(1))),
+    Row(Right.DESCRIBE, NODE, LagsRequest(req_id(1))),
     Row(Right.ADMIN, NODE, client_server.AddPreferredPartitionRequest(req_id(1), (PARTITION,))),
     Row(Right.ADMIN, NODE, client_server.RemovePreferredPartitionRequest(req_id(1), (PARTITION,))),
 )
@@ -142,6 +144,7 @@ CLIENT_ANSWERS: Final = frozenset(
         "FlushResponse",
         "HeartbeatResponse",
         "HighWaterMarkResponse",
+        "LagsResponse",
         "LastTransactionIdResponse",
         "LockFailure",
         "MarkAdvanced",

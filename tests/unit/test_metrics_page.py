@@ -12,15 +12,26 @@ import yaml
 from tests import metrics_page
 from tests.architecture import ROOT
 from tests.promql import labels_of_targets, selectors
+from waltz.common.metrics.registry import Description
 from waltz.common.replica_states import RUNBOOK
 from waltz.common.storage_health import StorageHealth, find_ailments
+from waltz.telemetry.help import help_text
 
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
 SAMPLE = ROOT / "deploy" / "prometheus" / "scrape.yml"
 IN_KUBERNETES = ROOT / "deploy" / "prometheus" / "scrape-kubernetes.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "waltz.json"
 
-KNOWN = {**metrics_page.SERVER, **metrics_page.STORAGE, **metrics_page.ARCHIVE, **metrics_page.BOTH}
+CLIENT_LAG = Description(
+    "waltz_client_partition_lag_seconds", "gauge", ("client", "partition"), help_text("lag-seconds")
+)
+KNOWN = {
+    **metrics_page.SERVER,
+    **metrics_page.STORAGE,
+    **metrics_page.ARCHIVE,
+    **metrics_page.BOTH,
+    CLIENT_LAG.name: CLIENT_LAG,
+}
 
 
 class Rule(TypedDict):

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from waltz.client.engine.partition.partition import StreamPartition
+from waltz.common.mark_ages import MarkAges
 from waltz.common.metrics.registry import Meter, Registry
 
 GROUP = "waltz-client"
@@ -23,6 +24,8 @@ class ClientMetrics:
         self.registry.refresh = self.refresh
         self._read_lags = lags
         self._lags: Mapping[int, int] = {}
+        self._ages: dict[int, MarkAges] = {}
+        self._lags_s: dict[int, float] = {}
         self._partitions: Sequence[StreamPartition] = ()
         self._refreshed: dict[int, Callable[[], None]] = {}
         self._mutex = threading.Lock()
@@ -54,6 +57,15 @@ class ClientMetrics:
                     refresh = self._refreshed[partition.partition_id] = self._register(partition)
                 if refresh is not None:
                     refresh()
+                    self._note_age(partition)
+
+    def _note_age(self, partition: StreamPartition) -> None:
+        """Note when the known mark was seen, which tells later for how long a transaction has been known."""
+        partition_id, feed, now_s = partition.partition_id, partition.feed, self.registry.clock()
+        mark, lag = max(feed.received, feed.applied), self._lags.get(partition_id, 0)
+        ages = self._ages.setdefault(partition_id, MarkAges())
+        ages.note(mark, now_s)
+        self._lags_s[partition_id] = ages.age_s(mark - lag, now_s) if lag > 0 else 0.0
 
     def _register(self, partition: StreamPartition) -> Callable[[], None]:
         registry, partition_id = self.registry, partition.partition_id
@@ -64,6 +76,7 @@ class ClientMetrics:
         registry.gauge(group, "high-water-mark", lambda: feed.applied)
         registry.gauge(group, "num-registered-transactions", lambda: appends.monitor.pending)
         registry.gauge(group, "lag", lambda: self._lags.get(partition_id, 0))
+        registry.gauge(group, "lag-seconds", lambda: self._lags_s.get(partition_id, 0.0))
         lock_failures = registry.meter(group, "lock-failure")
         late = registry.meter(group, "transaction-monitor-timeout")
         sent = registry.meter(group, "send-throughput")

@@ -40,6 +40,7 @@ from waltz.common.wire.client_server import (
 from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.frames import Bounds
+from waltz.common.wire.lags import LagsRequest, LagsResponse, PartitionLags
 from waltz.common.wire.mark_feed import MarkAdvanced, MarkFeedRequest
 from waltz.common.wire.version5 import (
     AppendFailed,
@@ -115,6 +116,7 @@ class MockConnection:
             CheckStorageConnectivityRequest: self._tell_connectivity,
             ServerPartitionsAssignmentRequest: self._tell_assignment,
             ServerPartitionsHealthStatRequest: self._tell_health,
+            LagsRequest: self._tell_lags,
             AddPreferredPartitionRequest: self._add_preference,
             RemovePreferredPartitionRequest: self._remove_preference,
             HeartbeatRequest: self._tell_session,
@@ -325,6 +327,10 @@ class MockConnection:
     def _tell_health(self, request: ServerPartitionsHealthStatRequest) -> None:
         health = tuple((partition_id, True) for partition_id in range(len(self._partitions)))
         self._send(ServerPartitionsHealthStatResponse(request.req_id, health))
+
+    def _tell_lags(self, request: LagsRequest) -> None:
+        lags = [PartitionLags(partition_id, 0, 0, []) for partition_id in range(len(self._partitions))]
+        self._send(LagsResponse(request.req_id, lags))
 
     def _add_preference(self, request: AddPreferredPartitionRequest) -> None:
         self._send(AddPreferredPartitionResponse(request.req_id, True))

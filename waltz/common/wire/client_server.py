@@ -33,6 +33,7 @@ from waltz.common.wire.fields import (
     not_null,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, FRAME_HEADER_SIZE_BYTES, Bounds, Run
+from waltz.common.wire.lags import LagMessage, lag_layouts
 from waltz.common.wire.mark_feed import MarkFeedMessage, mark_feed_layouts
 from waltz.common.wire.refused import NotAuthorized, refused_layouts
 from waltz.common.wire.structures import verify_checksum
@@ -51,6 +52,7 @@ from waltz.common.wire.versions import (
     FIRST_WITH_CONSISTENCY,
     FIRST_WITH_DATA_LISTS,
     FIRST_WITH_HEALTH,
+    FIRST_WITH_LAGS,
     FIRST_WITH_MARK_FEED,
     FIRST_WITH_NOT_AUTHORIZED,
     FIRST_WITH_PARTITION_STATE,
@@ -256,6 +258,7 @@ Message = (
     | NotAuthorized
     | AppendsDelayed
     | ConsistencyMessage
+    | LagMessage
 )
 
 _FEED_DATA = 4
@@ -344,6 +347,8 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         layouts.update(mark_feed_layouts())
     if version >= FIRST_WITH_NOT_AUTHORIZED:
         layouts.update(refused_layouts())
+    if version >= FIRST_WITH_LAGS:
+        layouts.update(lag_layouts())
     if version >= FIRST_WITH_APPEND_DELAYS:
         layouts.update(append_delay_layouts())
     if version >= FIRST_WITH_CONSISTENCY:

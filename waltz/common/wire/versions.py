@@ -56,6 +56,9 @@ FIRST_WITH_NOT_AUTHORIZED = 6
 FIRST_WITH_TOKENS = 6
 """The first message of a client may be a token."""
 
+FIRST_WITH_LAGS = 6
+"""A server tells the lags of its partitions' replicas and feeds, in transactions and milliseconds."""
+
 FIRST_WITH_APPEND_DELAYS = 6
 """A server tells how long a client should send no appends to a partition."""
 

@@ -21,6 +21,7 @@ from waltz.operations.survey.replica_judgement import (
     Told,
     judge_replicas,
     lacks_record,
+    owner_lags,
 )
 from waltz.operations.survey.survey import ServerReport, StorageReport, Survey
 from waltz.operations.survey.zone_risks import ZoneRisk, find_zone_risks
@@ -52,6 +53,10 @@ class SurveyedPartition(NamedTuple):
     """The checks of ``waltz cluster verify`` that fail."""
     reasons: Mapping[str, Sequence[str]] = {}
     """The reasons, by check."""
+    feed_lag: int | None = None
+    """Committed transactions that the feed furthest behind was promised and not sent, as the owner tells."""
+    feed_lag_s: float | None = None
+    """For how long at least the oldest such transaction of all feeds has been committed."""
 
 
 class SurveyedServer(NamedTuple):
@@ -311,6 +316,7 @@ def _partition(
         reasons = {NO_REPLICA: [str(error)]}
     if Check.REPLICA_RECOVERY_STATUS.name in reasons and lacks_record(survey, partition_id, told):
         reasons[NO_RECORD] = reasons.pop(Check.REPLICA_RECOVERY_STATUS.name)
+    lags = owner_lags(survey, partition_id)
     return SurveyedPartition(
         partition_id,
         None if owner is None else owner.server_id,
@@ -323,6 +329,8 @@ def _partition(
         judge_replicas(survey, partition_id, told),
         tuple(reasons),
         reasons,
+        None if lags is None else lags.feed_transactions,
+        None if lags is None else lags.feed_age_ms / 1000,
     )
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.replica_states import REMEDIES, Remedy, ReplicaStatus
 from waltz.common.storage_health import StorageHealth, out_of_service_remedy
+from waltz.common.wire.lags import PartitionLags
 from waltz.operations.survey.survey import Survey
 
 NO_SESSION = -1
@@ -56,6 +57,9 @@ class SurveyedReplica(NamedTuple):
     """The remedy."""
     section: str | None = None
     """Where the runbook explains it."""
+    lag_s: float | None = None
+    """For how long at least the oldest transaction that it lacks has been committed, as the partition's owner tells;
+    None if it does not tell, or lacks nothing that the owner knows of."""
 
 
 def _replica(
@@ -67,9 +71,21 @@ def _replica(
 
 def judge_replicas(survey: Survey, partition_id: int, told: Told) -> tuple[SurveyedReplica, ...]:
     """The replicas that are assigned to a partition, by storage."""
-    return tuple(
+    lags = owner_lags(survey, partition_id)
+    ages_s = {} if lags is None else {each.storage: each.age_ms / 1000 for each in lags.replicas if each.age_ms > 0}
+    replicas = (
         _judge(survey, partition_id, storage, told) for storage in sorted(survey.storages.get(partition_id, ()))
     )
+    return tuple(
+        replica._replace(lag_s=0.0 if replica.lag == 0 else ages_s.get(replica.storage)) for replica in replicas
+    )
+
+
+def owner_lags(survey: Survey, partition_id: int) -> PartitionLags | None:
+    """What the only owner of a partition tells of the lags; None if it does not."""
+    owners = survey.owners.get(partition_id, ())
+    report = survey.server_reports.get(owners[0]) if len(owners) == 1 else None
+    return None if report is None or isinstance(report.lags, str) else report.lags.get(partition_id)
 
 
 def lacks_record(survey: Survey, partition_id: int, told: Told) -> bool:
@@ -154,7 +170,9 @@ def _transactions(count: int) -> str:
     return f"{count} committed transaction{'' if count == 1 else 's'}"
 
 
-def with_owner_view(found: SurveyedReplica, status: ReplicaStatus, lag: int | None) -> SurveyedReplica:
+def with_owner_view(
+    found: SurveyedReplica, status: ReplicaStatus, lag: int | None, lag_s: float | None = None
+) -> SurveyedReplica:
     """A replica with the state that the owner of its partition sees.
 
     The owner knows best how it uses a replica. Only the storage itself can tell that it does not serve the replica or
@@ -163,7 +181,9 @@ def with_owner_view(found: SurveyedReplica, status: ReplicaStatus, lag: int | No
     if found.state in (ReplicaStatus.OFFLINE.value, ReplicaStatus.LAGGING.value):
         return found
     if status is ReplicaStatus.CURRENT:
-        return SurveyedReplica(found.storage, status.value, 0)
+        return SurveyedReplica(found.storage, status.value, 0, lag_s=0.0)
     if status.value == found.state:
-        return found._replace(lag=lag if lag is not None else found.lag)
-    return _replica(found.storage, status, lag, f"its server says that it is {status.value}")
+        known = found if lag is None else found._replace(lag=lag)
+    else:
+        known = _replica(found.storage, status, lag, f"its server says that it is {status.value}")
+    return known._replace(lag_s=lag_s or found.lag_s)

@@ -19,6 +19,8 @@ from waltz.common.wire.client_server import (
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
 )
+from waltz.common.wire.lags import LagsRequest, LagsResponse, PartitionLags
+from waltz.common.wire.versions import FIRST_WITH_LAGS
 from waltz.common.zk.store_admin import (
     read_partition_assignment,
     read_server_descriptors,
@@ -42,6 +44,8 @@ class ServerReport(NamedTuple):
     """Whether it reaches each storage, by ``host:port``."""
     healthy: Mapping[int, bool] | str
     """Whether each of its partitions is healthy."""
+    lags: Mapping[int, PartitionLags] | str = {}
+    """What replicas and feeds lack of each of its partitions; empty before version 6."""
 
 
 StorageReport = Mapping[int, bool] | str
@@ -109,6 +113,9 @@ async def ask_server(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout_s: 
             _ask(connection, CheckStorageConnectivityRequest, CheckStorageConnectivityResponse, timeout_s),
             _ask(connection, ServerPartitionsHealthStatRequest, ServerPartitionsHealthStatResponse, timeout_s),
         )
+        lags: LagsResponse | str = LagsResponse(b"", [])
+        if version >= FIRST_WITH_LAGS:
+            lags = await _ask(connection, LagsRequest, LagsResponse, timeout_s)
     except WaltzError as error:
         return ServerReport(None, str(error), str(error), str(error))
     finally:
@@ -118,6 +125,7 @@ async def ask_server(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout_s: 
         partitions if isinstance(partitions, str) else frozenset(partitions.partition_ids),
         storages if isinstance(storages, str) else dict(storages.connectivity),
         healthy if isinstance(healthy, str) else dict(healthy.health),
+        lags if isinstance(lags, str) else {each.partition_id: each for each in lags.lags},
     )
 
 

@@ -8,5 +8,5 @@
 3. ``fencing`` drives the write session, ``confirmed_marks`` has the mark confirmed by the storages, ``times`` asks
    them for times of commits, ``write_levels`` refuses appends by their level and tells what all storages have,
    ``answers`` sends outcomes, ``replicated`` is the interface to the log.
-4. ``partition_metrics`` and ``mark_ages`` (pure): measurements.
+4. ``partition_metrics``: measurements.
 """

@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 from waltz.common.access import Right, Rights
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import NO_TRANSACTION, ReqId
+from waltz.common.mark_ages import MarkAges
 from waltz.common.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
 from waltz.common.tasks import owned
@@ -32,6 +33,7 @@ from waltz.common.wire.client_server import (
 from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
 from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
+from waltz.common.wire.lags import UNKNOWN_LAG, PartitionLags, ReplicaLag
 from waltz.common.wire.version5 import AppendFailure, PartitionClosed, TransactionDataListRequest
 from waltz.common.wire.versions import FIRST_WITH_PARTITION_CLOSED
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
@@ -46,7 +48,6 @@ from waltz.server.partition.append_rule import DEFAULT_RULE, AppendRule
 from waltz.server.partition.confirmed_marks import ConfirmedMarks
 from waltz.server.partition.fencing import Fencing, SessionRequest, refuse_heartbeat
 from waltz.server.partition.locks import Conflict
-from waltz.server.partition.mark_ages import MarkAges
 from waltz.server.partition.partition_metrics import PartitionMetrics
 from waltz.server.partition.registrations import Registrations
 from waltz.server.partition.replicated import LogFactory
@@ -223,7 +224,7 @@ class ServerPartition:
         )
         self._metrics.add_gauges(self._fencing.gauges())
         self._metrics.add_feed(self._feed)
-        self._metrics.add_replicas(lambda: self.replica_views, self._replica_lags_s)
+        self._metrics.add_replicas(lambda: self.replica_views, self.replica_lags_s)
         self._feed.start()
         self._log.start()
 
@@ -338,7 +339,7 @@ class ServerPartition:
         position = self._feed.position_behind
         return 0.0 if position is None else self._ages.age_s(position, asyncio.get_running_loop().time())
 
-    def _replica_lags_s(self) -> dict[str, float | None]:
+    def replica_lags_s(self) -> dict[str, float | None]:
         """For how long at least the oldest transaction is committed that a storage lacks; ``None``: not known."""
         mark, now_s = self.high_water_mark, asyncio.get_running_loop().time()
         return {
@@ -347,6 +348,23 @@ class ServerPartition:
             else self._ages.age_s(mark - view.lag_transactions, now_s)
             for view in self.replica_views
         }
+
+    def lags(self) -> PartitionLags:
+        """What replicas and feeds lack of the partition."""
+        ages_s = self.replica_lags_s()
+        return PartitionLags(
+            self.partition_id,
+            self.feed_lag_transactions,
+            round(1000 * self.feed_lag_s),
+            [
+                ReplicaLag(
+                    view.storage,
+                    UNKNOWN_LAG if view.lag_transactions is None else view.lag_transactions,
+                    UNKNOWN_LAG if (age_s := ages_s.get(view.storage)) is None else round(1000 * age_s),
+                )
+                for view in self.replica_views
+            ],
+        )
 
     def set_generation(self, generation: int) -> None:
         """A new assignment came; generations only grow.

@@ -36,6 +36,7 @@ from waltz.common.wire.client_server import (
 from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
 from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
+from waltz.common.wire.lags import LagsRequest, LagsResponse, PartitionLags
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.version5 import AppendFailure, TransactionDataListRequest
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
@@ -61,6 +62,9 @@ MAX_ADMIN_REQUESTS = 16
 
 MAX_PARKED_QUESTIONS = 1000
 """Questions for marks of partitions that are not here; more are answered "unknown" at once."""
+
+LAGS_PER_TURN = 20
+"""Partitions whose lags are read in one turn of the loop: a thousand would block it for tens of milliseconds."""
 
 MAX_ENDED_PER_TURN = 50
 """Feeds without a right that are ended in one turn of the loop."""
@@ -144,6 +148,7 @@ class ServerService:
             ServerPartitionsAssignmentRequest: (None, self._tell_assignment),
             ServerPartitionsHealthStatRequest: (Right.DESCRIBE, self._tell_health),
             CheckStorageConnectivityRequest: (Right.DESCRIBE, self._check_connectivity),
+            LagsRequest: (Right.DESCRIBE, self._tell_lags),
             AddPreferredPartitionRequest: (Right.ADMIN, self._add_preferred),
             RemovePreferredPartitionRequest: (Right.ADMIN, self._remove_preferred),
         }
@@ -406,6 +411,17 @@ class ServerService:
             (partition_id, self.partitions[partition_id].healthy) for partition_id in sorted(self.partitions)
         )
         link.send(ServerPartitionsHealthStatResponse(request.req_id, health))
+
+    def _tell_lags(self, link: ClientLink, request: LagsRequest) -> None:
+        async def answer() -> Message:
+            lags: list[PartitionLags] = []
+            for number, partition in enumerate(list(self.partitions.values()), 1):
+                lags.append(partition.lags())
+                if number % LAGS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+            return LagsResponse(request.req_id, lags)
+
+        self._answer_later(link, answer)
 
     def _check_connectivity(self, link: ClientLink, request: CheckStorageConnectivityRequest) -> None:
         async def answer() -> Message:

@@ -37,6 +37,12 @@ DESCRIPTIONS = (
         "append_latency_seconds", "From the start of an append request until it is durable, of the last minutes."
     ),
     _partition("append_total", "Append requests, each of one or more transactions."),
+    Description(
+        "waltz_storage_partition_commit_time_seconds",
+        "gauge",
+        ("partition",),
+        "Time since 1970, by the owner's clock, by which the last entered transaction was committed; no sample before.",
+    ),
     _partition("damaged_transactions", "Damaged records, which are not served."),
     _partition("flags", "Flags in the control file: 1 available, 4 assigned."),
     _partition("last_session_info_request_total", "Requests of servers that begin a store session."),

@@ -40,6 +40,10 @@ def _count(ranges: Iterable[tuple[int, int]]) -> int:
     return sum(last - first + 1 for first, last in ranges)
 
 
+def _seconds(time_ms: int | None) -> float | None:
+    return None if time_ms is None else time_ms / 1000
+
+
 class PartitionMetrics:
     """Registered from construction to :meth:`close`; counts requests that passed the permission checks.
 
@@ -75,6 +79,7 @@ class PartitionMetrics:
         """Register what is known of the state of the files; these have no counterpart in the original."""
         self._registry.gauge(self._group, "damaged-transactions", lambda: _count(log.damage.ranges))
         self._registry.gauge(self._group, "mended-index-entries", lambda: log.damage.mended_index_entries)
+        self._registry.gauge(self._group, "commit-time-seconds", lambda: _seconds(log.times.last_time_ms))
         form = GaugeForm(name="torn-cut-bytes")
         self._registry.gauge(self._group, "torn-bytes-cut", lambda: log.damage.cut_bytes, form)
 

@@ -44,6 +44,7 @@ from waltz.common.wire.client_server import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
+from waltz.common.wire.lags import LagsRequest, LagsResponse, PartitionLags
 from waltz.common.wire.version5 import (
     AppendFailed,
     AppendFailure,
@@ -254,6 +255,14 @@ async def test_assignment_and_health(setup: Setup) -> None:
         ServerPartitionsAssignmentResponse(ADMIN_ID, (2, 5)),
         ServerPartitionsHealthStatResponse(ADMIN_ID, ((2, True), (5, False))),
     ]
+
+
+async def test_lags(setup: Setup) -> None:
+    setup.service.set_partitions({5: 1, 2: 1})
+    link = setup.link(6)
+    setup.service.received(link, LagsRequest(ADMIN_ID))
+    await settle()
+    assert take(link) == [LagsResponse(ADMIN_ID, [PartitionLags(5, 0, 0, []), PartitionLags(2, 0, 0, [])])]
 
 
 async def test_storage_connectivity(setup: Setup) -> None:

@@ -7,10 +7,10 @@ has lost. No time is ever guessed. Entries are in memory until they are written,
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from uuid import UUID
 
@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 MAX_UNWRITTEN = 1024
 """The largest number of entries in memory while the files of a partition cannot be written; beyond it the oldest
 entries are dropped."""
+
+_READ_ENTRIES = 4096
+"""Entries that are read at once."""
 
 _new_tuple = tuple.__new__  # the inner call of a named tuple's constructor, at half the cost
 _NONE = TimeEntry(NO_TRANSACTION, 0)
@@ -117,6 +120,12 @@ class TimeIndex:
                 del self._unwritten[0]
 
     @property
+    def last_time_ms(self) -> int | None:
+        """The time of the last entry, in milliseconds since the epoch; ``None`` without one."""
+        last = self._last
+        return None if last is None else last.time_ms
+
+    @property
     def has_unwritten(self) -> bool:
         """Whether :meth:`write` has something to do."""
         return bool(self._unwritten)
@@ -125,16 +134,50 @@ class TimeIndex:
         """Write the entries in memory to the files, without a sync. After an ``OSError`` a later call writes the
         rest."""
         with self._on_disk:
-            with self._in_memory:
-                entries = list(self._unwritten)
+            self._write()
+
+    def enter(self, entries: Iterable[tuple[int, int]]) -> TimeEntry | None:
+        """Enter times that another storage knows, of committed transactions that the log holds; the last entry after
+        that.
+
+        Entries of known transactions stay. Between two known entries a new one has a time between theirs: what the
+        first says is true, and the second one is true for all before it. Raises ``OSError``; some may be entered.
+        """
+        if not self._usable:
+            return None
+        new = sorted({entry[0]: TimeEntry(*entry) for entry in entries if entry[0] >= 0}.values())
+        with self._on_disk:
+            behind = iter([entry for entry in new if entry.transaction_id > (self._last or _NONE).transaction_id])
+            self._write()
+            while chunk := list(islice(behind, MAX_UNWRITTEN // 2)):
+                for entry in chunk:
+                    self.add(*entry)
+                self._write()
             segments = self._segments()
-            for first_id, group in groupby(entries, lambda entry: _segment_of(segments, entry.transaction_id)):
-                written = list(group)
+            groups = groupby(new, lambda entry: _segment_of(segments, entry.transaction_id))
+            # From the end: the times of a segment's new entries are bounded by those behind it.
+            for first_id, group in reversed([(first_id, list(group)) for first_id, group in groups]):
                 if first_id is not None:
-                    self._append(first_id, written)
-                with self._in_memory:
-                    # Entries that were dropped meanwhile are the oldest.
-                    self._unwritten = [each for each in self._unwritten if each > written[-1]]
+                    self._merge(first_id, group)
+            return self._last
+
+    def entries(self, transaction_id: int, max_count: int) -> list[TimeEntry]:
+        """The first entries that are not before a transaction, in order. Raises ``OSError``."""
+        found: list[TimeEntry] = []
+        with self._on_disk:
+            position = max(0, bisect_right(self._first_ids, transaction_id) - 1)
+            for first_id in self._first_ids[position:]:
+                if len(found) >= max_count:
+                    break
+                with self._opened(first_id) as (file, header):
+                    if file is None:
+                        continue
+                    before = _last_in(file, header, lambda entry: entry.transaction_id < transaction_id)
+                    known = _entries(file, header, 0 if before is None else before + 1)
+                    found += islice(known, max_count - len(found))
+            with self._in_memory:
+                found += [each for each in self._unwritten if each.transaction_id >= transaction_id]
+        return found[:max_count]
 
     def cut(self, transaction_id: int) -> None:
         """Remove all entries behind a transaction, durably, before its records are removed. Raises ``OSError``."""
@@ -171,6 +214,60 @@ class TimeIndex:
 
     # Files
 
+    def _write(self) -> None:
+        with self._in_memory:
+            entries = list(self._unwritten)
+        segments = self._segments()
+        for first_id, group in groupby(entries, lambda entry: _segment_of(segments, entry.transaction_id)):
+            written = list(group)
+            if first_id is not None:
+                self._append(first_id, written)
+            with self._in_memory:
+                # Those that are given up meanwhile are the oldest.
+                self._unwritten = [each for each in self._unwritten if each > written[-1]]
+
+    def _merge(self, first_id: int, new: Sequence[TimeEntry]) -> None:
+        """Have the new entries, ascending and all of one segment, in its file. The file is replaced as a whole: one
+        that is half old and half new would have its entries out of order."""
+        with self._opened(first_id) as (file, header):
+            known = [] if file is None else list(_entries(file, header, 0))
+        ids = {entry.transaction_id for entry in known}
+        missing = [entry for entry in new if entry.transaction_id not in ids]
+        at = bisect_right(self._first_ids, first_id - 1)
+        before = self._last_in_files(self._first_ids[:at], lambda _: True)
+        behind = self._first_in_files(self._first_ids[bisect_right(self._first_ids, first_id) :])
+        if behind is None:
+            with self._in_memory:
+                behind = self._unwritten[0] if self._unwritten else None
+        # What came into memory meanwhile is written behind all that is in the file.
+        missing = [entry for entry in missing if behind is None or entry.transaction_id < behind.transaction_id]
+        if not missing:
+            return
+        merged = _merged(before or _NONE, known, missing, behind)
+        # ``open`` removes a file of this name, which has a digit more than its own.
+        path = str(self._directory / f"0{time_index_name(first_id)}")
+        replacement = self._files.open(path, create=True)
+        try:
+            replacement.truncate(0)
+            replacement.write(0, [header.encode(), *(encode_entry(header, entry) for entry in merged)])
+            replacement.sync()
+        finally:
+            replacement.close()
+        self._files.rename(path, self._path(first_id))
+        self._know(first_id)
+
+    def _know(self, first_id: int) -> None:
+        if first_id not in self._first_ids:
+            self._first_ids = sorted([*self._first_ids, first_id])
+
+    def _first_in_files(self, first_ids: Sequence[int]) -> TimeEntry | None:
+        for first_id in first_ids:
+            with self._opened(first_id) as (file, header):
+                found = None if file is None else next(_entries(file, header, 0), None)
+            if found is not None:
+                return found
+        return None
+
     def _append(self, first_id: int, entries: Sequence[TimeEntry]) -> None:
         header = TimeHeader(self._cluster_key, self._partition_id, first_id)
         file = self._files.open(self._path(first_id), create=True)
@@ -182,8 +279,7 @@ class TimeIndex:
             file.write(offset, [encode_entry(header, entry) for entry in entries])
         finally:
             file.close()
-        if first_id not in self._first_ids:
-            self._first_ids = sorted([*self._first_ids, first_id])
+        self._know(first_id)
 
     def _cut_files(self, transaction_id: int) -> TimeEntry | None:
         """Cut the files behind a transaction, and cut torn ends. Returns the last remaining entry."""
@@ -247,6 +343,38 @@ def _segment_of(segments: Sequence[int], transaction_id: int) -> int | None:
 
 def _read(file: File, header: TimeHeader, position: int) -> TimeEntry | None:
     return decode_entry(header, file.read(entry_offset(position), ENTRY_BYTES))
+
+
+def _entries(file: File, header: TimeHeader, position: int) -> Iterator[TimeEntry]:
+    """The entries from a position on that are not damaged."""
+    count = entry_count(file.size())
+    while position < count:
+        data = file.read(entry_offset(position), min(count - position, _READ_ENTRIES) * ENTRY_BYTES)
+        for start in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
+            entry = decode_entry(header, data[start : start + ENTRY_BYTES])
+            if entry is not None:
+                yield entry
+        position += max(1, len(data) // ENTRY_BYTES)
+
+
+def _merged(
+    before: TimeEntry, known: Sequence[TimeEntry], missing: Sequence[TimeEntry], behind: TimeEntry | None
+) -> list[TimeEntry]:
+    """All entries in order; those that were missing get times between those of the known ones around them."""
+    new = {entry.transaction_id for entry in missing}
+    merged = sorted([*known, *missing])
+    latest_ms = None if behind is None else behind.time_ms
+    for place in reversed(range(len(merged))):
+        entry = merged[place]
+        if entry.transaction_id in new and latest_ms is not None and entry.time_ms > latest_ms:
+            merged[place] = entry = entry._replace(time_ms=latest_ms)
+        latest_ms = entry.time_ms
+    earliest_ms = before.time_ms
+    for place, entry in enumerate(merged):
+        if entry.time_ms < earliest_ms:
+            merged[place] = entry = entry._replace(time_ms=earliest_ms)
+        earliest_ms = entry.time_ms
+    return merged
 
 
 def _last_in(file: File, header: TimeHeader, is_wanted: Callable[[TimeEntry], bool]) -> int | None:
