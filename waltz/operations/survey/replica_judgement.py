@@ -1,7 +1,7 @@
-"""The state of a replica by the reports of ZooKeeper, its server and its storage, with cause and remedy. Pure.
+"""The state of a replica according to ZooKeeper, its server and its storage, with cause and remedy. Pure.
 
-Every tool takes the state of a replica from here. The owner of a partition knows more of its replicas than it tells
-other processes: its console adds the owner's view by :func:`with_owner_view`.
+Every tool takes the state of a replica from this module. The owner of a partition knows more about its replicas than it
+reports to other processes: the console of the owner adds this view by :func:`with_owner_view`.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from waltz.common.wire.lags import PartitionLags
 from waltz.operations.survey.survey import Survey
 
 NO_SESSION = -1
-"""The store session that storages report for a partition before its first one."""
+"""The store session that storages report before the first store session of a partition."""
 
 
 class StorageFacts(NamedTuple):
-    """Values from the metrics of a storage node. Values that it does not report are missing or None."""
+    """Values from the metrics of a storage node. Unreported values are missing or None."""
 
     last_ids: Mapping[int, int] = {}
     """The last transaction of each partition."""
@@ -29,18 +29,18 @@ class StorageFacts(NamedTuple):
     available: Mapping[int, bool] = {}
     """Whether each partition is switched on."""
     health: StorageHealth | None = None
-    """Its problems; None for nodes of the original, which do not report any."""
+    """The problems of the storage; None for nodes of the original, which report none."""
 
 
 class Told(NamedTuple):
-    """Evidence beside the survey about the progress of replicas."""
+    """Further evidence about the progress of replicas."""
 
     facts: Mapping[str, StorageFacts | str] = {}
-    """Answers of storages, or error texts, by connect string. Storages that were not asked are missing."""
+    """Answers or error texts of storages, by connect string. Storages that were not asked are missing."""
     marks: Mapping[int, int] = {}
     """The committed high-water marks."""
     floor: Mapping[int, int] = {}
-    """Marks from a moment before the storages were asked, which a healthy replica has reached."""
+    """Marks from some time before the question to the storages; a healthy replica has reached them."""
 
 
 class SurveyedReplica(NamedTuple):
@@ -50,9 +50,9 @@ class SurveyedReplica(NamedTuple):
     state: str
     """A value of :class:`~waltz.common.replica_states.ReplicaStatus`."""
     lag: int | None
-    """Number of committed transactions that the replica has lacked for more than a moment; None if unknown."""
+    """The number of committed transactions that the replica has lacked for more than a moment; None if unknown."""
     cause: str | None = None
-    """Why the replica is not current, or why its progress is unknown."""
+    """The reason why the replica is not current, or why its progress is unknown."""
     do: str | None = None
     """The remedy."""
     section: str | None = None
@@ -89,7 +89,7 @@ def owner_lags(survey: Survey, partition_id: int) -> PartitionLags | None:
 
 
 def lacks_record(survey: Survey, partition_id: int, told: Told) -> bool:
-    """Whether a partition has no record in ZooKeeper although, by its nodes' reports, it had store sessions."""
+    """Whether a partition has no record in ZooKeeper, although its nodes report store sessions."""
     if survey.metadata[partition_id] is not None:
         return False
     if told.marks.get(partition_id, NO_TRANSACTION) > NO_TRANSACTION:
@@ -103,7 +103,7 @@ def lacks_record(survey: Survey, partition_id: int, told: Told) -> bool:
 
 
 def admin_address(survey: Survey, storage: str) -> str:
-    """The admin port of a storage as commands take it."""
+    """The admin port of a storage as an argument of commands."""
     try:
         return str(Endpoint(Endpoint.parse(storage).host, survey.admin_ports[storage]))
     except (KeyError, ValueError):
@@ -158,7 +158,7 @@ def _offline(survey: Survey, partition_id: int, storage: str, facts: StorageFact
 
 
 def _unreached(survey: Survey, partition_id: int, storage: str) -> str | None:
-    """Whether the only owner of the partition reports that it does not reach the storage."""
+    """The reason, if the only owner of the partition reports that it does not reach the storage."""
     owners = survey.owners.get(partition_id, ())
     report = survey.server_reports.get(owners[0]) if len(owners) == 1 else None
     if report is None or isinstance(report.storages, str) or report.storages.get(storage) is not False:
@@ -175,8 +175,8 @@ def with_owner_view(
 ) -> SurveyedReplica:
     """A replica with the state that the owner of its partition sees.
 
-    The owner knows best how it uses a replica. Only the storage itself can tell that it does not serve the replica or
-    lacks old committed transactions.
+    The owner knows best how it uses a replica. Only the storage can report that it does not serve the replica, or that
+    old committed transactions are missing.
     """
     if found.state in (ReplicaStatus.OFFLINE.value, ReplicaStatus.LAGGING.value):
         return found

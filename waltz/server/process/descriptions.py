@@ -102,7 +102,9 @@ DESCRIPTIONS = (
         "1 for the current state: current, lagging, copying, barred, away or refused.",
     ),
     _partition("replicas", "Replicas assigned to the partition."),
-    _partition("response_latency_seconds", "From acceptance of an append to its commit, of the last minutes."),
+    _partition(
+        "response_latency_seconds", "Time from the acceptance of an append to its commit, over the last minutes."
+    ),
     _partition("session_append_total", "Appends admitted by their write session."),
     _partition("session_fenced_total", "Appends refused: not of the current write session."),
     _partition("stale_append_total", "Appends dropped: their connection was replaced by a newer one of its client."),

@@ -34,7 +34,7 @@ DESCRIPTIONS = (
     ),
     _node("waltz_version_id_info", "Version of the program, in the label."),
     _partition(
-        "append_latency_seconds", "From the start of an append request until it is durable, of the last minutes."
+        "append_latency_seconds", "Time from the start of an append request until it is durable, over the last minutes."
     ),
     _partition("append_total", "Append requests, each of one or more transactions."),
     Description(

@@ -9,7 +9,7 @@ from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP
 
 MIN_FREE_BYTES = 64 << 20
-"""A disk with less room than this counts as full."""
+"""A disk with fewer free bytes counts as full."""
 
 STALLED_S = 10.0
 """A read or write that takes longer than this is called stalled. Servers have given up by then."""
@@ -19,7 +19,7 @@ MAX_LISTED = 10
 
 
 class Findings:
-    """Looks at partitions, directory and disk at each call."""
+    """Examines partitions, directory and disk at each call."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Findings:
         files: Files,
         registry: Registry,
     ) -> None:
-        """``partitions`` are those that are open at any time."""
+        """``partitions`` is updated by the owner, and always has the open partitions."""
         self._partitions = partitions
         self._control_file = directory.control_file
         self._fence_file = directory.fence_file
@@ -36,7 +36,7 @@ class Findings:
         self._path = directory.path
         self._volumes = directory.volumes
         self.syncing_s: Callable[[], Mapping[int, float]] = dict
-        """Tells the partitions of which a checkpoint syncs a segment, and for how long."""
+        """Returns the partitions whose segment a checkpoint is syncing, and the duration so far."""
         registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-num-damaged-partitions", lambda: len(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-stalled-partition-ids", lambda: sorted(self.stalled()))
@@ -51,7 +51,7 @@ class Findings:
         )
 
     def damaged(self) -> dict[int, str]:
-        """The partitions in service with damaged records or a damaged file header, in words."""
+        """A text for each partition in service with damaged records or a damaged file header."""
         found = {}
         for partition_id, partition in self._partitions.items():
             texts = [f"transactions {first} to {last}" for first, last in partition.damaged_ranges]
@@ -62,7 +62,7 @@ class Findings:
         return found
 
     def stalled(self) -> dict[int, str]:
-        """The partitions that wait for the disk longer than for any disk that works, in words."""
+        """A text for each partition that has waited for the disk longer than a working disk would take."""
         waiting_s = {partition_id: each.waiting_for_disk_s for partition_id, each in self._partitions.items()}
         for partition_id, seconds in self.syncing_s().items():
             waiting_s[partition_id] = max(seconds, waiting_s.get(partition_id, 0.0))
@@ -101,7 +101,7 @@ class Findings:
         return None
 
     def notes(self) -> dict[str, list[int]]:
-        """Findings that did no harm, each with its partitions."""
+        """Harmless findings, each with the affected partitions."""
         logs = {partition_id: partition.log for partition_id, partition in self._partitions.items()}
         found = {
             "tornWriteCut": [partition_id for partition_id, log in logs.items() if log.damage.cut_bytes],

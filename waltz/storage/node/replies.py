@@ -20,17 +20,19 @@ from waltz.storage.node.times import answer_time
 logger = logging.getLogger(__name__)
 
 MAX_REPLY_BYTES = 8 << 20
-"""The size on disk of the records of one answer. The first record is always in; callers ask for the others."""
+"""The largest size on disk of the records of one answer. The first record is always included; callers ask again for the
+rest."""
 
 MAX_HEADERS = 4096
-"""Most entries of a list of record headers.
+"""The largest number of entries in a list of record headers.
 
-Each costs reading and checking a record, so that a list of more than :data:`WHOLE_HEADERS` stops at
-:data:`MAX_REPLY_BYTES` of records too.
+Each entry costs the read and the check of a record. So a list of more than :data:`WHOLE_HEADERS` entries also stops at
+:data:`MAX_REPLY_BYTES` of records.
 """
 
 WHOLE_HEADERS = 64
-"""Servers of the original ask for this number of headers, and rely on all: large records do not shorten the list."""
+"""Servers of the original ask for this number of headers, and rely on a complete list: large records do not shorten the
+list."""
 
 _COUNT = struct.Struct(">i")
 
@@ -59,7 +61,7 @@ class ReadAnswer(NamedTuple):
 
 
 def answer_read(log: PartitionLog, message: ReadRequest) -> ReadAnswer:
-    """Execute a read; blocking. Whatever goes wrong becomes a failure of this one request."""
+    """Execute a read. Every error becomes a failure of this request alone. Blocking."""
     read_bytes = 0
     try:
         if isinstance(message, wire.RecordListRequest):
@@ -78,21 +80,21 @@ def answer_read(log: PartitionLog, message: ReadRequest) -> ReadAnswer:
 
 
 class EncodedRecords(NamedTuple):
-    """A list of records as on the wire after the count, in pieces."""
+    """The bytes of a list of records on the wire behind the count, in pieces."""
 
     record_count: int
     pieces: list[bytes]
 
 
 def read_encoded(log: PartitionLog, first: int, max_count: int) -> EncodedRecords:
-    """Records from ``first`` on, bounded by :data:`MAX_REPLY_BYTES` but at least one if it is stored; blocking."""
+    """Records from ``first`` on, up to :data:`MAX_REPLY_BYTES`, but at least one if it is stored. Blocking."""
     if first < 0 or max_count <= 0:
         return EncodedRecords(0, [])
     return EncodedRecords(*log.read_encoded(first, max_count, MAX_REPLY_BYTES))
 
 
 def read_stored(log: PartitionLog, first: int, max_count: int) -> list[StoredRecords]:
-    """Like :func:`read_encoded`, but the records as they are on disk."""
+    """Like :func:`read_encoded`, but with the bytes of the records on disk."""
     if first < 0 or max_count <= 0:
         return []
     return log.read_stored(first, max_count, MAX_REPLY_BYTES)

@@ -1,4 +1,5 @@
-"""Times of commits in a storage node: what owners tell is entered at once and written to the files now and then."""
+"""Times of commits in a storage node: reports of owners are added to the index immediately, and written to files at
+intervals."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -11,11 +12,11 @@ from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log.log import PartitionLog
 
 WRITE_INTERVAL_S = 10.0
-"""Interval of the writes: a storage that dies without a stop loses the times of as many seconds."""
+"""Interval of the writes: a crash loses the times of this interval."""
 
 
 class Timed(Protocol):
-    """The part of a partition that is needed here."""
+    """The part of a partition that this module uses."""
 
     @property
     def log(self) -> PartitionLog:
@@ -23,13 +24,13 @@ class Timed(Protocol):
         ...
 
     def note_committed(self, session_id: int, transaction_id: int, time_ms: int) -> None:
-        """Enter what the owner of a session tells."""
+        """Add a report of the owner of a session."""
         ...
 
 
 def take_notice(partitions: Mapping[int, Timed], buffer: bytes, start: int, end: int) -> None:
-    """Hand each partition what was committed in it, as a ``CommittedNotice`` tells; partitions that are not here are
-    passed over. Raises ``ProtocolError``."""
+    """Hand the commits in a ``CommittedNotice`` to their partitions. Partitions of other nodes are passed over. Raises
+    ``ProtocolError``."""
     time_ms, entries = decode_notice(buffer, start, end)
     for session_id, partition_id, transaction_id in entries:
         partition = partitions.get(partition_id)
@@ -38,7 +39,7 @@ def take_notice(partitions: Mapping[int, Timed], buffer: bytes, start: int, end:
 
 
 def answer_time(log: PartitionLog, message: TimeEntryRequest) -> TimeEntryResponse:
-    """Answer a question from the time index; blocking. Raises ``OSError``."""
+    """Answer a question from the time index. Blocking; raises ``OSError``."""
     find = log.times.at if message.question is TimeQuestion.LAST_AT else log.times.covering
     return TimeEntryResponse(*message[:3], *(find(message.value) or (-1, -1)))
 
@@ -57,7 +58,7 @@ class TimeWriter:
         self._task = owned(restarting(self._run, what), what)
 
     async def close(self) -> None:
-        """Write no more; partitions write the rest when they are closed."""
+        """Stop writing. Partitions write the rest when they are closed."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -121,13 +121,13 @@ ONLINE = {0: True}
                     "server host1:5000 does not have it",
                     "server host2:5000 has it, without being its owner",
                 ],
-                HEALTH: ["server host1:5000 says nothing of its health"],
+                HEALTH: ["server host1:5000 does not report its health"],
             },
         ),
-        (with_report(partitions="no"), {SERVER: ["server host1:5000 did not tell its partitions: no"]}),
+        (with_report(partitions="no"), {SERVER: ["server host1:5000 did not report its partitions: no"]}),
         (
             with_report(storages="no"),
-            {CONNECTIVITY: ["server host1:5000 did not tell which storages it reaches: no"]},
+            {CONNECTIVITY: ["server host1:5000 did not report which storages it reaches: no"]},
         ),
         (
             with_report(storages={"b:1": False, "c:1": True}),
@@ -138,13 +138,13 @@ ONLINE = {0: True}
                 ]
             },
         ),
-        (with_report(healthy="no"), {HEALTH: ["server host1:5000 did not tell the health of its partitions: no"]}),
+        (with_report(healthy="no"), {HEALTH: ["server host1:5000 did not report the health of its partitions: no"]}),
         (with_report(healthy={0: False}), {HEALTH: ["server host1:5000 calls it unhealthy"]}),
         (
             with_storage(a="no", b={}, c=ONLINE, d=ONLINE, e="no", f={}),
             {
                 STORAGE: [
-                    "storage a:1 did not tell its partitions: no",
+                    "storage a:1 did not report its partitions: no",
                     "storage b:1 is to hold it and does not (waltz storage sync-partitions)",
                     "storage d:1 holds it and is not to (waltz storage sync-partitions)",
                 ],
@@ -165,7 +165,7 @@ ONLINE = {0: True}
         ),
         (
             with_report(healthy={})._replace(metadata={0: None}),
-            {RECOVERY: ["it has had no store session yet"], HEALTH: ["server host1:5000 says nothing of its health"]},
+            {RECOVERY: ["it has had no store session yet"], HEALTH: ["server host1:5000 does not report its health"]},
         ),
         (
             WELL._replace(metadata={0: None}),

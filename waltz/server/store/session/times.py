@@ -1,4 +1,4 @@
-"""Times of commits in one store session: what its storages are told, and what they answer."""
+"""Times of commits in one store session: reports to the storages, and questions to them."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -13,26 +13,27 @@ from waltz.server.store.replica.replica import Replica
 
 
 class TimedSession(Protocol):
-    """The part of the session that is needed here."""
+    """The part of the session that is used here."""
 
     partition_id: int
     session_id: int
     connections: StorageConnections
 
     def noticed(self, error: Exception) -> bool:
-        """A request to a storage has failed; whether that has ended the session, for a newer one exists (rule S2)."""
+        """Note that a request to a storage has failed. Returns whether that has ended the session, because a newer
+        session exists (rule S2)."""
         ...
 
 
 class _Answer(NamedTuple):
-    """Of one storage."""
+    """The answer of one storage."""
 
     keeps_times: bool
     entry: TimeEntry | None = None
 
 
 class CommitTimes:
-    """Tells the storages of a session, now and then, what is committed; asks them which commit was when."""
+    """Reports commits to the storages of a session at intervals, and asks the storages for times of commits."""
 
     __slots__ = ("_last", "_replicas", "_session")
 
@@ -42,20 +43,22 @@ class CommitTimes:
         self._last = TimeEntry(NO_TRANSACTION, 0)
 
     def tell(self, high_water_mark: int, time_ms: int) -> None:
-        """Tell all members. The mark is the committed one now; without a new commit only latecomers are told."""
+        """Report to all members that the mark is committed now. Without a new commit, only members without the last
+        report get one."""
         if high_water_mark > self._last.transaction_id:
             self._last = TimeEntry(high_water_mark, max(time_ms, self._last.time_ms))
         for replica in self._replicas:
             replica.tell_committed(self._last, time_ms)
 
     async def entry(self, question: TimeQuestion, value: int, timeout_s: float) -> TimeEntry | None:
-        """The best answer of all members, and of this session's own knowledge; ``None`` when nothing is known.
+        """The best entry among the answers of all members and the knowledge of this session; ``None`` when no entry is
+        known.
 
-        Every entry is true, but not every storage has all of them: a new or repaired one has later ones only.
+        Every entry is true, but not every storage has all entries: a new or repaired storage has later entries only.
 
         Raises:
-            ReadFailedError: No storage has answered in the time.
-            TimesNotKeptError: None of the storages that answered keeps times.
+            ReadFailedError: No storage has answered within the time.
+            TimesNotKeptError: No storage that answered keeps times.
         """
         loop = asyncio.get_running_loop()
         questions = [
