@@ -318,11 +318,8 @@ class StoreSession:
 
     def acknowledged(self) -> None:
         """Check whether more is committed now."""
-        self._commit()
         if self.watches_all:
-            self._owner.session_stored()
-
-    def _commit(self) -> None:
+            self._loop.call_soon(self._owner.session_stored)
         ring = self.ring
         if ring is None:
             return
