@@ -113,7 +113,12 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
         def all_replicas(found: Scrape) -> bool:
             return found.value("waltz_server_under_replicated_partitions") == 0
 
-        healthy = asyncio.run(scrape_until(cluster, all_replicas))
+        def all_times(found: Scrape) -> bool:
+            """The owner tells the storages once a second what is committed."""
+            times = [each for each in found.samples if each.name == "waltz_storage_partition_commit_time_seconds"]
+            return len(times) == len(cluster.layout.storages) * cluster.layout.partitions
+
+        healthy = asyncio.run(scrape_until(cluster, lambda found: all_replicas(found) and all_times(found)))
         cluster.kill("zookeeper")
         connected = "waltz_server_zookeeper_connected"
         zookeeper_away = asyncio.run(scrape_until(cluster, lambda found: found.value(connected) == 0))

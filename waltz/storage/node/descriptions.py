@@ -4,6 +4,7 @@ Pure data, from which docs/metrics.md is generated.
 """
 
 from waltz.common.metrics.registry import Description, Kind
+from waltz.storage.node.findings import MISSING_VOLUMES, VOLUME_FREE
 from waltz.storage.node.partition_metrics import HISTOGRAMS
 
 
@@ -24,14 +25,10 @@ DESCRIPTIONS = (
     _node("free_bytes", "Free space on the disk of the storage directory."),
     _node("journal_free_bytes", "Free space in the journal; only with a journal."),
     _node("num_damaged_partitions", "Partitions with damaged records; the other records are served."),
-    _node("num_missing_volumes", "Volumes that are missing; their partitions are not served."),
     _node("num_out_of_service_partitions", "Assigned partitions that are not served."),
     _node("num_partitions", "Assigned partitions."),
     _node("num_stalled_partitions", "Partitions with a file read or write that takes more than 10 seconds."),
     _node("scanned_bytes_total", "Bytes checked by the background scan."),
-    Description(
-        "waltz_storage_volume_free_bytes", "gauge", ("directory",), "Free space on the disk of each directory."
-    ),
     _node("waltz_version_id_info", "Version of the program, in the label."),
     _partition(
         "append_latency_seconds", "Time from the start of an append request until it is durable, over the last minutes."
@@ -61,5 +58,7 @@ DESCRIPTIONS = (
     _partition("set_low_water_mark_request_total", "Recoveries of store sessions that ended here."),
     _partition("torn_cut_bytes", "Size of the torn write that was cut at the last start."),
     _partition("truncate_request_total", "Recoveries that cut uncommitted records."),
+    MISSING_VOLUMES,
+    VOLUME_FREE,
     *HISTOGRAMS,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from waltz.common.metrics.registry import GaugeForm, Registry
+from waltz.common.metrics.registry import Description, Readings, Registry
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.files.files import Files
 from waltz.storage.node.partition import StoragePartition
@@ -16,6 +16,13 @@ STALLED_S = 10.0
 
 MAX_LISTED = 10
 """The largest number of damaged ranges of a partition that are listed."""
+
+MISSING_VOLUMES = Description(
+    "waltz_storage_num_missing_volumes", "gauge", (), "Volumes that are missing; their partitions are not served."
+)
+VOLUME_FREE = Description(
+    "waltz_storage_volume_free_bytes", "gauge", ("directory",), "Free space on the disk of each directory."
+)
 
 
 class Findings:
@@ -42,13 +49,14 @@ class Findings:
         registry.gauge(GROUP, f"{GROUP}-stalled-partition-ids", lambda: sorted(self.stalled()))
         registry.gauge(GROUP, f"{GROUP}-num-stalled-partitions", lambda: len(self.stalled()))
         registry.gauge(GROUP, f"{GROUP}-free-bytes", self.free_bytes)
-        registry.gauge(GROUP, f"{GROUP}-num-missing-volumes", self.missing_volumes)
-        registry.gauge(
-            GROUP,
-            f"{GROUP}-volume-free-bytes",
-            lambda: {**self.free_bytes_by_directory()},
-            GaugeForm(label="directory"),
-        )
+        registry.reading(MISSING_VOLUMES, lambda: [((), float(self.missing_volumes()))])
+        registry.reading(VOLUME_FREE, self._read_free_bytes)
+
+    def _read_free_bytes(self) -> Readings:
+        try:
+            return [((path,), float(size)) for path, size in self.free_bytes_by_directory().items()]
+        except OSError:
+            return []  # the problem of the disk is told by the health
 
     def damaged(self) -> dict[int, str]:
         """A text for each partition in service with damaged records or a damaged file header."""
