@@ -156,7 +156,7 @@ async def test_a_volume_that_comes_back_lacks_what_the_journal_had(node: Node, s
     for reason in manager.health().out_of_service.values():
         assert "the journal had records of the partition while its volume was missing" in reason
     assert await manager.survey(node.of_one[0]) == (((0, UNKNOWN_END),), UNKNOWN_END, False)
-    with pytest.raises(StorageError, match="transaction 0 is missing and no other replica's copy of it was brought"):
+    with pytest.raises(StorageError, match="transaction 0 is missing, and no other replica has delivered a copy"):
         await manager.repair(node.of_one[0], 0)
     await manager.stage(node.of_one[0], [record(0)])
     await manager.repair(node.of_one[0], 0)
