@@ -1,12 +1,12 @@
 """A storage node with its partitions on several disks, of which one goes missing."""
 
-import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
 
 from tests.unit.storage.crash_files import CrashFiles, Directory
+from tests.unit.storage.crash_files import Node as File
 from tests.unit.storage.node.journal_support import (
     DIRECTORY,
     KEY,
@@ -19,6 +19,7 @@ from tests.unit.storage.node.journal_support import (
 )
 from tests.unit.storage.node.test_partition import SUCCESS
 from tests.unit.storage.node_support import record
+from waltz.common.ids import UNKNOWN_END
 from waltz.common.metrics.exposition import prometheus_text
 from waltz.common.metrics.registry import Registry
 from waltz.common.storage_health import find_ailments
@@ -75,8 +76,18 @@ async def node(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     of_one = [each for each in range(PARTITIONS) if files.linked_directory(f"{DIRECTORY}/{each}") == f"/one/{each}"]
     assert 0 < len(of_one) < PARTITIONS
     files.restart()
-    files.crash(random.Random(1))
+    lose_unsynced(files.root)
     return Node(files, of_one)
+
+
+def lose_unsynced(directory: Directory) -> None:
+    """Power fails, and nothing that was not synced is there."""
+    directory.names, directory.pending = dict(directory.durable), []
+    for each in directory.names.values():
+        if isinstance(each, Directory):
+            lose_unsynced(each)
+        elif isinstance(each, File):
+            each.content, each.pending = bytearray(each.durable), []
 
 
 async def append(manager: StorageManager, partition_ids: Sequence[int], transaction_id: int) -> list[object]:
@@ -144,6 +155,9 @@ async def test_a_volume_that_comes_back_lacks_what_the_journal_had(node: Node, s
     assert sorted(manager.partitions) == node.others
     for reason in manager.health().out_of_service.values():
         assert "the journal had records of the partition while its volume was missing" in reason
+    assert await manager.survey(node.of_one[0]) == (((0, UNKNOWN_END),), UNKNOWN_END, False)
+    with pytest.raises(StorageError, match="transaction 0 is missing, and no other replica has delivered a copy"):
+        await manager.repair(node.of_one[0], 0)
     await manager.stage(node.of_one[0], [record(0)])
     await manager.repair(node.of_one[0], 0)
     assert stored(manager, node.of_one[0]) == [record(0)]
