@@ -28,6 +28,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "common.zk": (
         "common",
         "common.config",
+        "common.net",
     ),
     "common.acl": (
         "common",

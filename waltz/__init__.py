@@ -83,7 +83,7 @@ if TYPE_CHECKING:
         Serializer,
         StringSerializer,
     )
-    from waltz.common.zk.client import ZooKeeperUnreachableError
+    from waltz.common.zk.client import NotPermittedError, ZooKeeperUnreachableError
     from waltz.common.zk.store_admin import StoreAdminError
     from waltz.table.face.positions import ZooKeeperPositions
 
@@ -127,6 +127,7 @@ __all__ = [
     "Move",
     "NotAppendedError",
     "NotAuthorizedError",
+    "NotPermittedError",
     "OtherLogError",
     "OutcomeUnknownError",
     "PartitionInactiveError",
@@ -240,7 +241,7 @@ _HOMES = {
     "waltz.common.ids": ("Endpoint", "ReqId"),
     "waltz.common.keys": ("partition_for",),
     "waltz.common.records": ("Record",),
-    "waltz.common.zk.client": ("ZooKeeperUnreachableError",),
+    "waltz.common.zk.client": ("NotPermittedError", "ZooKeeperUnreachableError"),
     "waltz.common.zk.store_admin": ("StoreAdminError",),
     "waltz.table.face.positions": ("ZooKeeperPositions",),
 }

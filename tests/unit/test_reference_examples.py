@@ -180,6 +180,15 @@ def zookeeper_without_a_cluster(stage: Stage) -> None:
     )
 
 
+def protected_tree(stage: Stage) -> None:
+    """ZooKeeper refuses a process without a user."""
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise waltz.NotPermittedError("get /protected: this process has no zookeeper.user")
+
+    stage.monkeypatch.setattr("waltz.client.engine.environment.connect_configured", refuse)
+
+
 def database_that_is_committed_too_early(stage: Stage) -> None:
     """By ``apply``, which fails afterwards."""
     database = waltz.DbApiDatabase(lambda: sqlite3.connect(stage.directory / "marks.sqlite"), sqlite3)
@@ -235,6 +244,7 @@ SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     "waltz.common.errors.ProtocolError": server,
     "waltz.common.errors.DeadlineExceededError": unreachable,
     "waltz.common.errors.ConnectionClosedError": server,
+    "waltz.common.zk.client.NotPermittedError": protected_tree,
     "waltz.common.zk.store_admin.StoreAdminError": zookeeper_without_a_cluster,
     "waltz.client.databases.batches.StoredMarkError": database_that_is_committed_too_early,
     "waltz.client.engine.rpc.RpcClient": server,

@@ -181,6 +181,10 @@ def client_config(config: CliConfig) -> ClientConfig:
         zookeeper_connect_string=config.zookeeper_connect_string,
         cluster_root=config.cluster_root,
         zookeeper_session_timeout_ms=config.zookeeper_session_timeout_ms,
+        zookeeper_user=config.zookeeper_user,
+        zookeeper_password=config.zookeeper_password,
+        zookeeper_password_file=config.zookeeper_password_file,
+        zookeeper_ssl_enabled=config.zookeeper_ssl_enabled,
         tls=config.tls,
     )
 

@@ -7,8 +7,10 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
+
+from pydantic import SecretStr
 
 from waltz.common.config.schemas import TlsConfig, from_mapping
 from waltz.common.errors import ConfigError
@@ -29,6 +31,10 @@ from waltz.spark.offsets import (
 
 ZOOKEEPER = "zookeeper"
 CLUSTER_ROOT = "clusterRoot"
+ZOOKEEPER_USER = "zookeeperUser"
+ZOOKEEPER_PASSWORD = "zookeeperPassword"  # noqa: S105 - the name of an option
+ZOOKEEPER_PASSWORD_FILE = "zookeeperPasswordFile"  # noqa: S105 - the same
+ZOOKEEPER_TLS = "zookeeperTls"
 PARTITIONS = "partitions"
 STARTING_TIMESTAMP = "startingTimestamp"
 ENDING_TIMESTAMP = "endingTimestamp"
@@ -57,6 +63,9 @@ TLS_PREFIX = "tls."
 
 TLS_NAMES = tuple(f"{TLS_PREFIX}{field.validation_alias}" for field in TlsConfig.model_fields.values())
 
+ACCESS_NAMES = (ZOOKEEPER_USER, ZOOKEEPER_PASSWORD, ZOOKEEPER_PASSWORD_FILE, ZOOKEEPER_TLS, *TLS_NAMES)
+"""The options that say how to get into a cluster."""
+
 _BATCH_ONLY = (ENDING_OFFSETS, ENDING_TIMESTAMP, ARCHIVE_ONLY, ARCHIVE_CLUSTER)
 _STREAM_ONLY = (MAX_OFFSETS_PER_TRIGGER, FAILOVER_TIMEOUT_MS)
 
@@ -78,7 +87,7 @@ COMMON_NAMES = (
     FAILOVER_TIMEOUT_MS,
     PLANNING_TIMEOUT_MS,
     REQUEST_TIMEOUT_MS,
-    *TLS_NAMES,
+    *ACCESS_NAMES,
 )
 """The options of reads of the log and of tables, as documented."""
 NAMES = (
@@ -111,6 +120,16 @@ _BOOLEANS = {"true": True, "false": False}
 _MODES = {"failfast": False, "permissive": True}
 
 
+class ZooKeeperAccess(NamedTuple):
+    """How to get into ZooKeeper."""
+
+    user: str | None = None
+    password: SecretStr | None = None
+    password_file: str | None = None
+    """Read by the driver when it connects."""
+    tls: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
     """The cluster, and how to reach it."""
@@ -121,6 +140,7 @@ class ClusterOptions:
     planning_timeout_s: float
     request_timeout_s: float
     tls: TlsConfig
+    zookeeper_access: ZooKeeperAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +363,22 @@ def cluster_options(given: Mapping[str, str], *, needs_cluster: bool = True) -> 
             source="the options",
             prefix=TLS_PREFIX,
         ),
+        zookeeper_access=_zookeeper_access(given),
+    )
+
+
+def _zookeeper_access(given: Mapping[str, str]) -> ZooKeeperAccess:
+    user, password, file = (
+        given.get(name) or None for name in (ZOOKEEPER_USER, ZOOKEEPER_PASSWORD, ZOOKEEPER_PASSWORD_FILE)
+    )
+    if user is None and (password or file):
+        raise ConfigError(f"option {ZOOKEEPER_USER}: a password needs a user, too")
+    if user is not None and (password is None) == (file is None):
+        raise ConfigError(
+            f"option {ZOOKEEPER_USER}: give either {ZOOKEEPER_PASSWORD_FILE} or {ZOOKEEPER_PASSWORD}, too"
+        )
+    return ZooKeeperAccess(
+        user, None if password is None else SecretStr(password), file, boolean(given, ZOOKEEPER_TLS, False)
     )
 
 

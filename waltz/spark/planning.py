@@ -17,10 +17,12 @@ from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import MarkUnknownError, read_committed_marks
 from waltz.common.cluster.owners import RETRY_INITIAL_S, RETRY_MAXIMUM_S
 from waltz.common.cluster.replicas import Choice, Source, read_replicas
+from waltz.common.config.schemas import ClientConfig
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.tls import client_context
 from waltz.common.polling import poll_until
 from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.configured import configured_login, configured_tls
 from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.storage_labels import Labels, nearness, read_labels
 from waltz.common.zk.store_admin import StoreAdminError, read_store_params
@@ -73,12 +75,27 @@ async def plan(options: RangeOptions) -> list[Split]:
 
 
 async def connect_zookeeper(options: ClusterOptions) -> ZooKeeper:
-    """Connect to the ZooKeeper that the options name. Raises ``ZooKeeperUnreachableError``."""
+    """Connect to the ZooKeeper that the options name.
+
+    Raises ``ZooKeeperUnreachableError``, and ``ConfigError`` for the user, and for files of passwords and of TLS.
+    """
+    user, password, password_file, with_tls = options.zookeeper_access
+    config = ClientConfig(
+        zookeeper_connect_string=options.zookeeper,
+        cluster_root=options.cluster_root,
+        zookeeper_user=user,
+        zookeeper_password=password,
+        zookeeper_password_file=password_file,
+        zookeeper_ssl_enabled=with_tls,
+        tls=options.tls,
+    )
     return await connect(
         options.zookeeper,
         session_timeout_s=SESSION_TIMEOUT_S,
         connect_timeout_s=min(CONNECT_TIMEOUT_S, options.planning_timeout_s),
         operation_timeout_s=options.planning_timeout_s,
+        login=configured_login(config),
+        tls=configured_tls(config),
     )
 
 

@@ -6,6 +6,7 @@ Attribute names of the models are Python's and carry units; the keys stay those 
 """
 
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self
@@ -68,6 +69,12 @@ def _check_acl(acl: "AclConfig", tls: "TlsConfig", connections: "ConnectionsConf
         raise ValueError(f"{prefix}.ssl.token is for clients and tools: nodes are known by their certificates")
 
 
+def _user(value: object) -> object:
+    if isinstance(value, str) and re.fullmatch(r"[^\s:]{1,128}", value) is None:
+        raise ValueError("expected a name of at most 128 characters, without colons and blanks")
+    return value
+
+
 def _root_path(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -82,6 +89,8 @@ _NotNegative = Annotated[_Integer, Field(ge=0)]
 _Port = Annotated[_Integer, Field(ge=0, le=65535)]
 """Port 0 lets the operating system choose."""
 _Text = Annotated[str, Field(min_length=1)]
+_User = Annotated[str, BeforeValidator(_user)]
+_Password = Annotated[SecretStr, Field(min_length=1)]
 _RootPath = Annotated[str, BeforeValidator(_root_path)]
 
 _CONTENT_DECIDES = NoEffect("the content of the file decides")
@@ -227,6 +236,24 @@ class ClusterConfig(_Model):
     """The path of the cluster in ZooKeeper."""
     zookeeper_session_timeout_ms: _Positive = Field(validation_alias="zookeeper.sessionTimeout")
     """Time without contact after which ZooKeeper ends the session; other servers then take the partitions."""
+    zookeeper_user: _User | None = Field(default=None, validation_alias="zookeeper.user")
+    """User of this process in a [protected](security.md#zookeeper) tree."""
+    zookeeper_password: _Password | None = Field(default=None, validation_alias="zookeeper.password")
+    """Password of that user."""
+    zookeeper_password_file: _Text | None = Field(default=None, validation_alias="zookeeper.passwordFile")
+    """File with the password, read once at the start."""
+    zookeeper_ssl_enabled: bool = Field(default=False, validation_alias="zookeeper.ssl.enabled")
+    """TLS to ZooKeeper, with the key store and the trust store of this process; the connect string then names TLS
+    ports."""
+
+    @model_validator(mode="after")
+    def _check_user(self) -> Self:
+        passwords = [each for each in (self.zookeeper_password, self.zookeeper_password_file) if each is not None]
+        if self.zookeeper_user is None and passwords:
+            raise ValueError("a password of ZooKeeper needs zookeeper.user")
+        if self.zookeeper_user is not None and len(passwords) != 1:
+            raise ValueError("zookeeper.user needs either zookeeper.password or zookeeper.passwordFile")
+        return self
 
 
 class ServerConfig(ClusterConfig):

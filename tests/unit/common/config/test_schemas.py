@@ -91,6 +91,10 @@ def test_defaults_of_a_server() -> None:
     assert config.model_dump(exclude={"tls"}) == {
         "zookeeper_connect_string": "zk:2181",
         "zookeeper_session_timeout_ms": 30000,
+        "zookeeper_user": None,
+        "zookeeper_password": None,
+        "zookeeper_password_file": None,
+        "zookeeper_ssl_enabled": False,
         "cluster_root": "/waltz",
         "server_port": 55180,
         "server_host": "node1",
