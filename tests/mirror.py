@@ -68,6 +68,8 @@ WITHOUT_OWN_TEST = {
     "common/metrics/exposition.py": "beside what it shows in unit/common/metrics/test_registry.py",
     "common/net/followed_files.py": "through the stores of TLS in unit/common/net/test_tls_renewal.py",
     "common/net/kernel.py": "one system call, behind unit/common/net/test_channel.py",
+    "common/net/page_rules.py": "each page and reader in unit/test_access_matrix.py",
+    "common/net/token_problems.py": "as metrics in unit/common/net/test_port_metrics.py and test_https.py",
     "common/net/tls_acceptor.py": "handshakes that stop half-way in unit/test_hostile_tls.py",
     "common/version.py": "what the build says of itself in unit/common/net/test_http.py",
     "common/wire/admin.py": "vectors of the original in unit/common/wire/test_vectors.py",

@@ -228,20 +228,30 @@ ADMIN_ANSWERS: Final = frozenset(
 )
 """Messages that only storages send, from the admin port."""
 
+
+class PageRow(NamedTuple):
+    """What a page of an HTTP port needs."""
+
+    right: Right | None
+    """``None`` if every reader may have it."""
+    everywhere: bool
+    """The right to all partitions of the cluster, since the page names them."""
+
+
 PAGES: Final = {
-    "GET /ping": None,
-    "GET /buildinfo": Right.DESCRIBE,
-    "GET /metrics": Right.DESCRIBE,
-    "GET /metrics/prometheus": Right.DESCRIBE,
-    "GET /health": Right.DESCRIBE,
-    "GET /acl/refused": Right.DESCRIBE,
-    "GET /console": Right.DESCRIBE,
-    "GET /console/cluster.json": Right.DESCRIBE,
-    "GET /console/history.json": Right.DESCRIBE,
-    "GET /console/partition.json": Right.DESCRIBE,
-    "GET /console/console.css": Right.DESCRIBE,
-    "GET /console/console.js": Right.DESCRIBE,
-    "GET /console/icon.svg": Right.DESCRIBE,
-    "POST /reset": Right.ADMIN,
+    "GET /ping": PageRow(None, False),
+    "GET /buildinfo": PageRow(Right.DESCRIBE, False),
+    "GET /metrics": PageRow(Right.DESCRIBE, True),
+    "GET /metrics/prometheus": PageRow(Right.DESCRIBE, True),
+    "GET /health": PageRow(Right.DESCRIBE, True),
+    "GET /acl/refused": PageRow(Right.DESCRIBE, False),
+    "GET /console": PageRow(Right.DESCRIBE, True),
+    "GET /console/cluster.json": PageRow(Right.DESCRIBE, True),
+    "GET /console/history.json": PageRow(Right.DESCRIBE, True),
+    "GET /console/partition.json": PageRow(Right.DESCRIBE, True),
+    "GET /console/console.css": PageRow(Right.DESCRIBE, True),
+    "GET /console/console.js": PageRow(Right.DESCRIBE, True),
+    "GET /console/icon.svg": PageRow(Right.DESCRIBE, True),
+    "POST /reset": PageRow(Right.ADMIN, True),
 }
 """The right to each page of nodes; a page that changes something is an example, since nodes have none so far."""

@@ -30,6 +30,9 @@ class Only(Access, Rights):
         self.asked.append((right, partition_id))
         return None if self.permits(right, partition_id) else not_permitted(self.principals[-1], right, partition_id)
 
+    def refusal_everywhere(self, right: Right, peer: str = "") -> str | None:
+        return self.refusal(right, None, peer)
+
     def acted(self, action: Action) -> None:
         self.actions.append(action)
 

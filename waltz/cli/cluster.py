@@ -182,7 +182,7 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
             failures.append({"partition": partition.partition_id, "check": check, "reasons": list(reasons)})
     failures += [{"node": node, "check": NODE_HEALTH, "reasons": list(why)} for node, why in state.node_faults.items()]
     lines = failure_lines(state)
-    warnings = await _session_warnings(options, survey, partition_ids)
+    warnings = await _session_warnings(options, session, survey, partition_ids)
     warnings += find_preference_warnings(survey.servers.values(), partition_ids)
     warnings += find_disabled_warnings(survey, await _disabled(session, partition_ids))
     moves, foreign = await read_moves(session.cluster)
@@ -242,10 +242,12 @@ async def _disabled(session: Session, partition_ids: Collection[int]) -> list[in
     return disabled
 
 
-async def _session_warnings(options: argparse.Namespace, survey: Survey, partition_ids: Collection[int]) -> list[str]:
+async def _session_warnings(
+    options: argparse.Namespace, session: Session, survey: Survey, partition_ids: Collection[int]
+) -> list[str]:
     """Warnings for partitions with write sessions: those that the operator names, or that metrics show."""
     endpoints = sorted({server.endpoint for server in survey.servers.values()})
-    metrics, unread = await read_metrics(options.http, endpoints, options.timeout)
+    metrics, unread = await read_metrics(options.http, endpoints, options.timeout, session.http_tls)
     used = set(options.session_partitions)
     for told in metrics.values():
         used |= {partition_id for partition_id, seen in told.sessions.items() if seen.in_use}

@@ -50,6 +50,11 @@ class Session(NamedTuple):
     """The configuration of the command."""
 
     @property
+    def http_tls(self) -> "ssl.SSLContext | None":
+        """The context for the HTTP endpoints of nodes; ``None`` where these are plain HTTP."""
+        return self.tls if self.config is not None and self.config.http_tls else None
+
+    @property
     def cluster(self) -> ClusterHandle:
         """The connected cluster."""
         return ClusterHandle(self.zookeeper, self.root, self.tls)
@@ -156,6 +161,17 @@ def _run(options: argparse.Namespace, command: Command, parser: argparse.Argumen
 
     asyncio.run(run())
     return 0
+
+
+def http_context(options: argparse.Namespace, parser: argparse.ArgumentParser) -> "ssl.SSLContext | None":
+    """The same for a command that needs no cluster: without a configuration the endpoints are plain HTTP.
+
+    Raises ``ConfigError``.
+    """
+    if options.cli_config_path is None and not options.settings:
+        return None
+    config = named_cluster(options, parser)
+    return _tls_of(config, options.cli_config_path) if config.http_tls else None
 
 
 def _tls_of(config: CliConfig, path: Path | None) -> "ssl.SSLContext | None":

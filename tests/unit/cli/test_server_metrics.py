@@ -85,14 +85,14 @@ async def test_servers_are_known_by_the_endpoints_that_they_tell() -> None:
     storage = await HttpServer.open("127.0.0.1", 0, Registry())
     known = [Endpoint("localhost", 1), Endpoint("localhost", 2)]
     addresses = [Endpoint("127.0.0.1", each.port) for each in servers]
-    found, failures = await read_metrics([*addresses, Endpoint("127.0.0.1", storage.port)], known, 30)
+    found, failures = await read_metrics([*addresses, Endpoint("127.0.0.1", storage.port)], known, 30, None)
     assert {endpoint: each.endpoint for endpoint, each in found.items()} == {each: str(each) for each in known}
     assert list(failures) == [Endpoint("127.0.0.1", storage.port)]
-    found, failures = await read_metrics([servers[1].port], [Endpoint("127.0.0.1", 5), *known], 30)
+    found, failures = await read_metrics([servers[1].port], [Endpoint("127.0.0.1", 5), *known], 30, None)
     assert list(found) == [known[1]]
     for each in (*servers, storage):
         await each.close()
-    found, failures = await read_metrics([servers[1].port], known, 30)
+    found, failures = await read_metrics([servers[1].port], known, 30, None)
     assert not found
     assert list(failures) == [Endpoint("localhost", servers[1].port)]
     assert "Connect call failed" in failures[Endpoint("localhost", servers[1].port)]
@@ -110,8 +110,8 @@ async def test_what_answers_something_else_is_named() -> None:
 
     servers = [await asyncio.start_server(each, "127.0.0.1", 0) for each in (answer, keep_silent)]
     other, silent = [Endpoint("127.0.0.1", each.sockets[0].getsockname()[1]) for each in servers]
-    assert (await read_metrics([other], [], 30))[1] == {other: "it answered 'HTTP/1.1 404 Not Found'"}
-    assert (await read_metrics([silent], [], 0.01))[1] == {silent: "no answer within 0.01 s"}
+    assert (await read_metrics([other], [], 30, None))[1] == {other: "it answered 'HTTP/1.1 404 Not Found'"}
+    assert (await read_metrics([silent], [], 0.01, None))[1] == {silent: "no answer within 0.01 s"}
     for each in servers:
         each.close()
         await each.wait_closed()

@@ -2,7 +2,7 @@
 
 import shlex
 import weakref
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Final, NamedTuple
 
 from waltz.common.access import ANONYMOUS, Action, Proof, Right, not_permitted
@@ -74,6 +74,14 @@ class Row:
             given = 0
         return None if given & right.bit else self._access.judge(self, right, partition_id, peer, count, noted=noted)
 
+    def refusal_everywhere(self, right: Right, peer: str = "") -> str | None:
+        """As :class:`~waltz.common.access.Rights` says."""
+        bit, node = right.bit, len(self.places) - 1
+        lacking: list[int | None] = [place for place, given in enumerate(self.places[:node]) if not given & bit]
+        if not self.places[node] & bit:
+            lacking.insert(0, None)
+        return self._access.judge_all(self, right, lacking, peer) if lacking else None
+
     def permits(self, right: Right, partition_id: int | None) -> bool:
         """As :class:`~waltz.common.access.Rights` says."""
         places = self.places
@@ -113,7 +121,6 @@ class RuleAccess:
         self._map_principal = map_principal
         self._super_principals = frozenset(super_principals)
         self._rows: weakref.WeakValueDictionary[tuple[str, Proof], Row] = weakref.WeakValueDictionary()
-        self._anonymous = self.rights_of(ANONYMOUS)  # kept, since the HTTP port asks for it with each request
 
     def rights_of(self, principal: str, proof: Proof = Proof.CERTIFICATE) -> Row:
         """The rights of a peer; ``principal`` is a name in its certificate, that of its token, or "anonymous"."""
@@ -184,8 +191,27 @@ class RuleAccess:
         def explain() -> str:
             return self._text(row, right, partition_id)
 
-        self.refusals.add(row.principal, right, partition_id, explain, peer, count, audited=audited)
+        self.refusals.add(row.principal, right, (partition_id,), explain, peer, count, audited=audited)
         return None if audited else explain()
+
+    def judge_all(self, row: Row, right: Right, lacking: Sequence[int | None], peer: str) -> str | None:
+        """Decide about one request that concerns several places, at which a row lacks the right: by the strictest of
+        their modes, with the reason at the first of them.
+        """
+        by_mode: dict[Mode, list[int | None]] = {}
+        for place in lacking:
+            by_mode.setdefault(self._mode(row, place), []).append(place)
+        mode = Mode.ENFORCE if Mode.ENFORCE in by_mode else Mode.AUDIT
+        places = by_mode.get(mode)
+        if places is None:
+            return None
+        first = places[0]
+
+        def explain() -> str:
+            return self._text(row, right, first)
+
+        self.refusals.add(row.principal, right, places, explain, peer, 1, audited=mode is Mode.AUDIT)
+        return None if mode is Mode.AUDIT else explain()
 
     def _mode(self, row: Row, partition_id: int | None) -> Mode:
         if self.is_super(row.principal):  # the partition does not exist

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from waltz.common.config.reader import (
     ForeignKeys,
@@ -33,6 +33,9 @@ _NOTHING: Mapping[str, Given] = {}
 MAX_LOCKS = 10_000
 """Locks of one transaction, unless configured otherwise."""
 
+
+MAY_BE_OPEN = ("/buildinfo", "/health", "/metrics", "/metrics/prometheus")
+"""The paths that a configuration may open to everybody: those that probes and monitoring read."""
 
 TOKENS_NEED_TRUST = "a token is presented only over TLS, and only to whom trustStore.location lets this side trust"
 """What is wrong with a token in a configuration without TLS or trust store."""
@@ -73,6 +76,28 @@ def _user(value: object) -> object:
     if isinstance(value, str) and re.fullmatch(r"[^\s:]{1,128}", value) is None:
         raise ValueError("expected a name of at most 128 characters, without colons and blanks")
     return value
+
+
+def _check_http(http: "HttpConfig", port: int | None, acl: "AclConfig", tls: "TlsConfig", prefix: str) -> None:
+    if http.tls and port is None:
+        raise ValueError(f"{prefix}.http.tls has an effect only with {prefix}.jetty.port, the port of the endpoints")
+    if http.tls and tls.plaintext:
+        raise ValueError(f"{prefix}.http.tls needs TLS, which {prefix}.ssl.plaintext turns off")
+    if http.open is not None and not acl.enabled:
+        raise ValueError(
+            f"{prefix}.http.open has an effect only with {prefix}.acl.enabled: true, since without access rules "
+            "everybody may read all paths"
+        )
+
+
+def _open_paths(value: str | None) -> str | None:
+    if value is None:
+        return None
+    found = [part.strip() for part in value.split(",")]
+    unknown = sorted(set(found) - set(MAY_BE_OPEN))
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is none of the paths that can be open: {', '.join(MAY_BE_OPEN)}")
+    return ",".join(found)
 
 
 def _root_path(value: object) -> object:
@@ -227,6 +252,21 @@ class AclConfig(_Model):
     """File of the [audit log](security.md#audit-log), to which lines of JSON are appended. Without it there is none."""
 
 
+class HttpConfig(_Model):
+    """The keys below ``server.http`` or ``storage.http``: who may read the HTTP endpoints; our own."""
+
+    tls: bool = Field(default=False, validation_alias="tls")
+    """[HTTPS](security.md#http-ports) in place of HTTP, with the key store and the trust store of the node."""
+    open: Annotated[str | None, AfterValidator(_open_paths)] = Field(default=None, validation_alias="open")
+    """Paths that everybody may read, whatever the access rules say, separated by commas, beside ``/ping``: of
+    ``/buildinfo``, ``/health``, ``/metrics``, ``/metrics/prometheus``."""
+
+    @property
+    def open_paths(self) -> tuple[str, ...]:
+        """The paths of :attr:`open`."""
+        return () if self.open is None else tuple(self.open.split(","))
+
+
 class ClusterConfig(_Model):
     """Where the cluster is: what the configurations of all processes begin with."""
 
@@ -312,11 +352,13 @@ class ServerConfig(ClusterConfig):
     connections: ConnectionsConfig = Field(default_factory=ConnectionsConfig, validation_alias="server.connections")
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="server.ssl")
     acl: AclConfig = Field(default_factory=AclConfig, validation_alias="server.acl")
+    http: HttpConfig = Field(default_factory=HttpConfig, validation_alias="server.http")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_ports(self, "server_port", "server_jetty_port")
         _check_acl(self.acl, self.tls, self.connections, "server")
+        _check_http(self.http, self.server_jetty_port, self.acl, self.tls, "server")
         if self.min_fetch_size >= self.realtime_threshold:
             raise ValueError(
                 f"server.minFetchSize ({self.min_fetch_size}) must be smaller than "
@@ -364,6 +406,7 @@ class StorageConfig(ClusterConfig):
     )
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="storage.ssl")
     acl: AclConfig = Field(default_factory=AclConfig, validation_alias="storage.acl")
+    http: HttpConfig = Field(default_factory=HttpConfig, validation_alias="storage.http")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -376,6 +419,7 @@ class StorageConfig(ClusterConfig):
         if not all(self._directories):
             raise ValueError("storage.directories has an empty entry: the directories are separated by commas")
         _check_acl(self.acl, self.tls, self.connections, "storage")
+        _check_http(self.http, self.storage_jetty_port, self.acl, self.tls, "storage")
         _check_memory("storage", self.connections, "storage.maxRequestSize", self.max_request_size_bytes)
         return self
 
@@ -470,6 +514,9 @@ class CliConfig(ClusterConfig):
     """Time without contact after which ZooKeeper ends the session."""
     zookeeper_connect_timeout_ms: _Positive = Field(default=10_000, validation_alias="zookeeper.connectTimeout")
     """How long a tool waits for a session with ZooKeeper."""
+    http_tls: bool = Field(default=False, validation_alias="http.tls")
+    """The HTTP endpoints that tools read use TLS, as ``server.http.tls`` says. A tool shows its certificate or its
+    token there."""
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="ssl")
 
 

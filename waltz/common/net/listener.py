@@ -20,6 +20,7 @@ from waltz.common.net.guard import OverloadedError, TrafficGuard
 from waltz.common.net.limits import ListenerLimits, TrafficLimits
 from waltz.common.net.tls_acceptor import BACKLOG, TlsAcceptor
 from waltz.common.net.token_gate import Identities, TokenGate
+from waltz.common.net.token_problems import TokenRefusal, counted_problems
 from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.frames import Family
 
@@ -33,7 +34,7 @@ nobody."""
 class Listener:
     """Accepts connections of one protocol family and owns their channels until it is closed."""
 
-    def __init__(self, limits: ListenerLimits, guard: TrafficGuard) -> None:
+    def __init__(self, limits: ListenerLimits, guard: TrafficGuard, identities: Identities | None) -> None:
         """Use :meth:`open`."""
         self.port: int = 0
         """The port listened on; the one the operating system chose when 0 was asked for."""
@@ -47,18 +48,19 @@ class Listener:
         """Connections that were taken in."""
         self.refused_count = 0
         """Connections for which there was no room."""
-        self.refused_token_count = 0
-        """Tokens that were refused, or have expired on an open connection."""
+        self.refused_tokens = counted_problems(asked=identities is not None)
+        """Number of tokens that were refused, or have expired on an open connection, by what was wrong with them."""
         self._limits = limits
         self._greeting: dict[Channel, float] = {}  # with the time of each, the oldest first
         self._unused: dict[Channel, None] = {}
         self._addresses: dict[str, int] = {}
+        self._identities = identities
         self._name_of: NameOf | None = None
         self._names: dict[Channel, str] = {}
         """The principals of channels that count for the limit of connections by principal."""
         self._name_counts: dict[str, int] = {}
         self._server: asyncio.Server | None = None
-        self._acceptor: TlsAcceptor | None = None
+        self._acceptor: TlsAcceptor[Channel] | None = None
         self._closed = False
         self._received_bytes = 0
         self._sent_bytes = 0
@@ -88,7 +90,7 @@ class Listener:
         Raises ``WaltzError`` with a remedy when the port cannot be used.
         """
         limits = limits or ListenerLimits()
-        listener = cls(limits, guard or TrafficGuard(TrafficLimits()))
+        listener = cls(limits, guard or TrafficGuard(TrafficLimits()), identities)
         listener._name_of = name_of
 
         def make_channel() -> Channel:
@@ -135,10 +137,12 @@ class Listener:
         self._greeting.pop(channel, None)
         self._unused[channel] = None
 
-    def token_refused(self, channel: Channel, reason: str) -> None:
+    def token_refused(self, channel: Channel, token: str, refusal: TokenRefusal) -> None:
         """Called when the token of a channel's peer is refused."""
-        self.refused_token_count += 1
-        self.log.warning("the token of %s is refused: %s", channel.peer, reason)
+        self.refused_tokens[refusal.problem] += 1
+        self.log.warning("the token of %s is refused: %s", channel.peer, refusal)
+        if self._identities is not None:
+            self._identities.refused(token, channel.peer, self.port, refusal)
 
     def known(self, channel: Channel) -> bool:
         """Called when it is known whose a channel is, before its first request; ``False`` refuses it."""

@@ -11,10 +11,11 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Self
+from typing import Generic, Protocol, Self, TypeVar, cast
 
-from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelOwner, peer_name
+from waltz.common.net.channel import CLOSE_TIMEOUT_S, peer_name
 from waltz.common.net.tls_renewal import files_of, follow, present
+from waltz.common.quiet_log import QuietLog
 from waltz.common.tasks import owned, restarting
 
 logger = logging.getLogger(__name__)
@@ -25,16 +26,48 @@ ACCEPT_RETRY_S = 1.0
 """Pause after a failed accept, most likely for want of file descriptors."""
 
 
-class TlsAcceptor:
+class Accepted(Protocol):
+    """An ``asyncio.Protocol`` for one connection, such as a channel."""
+
+    peer: str
+
+    @property
+    def connected(self) -> bool:
+        """Whether the handshake was completed."""
+
+    def abort(self) -> None:
+        """End the connection at once, if there is one."""
+
+
+C = TypeVar("C", bound=Accepted)
+C_contra = TypeVar("C_contra", bound=Accepted, contravariant=True)
+
+
+class AcceptedOwner(Protocol[C_contra]):
+    """Who has to close what was accepted."""
+
+    @property
+    def log(self) -> QuietLog:
+        """For what a peer does wrong."""
+
+    def accept(self, connection: C_contra, /) -> bool:
+        """Take a connection in; ``False`` refuses it. Called before the handshake."""
+
+    def release(self, connection: C_contra, /) -> None:
+        """The connection has ended."""
+
+
+class TlsAcceptor(Generic[C]):
     """Makes channels of the connections to one port; a channel belongs to its owner from its connection on."""
 
     def __init__(
         self,
         sockets: list[socket.socket],
         context: ssl.SSLContext,
-        owner: ChannelOwner,
-        make_channel: Callable[[], Channel],
+        owner: AcceptedOwner[C],
+        make_channel: Callable[[], C],
         handshake_timeout_s: float,
+        shutdown_timeout_s: float,
     ) -> None:
         """Use :meth:`open`."""
         address = sockets[0].getsockname()
@@ -46,7 +79,8 @@ class TlsAcceptor:
         self._owner = owner
         self._make_channel = make_channel
         self._handshake_timeout_s = handshake_timeout_s
-        self._handshakes: dict[Channel, asyncio.Task[None]] = {}
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._handshakes: dict[C, asyncio.Task[None]] = {}
         what = f"accepting connections on port {self.port}"
         self._tasks = [owned(restarting(partial(self._accept, listening), what), what) for listening in sockets]
         what = f"following the TLS stores of port {self.port}"
@@ -58,10 +92,11 @@ class TlsAcceptor:
         host: str,
         port: int,
         context: ssl.SSLContext,
-        owner: ChannelOwner,
-        make_channel: Callable[[], Channel],
+        owner: AcceptedOwner[C],
+        make_channel: Callable[[], C],
         *,
         handshake_timeout_s: float,
+        shutdown_timeout_s: float = CLOSE_TIMEOUT_S,
     ) -> Self:
         """Listen on all addresses that ``host`` resolves to. Raises ``OSError``."""
         sockets: list[socket.socket] = []
@@ -72,7 +107,7 @@ class TlsAcceptor:
             for opened in sockets:
                 opened.close()
             raise
-        return cls(sockets, context, owner, make_channel, handshake_timeout_s)
+        return cls(sockets, context, owner, make_channel, handshake_timeout_s, shutdown_timeout_s)
 
     @property
     def unusable_stores(self) -> bool:
@@ -80,7 +115,7 @@ class TlsAcceptor:
         files = files_of(self._context)
         return files is not None and files.problem is not None
 
-    def cancel(self, channel: Channel) -> bool:
+    def cancel(self, channel: C) -> bool:
         """End a handshake; ``False`` when the channel is not in one."""
         task = self._handshakes.get(channel)
         return task is not None and task.cancel()
@@ -118,23 +153,23 @@ class TlsAcceptor:
             task.add_done_callback(partial(self._handshake_over, channel, connection))
             self._handshakes[channel] = task
 
-    async def _shake_hands(self, channel: Channel, connection: socket.socket) -> None:
+    async def _shake_hands(self, channel: C, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         with suppress(OSError):  # the peer may be gone already
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await loop.connect_accepted_socket(
-                lambda: channel,
+                lambda: cast("asyncio.Protocol", channel),
                 connection,
                 ssl=present(self._context),
                 ssl_handshake_timeout=self._handshake_timeout_s,
-                ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
+                ssl_shutdown_timeout=self._shutdown_timeout_s,
             )
         except OSError as error:  # with errors of TLS and time-outs
             self.failed_handshakes += not isinstance(error, ConnectionResetError)
             self._owner.log.warning("no TLS connection with %s: %s", channel.peer, _reason(error))
 
-    def _handshake_over(self, channel: Channel, connection: socket.socket, task: asyncio.Task[None]) -> None:
+    def _handshake_over(self, channel: C, connection: socket.socket, task: asyncio.Task[None]) -> None:
         """The end of a handshake's task, also of one that was cancelled before it began."""
         del self._handshakes[channel]
         if not task.cancelled() and (error := task.exception()) is not None:

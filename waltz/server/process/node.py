@@ -194,8 +194,7 @@ class WaltzServer:
                 f"and its store has {params.partition_count}"
             )
         if config.acl.enabled:
-            await self._start_rules(params.partition_count)
-            self._start_identities(str(params.key))
+            await self._start_rules(params.partition_count, str(params.key))
         self._watch = ReplicaWatch(self._zookeeper, config.cluster_root, self._replicas_changed, self._random)
         await self._watch.start()
         self._replicas = self._watch.assignments.storages_by_partition()
@@ -218,8 +217,8 @@ class WaltzServer:
         self._managed = True
         self._rounds.start()
 
-    async def _start_rules(self, partition_count: int) -> None:
-        from waltz.common.acl.node import start_rules  # only nodes with rules need them
+    async def _start_rules(self, partition_count: int, cluster_key: str) -> None:
+        from waltz.common.acl.node import start_identities, start_rules  # only nodes with rules need them
 
         config = self._config
         self._rules = await start_rules(
@@ -232,21 +231,18 @@ class WaltzServer:
             self._random,
         )
         self._access = self._rules.access
-
-    def _start_identities(self, cluster_key: str) -> None:
-        from waltz.common.acl.node import start_identities  # only nodes with rules need them
-
-        self._identities = start_identities(self._config.acl, cluster_key, self.registry)
+        self._identities = start_identities(config.acl, cluster_key, self.registry, self._rules.access.audit)
 
     async def _listen(self, service: ServerService) -> None:
         config = self._config
+        identities = None if self._identities is None else self._identities.identities
         self._listener = await Listener.open(
             config.server_bind_address,
             config.server_port,
             CLIENT_SERVER,
             HELLO_TEXT,
             service.connection,
-            tls=server_context(config.tls, takes_tokens=config.acl.token_keys is not None),
+            tls=server_context(config.tls, optional_certificate=config.acl.token_keys is not None),
             limits=dataclasses.replace(
                 listener_limits(
                     config.connections, "server.connections.max", config.max_transaction_size_bytes + FRAME_SLACK_BYTES
@@ -254,11 +250,10 @@ class WaltzServer:
                 abridged_type=APPEND_REQUEST_TYPE,
             ),
             guard=self._guard,
-            identities=None if self._identities is None else self._identities.identities,
+            identities=identities,
             name_of=None if self._rules is None else self._rules.access.counted_name,
         )
         self.endpoint = Endpoint(config.server_host, self._listener.port)
-        watch_ports(self.registry, {"client": self._listener})
         if config.server_jetty_port is not None:
             if config.console_enabled and self._make_console is not None:
                 self._console = self._make_console(lambda: self.partitions, self._about, self._zookeeper, config)
@@ -272,8 +267,13 @@ class WaltzServer:
                     **({} if self._rules is None else self._rules.pages),
                 },
                 access=self._access,
+                tls=server_context(config.tls, optional_certificate=config.acl.enabled) if config.http.tls else None,
+                identities=identities,
+                open_paths=config.http.open_paths,
             )
             self.http_port = self._http.port
+        asks = config.http.tls or config.acl.enabled
+        watch_ports(self.registry, {"client": self._listener}, self._http if asks else None)
         logger.info("listening on %s", self.endpoint)
 
     async def close(self) -> None:

@@ -94,7 +94,7 @@ class StorageNode:
         Raises ``WaltzError`` with one line that tells the remedy: no cluster in ZooKeeper, a directory that cannot be
         used or belongs to another cluster, a port that cannot be bound, a key store that cannot be read.
         """
-        tls = server_context(config.tls, takes_tokens=config.acl.token_keys is not None)
+        tls = server_context(config.tls, optional_certificate=config.acl.token_keys is not None)
         store = await _read_store_params(config, zookeeper)
         metrics.describe(DESCRIPTIONS)
         metrics.gauge(GROUP, "waltz-version-id", lambda: installed_version() or "unknown")
@@ -121,8 +121,8 @@ class StorageNode:
         node = cls(manager, metrics, access if rules is None else rules.access)
         node._rules = rules
         try:
-            if config.acl.enabled:
-                node._start_identities(config.acl, str(store.key))
+            if rules is not None:
+                node._start_identities(config.acl, str(store.key), rules)
             await node._listen(config, tls, family)
         except BaseException:
             await node.close()
@@ -136,10 +136,10 @@ class StorageNode:
         )
         return node
 
-    def _start_identities(self, config: AclConfig, cluster_key: str) -> None:
+    def _start_identities(self, config: AclConfig, cluster_key: str, rules: "NodeRules") -> None:
         from waltz.common.acl.node import start_identities  # only nodes with rules need them
 
-        self._identities = start_identities(config, cluster_key, self._registry)
+        self._identities = start_identities(config, cluster_key, self._registry, rules.access.audit)
 
     async def _listen(self, config: StorageConfig, tls: ssl.SSLContext | None, family: Family) -> None:
         host, manager = config.storage_bind_address, self.manager
@@ -176,7 +176,6 @@ class StorageNode:
             identities=identities,
             name_of=name_of,
         )
-        watch_ports(self._registry, {"data": self._data_listener, "admin": self._admin_listener})
         if config.storage_jetty_port is None:
             logger.warning("storage.jetty.port is not set: there are no HTTP endpoints")
         else:
@@ -188,7 +187,13 @@ class StorageNode:
                 health=self.health,
                 more={} if self._rules is None else self._rules.pages,
                 access=self._access,
+                tls=server_context(config.tls, optional_certificate=config.acl.enabled) if config.http.tls else None,
+                identities=identities,
+                open_paths=config.http.open_paths,
             )
+        asks = config.http.tls or config.acl.enabled
+        listeners = {"data": self._data_listener, "admin": self._admin_listener}
+        watch_ports(self._registry, listeners, self._http_server if asks else None)
 
     @property
     def port(self) -> int:

@@ -126,6 +126,7 @@ def test_defaults_of_a_server() -> None:
             "token_leeway_ms": 30_000,
             "withdrawn_tokens": None,
         },
+        "http": {"open": None, "tls": False},
         "connections": {
             "max": 10_000,
             "max_per_address": 5000,
@@ -187,9 +188,19 @@ def test_access_rules_need_verified_certificates(tls: dict[str, object]) -> None
             {"ssl.trustStore.location": "/trust", "ssl.token.location": "/token"},
             r"server.ssl.token is for clients and tools: nodes are known by their certificates",
         ),
+        ({"http.tls": True}, r"server.http.tls has an effect only with server.jetty.port"),
+        (
+            {"http.tls": True, "jetty.port": 1, "ssl.plaintext": True},
+            r"server.http.tls needs TLS, which server.ssl.plaintext turns off",
+        ),
+        ({"http.open": "/health"}, r"server.http.open has an effect only with server.acl.enabled: true"),
+        (
+            {"acl.enabled": True, "ssl.trustStore.location": "/trust", "http.open": "/health,/console"},
+            r"'/console' is none of the paths that can be open: /buildinfo, /health, /metrics, /metrics/prometheus",
+        ),
     ],
 )
-def test_settings_of_tokens_that_could_not_have_an_effect_are_refused(given: dict[str, object], error: str) -> None:
+def test_settings_that_could_not_have_an_effect_are_refused(given: dict[str, object], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
         from_mapping({**SERVER, **{f"server.{key}": value for key, value in given.items()}}, ServerConfig)
 
@@ -204,6 +215,14 @@ def test_tokens_are_for_trusted_peers_over_tls(tls: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="there are two tokens"):
         given = {"ssl.trustStore.location": "/trust", "ssl.token.location": "/token", "ssl.token.value": "secret"}
         from_mapping({"zookeeper.connectString": "zk", "cluster.root": "/waltz", **given}, CliConfig)
+
+
+def test_paths_that_are_open() -> None:
+    given = {"acl.enabled": True, "ssl.trustStore.location": "/trust", "http.open": "/health, /metrics"}
+    for values, model, node in ((SERVER, ServerConfig, "server"), (STORAGE, StorageConfig, "storage")):
+        config = from_mapping({**values, **{f"{node}.{key}": value for key, value in given.items()}}, model)
+        assert config.http.open_paths == ("/health", "/metrics")  # type: ignore[attr-defined]  # both have it
+        assert from_mapping(values, model).http.open_paths == ()  # type: ignore[attr-defined]  # same
 
 
 def test_defaults_of_a_storage() -> None:
