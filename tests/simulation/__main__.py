@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.options import (
     CONDITIONS,
+    WITHOUT_ARCHIVERS,
     WITHOUT_JOURNAL,
     SimulationOptions,
     draw_options,
@@ -50,7 +51,7 @@ class Course:
     def with_conditions_of(self, mutant: Mutant) -> "Course":
         """The course with the conditions that bring a planted bug to light, unless other conditions were given."""
         kinds = self.fault_kinds or mutant.fault_kinds
-        conditions = {**WITHOUT_JOURNAL, **mutant.conditions, **self.conditions}
+        conditions = {**WITHOUT_JOURNAL, **WITHOUT_ARCHIVERS, **mutant.conditions, **self.conditions}
         return replace(self, fault_kinds=kinds, conditions=conditions)
 
     def options(self, seed: int, log_level: int = logging.WARNING) -> SimulationOptions:

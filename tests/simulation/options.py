@@ -118,6 +118,8 @@ class SimulationOptions:
     """Instances of consumers with stored positions; see :mod:`tests.simulation.consumers`."""
     tables: int = 0
     """Machines with tables in memory; see :mod:`tests.simulation.tables`."""
+    archivers: int = 0
+    """Archivers, over a store with troubles; see :mod:`tests.simulation.archive`."""
     session_share: float = 0.0
     """Share of the applications that append within write sessions."""
     elections: bool = False
@@ -185,6 +187,7 @@ def draw_options(
         journal_share=random.Random(f"{seed}/journal").choice((0.0, 0.6, 1.0, 1.0, 1.0)),
         journal_file_bytes=random.Random(f"{seed}/journal files").choice((64 << 10, 256 << 10)),
         journal_switches=random.Random(f"{seed}/journal switches").random() < 0.3,
+        archivers=random.Random(f"{seed}/archivers").choice((0, 0, 0, 0, 0, 0, 0, 2)),
         fault_kinds=fault_kinds,
         log_level=log_level,
     )
@@ -199,6 +202,9 @@ WITHOUT_JOURNAL: Mapping[str, Any] = MappingProxyType(
     {"journal_share": 0.0, "journal_switches": False, "journal_file_bytes": 256 << 10}
 )
 """For courses that are known to find something where every partition syncs its own files."""
+
+WITHOUT_ARCHIVERS: Mapping[str, Any] = MappingProxyType({"archivers": 0})
+"""For courses that are known to find something without them."""
 
 CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -260,6 +266,15 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "depose",
                 "boomerang",
             ),
+        },
+        "archive": {
+            "archivers": 2,
+            "transactions": 600,
+            "duration_s": 40.0,
+            "session_timeout_s": 3.0,
+            "away_storages": 0,
+            "slow_lines": 0.0,
+            "apply_pause_s": 0.0,
         },
         "partial-mounts": {"max_feed_count": 5},
         "few-alive": {"storages": 5, "replicas": 5, "away_storages": 2},

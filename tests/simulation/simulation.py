@@ -16,6 +16,7 @@ from unittest import mock
 
 from tests.simulation.absence import keep_storages_away
 from tests.simulation.applications import make_applications
+from tests.simulation.archive import Archiving
 from tests.simulation.assignment_checks import AssignmentChecks
 from tests.simulation.checker import Checker, Entry
 from tests.simulation.cluster import (
@@ -150,11 +151,13 @@ class Simulation:
         self.side = IsolatedSide(self.world, self.checker) if options.members else None
         self.consumers = Consumers(self.world, self.checker) if options.consumers else None
         self.tables = Tables(self.world, self.checker) if options.tables else None
+        self.archiving = Archiving(self.world, self.checker) if options.archivers else None
         others = [
             *([] if self.write_sessions is None else self.write_sessions.hosts),
             *([] if self.side is None else self.side.hosts),
             *([] if self.consumers is None else self.consumers.hosts),
             *([] if self.tables is None else self.tables.hosts),
+            *([] if self.archiving is None else self.archiving.hosts),
         ]
         self.target = Target(self.world, self.cluster, self.clients, others)
         self.watch = Watch(self.world, self.cluster)
@@ -253,6 +256,7 @@ class Simulation:
         side = self.side.observing() if self.side else contextlib.nullcontext()
         consumers = self.consumers.observing() if self.consumers else contextlib.nullcontext()
         tables = self.tables.observing() if self.tables else contextlib.nullcontext()
+        archiving = self.archiving.observing() if self.archiving else contextlib.nullcontext()
         write_sessions = self.write_sessions.observing() if self.write_sessions else contextlib.nullcontext()
         with (
             storages,
@@ -266,6 +270,7 @@ class Simulation:
             side,
             consumers,
             tables,
+            archiving,
             self._observing_sessions(),
             self._observing_partitions(),
             logs_in_trace(self.world),
@@ -357,21 +362,12 @@ class Simulation:
         self.watch.look()
         for client in self.clients:
             client.start()
-        if self.bulk_reader is not None:
-            self.bulk_reader.start()
-        if self.mark_reader is not None:
-            self.mark_reader.start()
-        if self.write_sessions is not None:
-            self.write_sessions.start()
-        if self.side is not None:
-            self.side.start()
-        if self.consumers is not None:
-            self.consumers.start()
-        if self.tables is not None:
-            self.tables.start()
+        self._start_others()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
         if self.options.away_storages:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
+        if self.archiving is not None:
+            tasks.append(asyncio.create_task(self.archiving.trouble()))
         await asyncio.sleep(max(self.options.duration_s - self.loop.now_s, 0))
         heal(self.target)
         healed_s = self.loop.now_s
@@ -383,6 +379,8 @@ class Simulation:
             if not task.cancelled() and task.exception() is not None:
                 raise task.exception() or AssertionError
         heal(self.target)
+        if self.archiving is not None:
+            self.archiving.checks.store.heal()
         if self.write_sessions is not None:
             tasks.append(asyncio.create_task(self.write_sessions.calm_down()))  # to the end
         if not await self._all_owned(healed_s + self.options.recovery_max_s):
@@ -397,6 +395,8 @@ class Simulation:
             self.fail(f"{self.mark_reader.name} was never told a mark")
         if self.side is not None and self.side.silent:
             self.fail(f"{', '.join(self.side.silent)} was never told a confirmed mark")
+        if self.archiving is not None:
+            await self.archiving.checks.check_end()
         await self._check_disks()
         if self.consumers is not None:
             self.consumers.check()
@@ -407,6 +407,20 @@ class Simulation:
             if isinstance(client, DatabaseHost):
                 client.close_database()
         self.checker.check_outcomes()
+
+    def _start_others(self) -> None:
+        """All that is beside the applications, in this order."""
+        for others in (
+            self.bulk_reader,
+            self.mark_reader,
+            self.write_sessions,
+            self.side,
+            self.consumers,
+            self.tables,
+            self.archiving,
+        ):
+            if others is not None:
+                others.start()
 
     async def _repaired(self, deadline_s: float) -> None:
         """An operator repairs what is still damaged."""
@@ -467,6 +481,7 @@ class Simulation:
     def _waiting_for(self) -> list[str]:
         waiting = [] if self.consumers is None else self.consumers.left()
         waiting += [] if self.tables is None else self.tables.left()
+        waiting += [] if self.archiving is None else self.archiving.left()
         for client in self.clients:
             if not client.idle:
                 numbers = [submitted.number for submitted in client.outstanding]
