@@ -1,7 +1,7 @@
-"""The metrics of a client: those of the original, by its names.
+"""The metrics of a client: those of the original, under its names.
 
-An append does not touch the registry or a meter. Cheap counters are kept at their places, and carried over regularly
-and when metrics are read.
+An append uses neither the registry nor a meter. The code of an append has cheap counters, which are carried over
+regularly and when metrics are read.
 """
 
 import threading
@@ -17,7 +17,7 @@ _RATE_OVER_S = 1.0
 
 
 class ClientMetrics:
-    """The registry of one client. May be read by any thread."""
+    """The registry of one client. May be read in any thread."""
 
     def __init__(self, clock: Callable[[], float], lags: Callable[[], Mapping[int, int]]) -> None:
         self.registry = Registry(clock)
@@ -37,7 +37,7 @@ class ClientMetrics:
         partitions: Sequence[StreamPartition],
         active: Callable[[], Sequence[int]],
     ) -> None:
-        """The client has its id."""
+        """Register the metrics that need the id of the client."""
         registry = self.registry
         registry.labels["client"] = str(client_id)
         registry.gauge(GROUP, "cluster-name", lambda: cluster_name)
@@ -48,7 +48,8 @@ class ClientMetrics:
         self._group = f"{GROUP}-{client_id}"
 
     def refresh(self) -> None:
-        """Carry over the counts since the last time. A partition shows from the time at which the client joins it."""
+        """Carry over the counts since the last call. A partition has metrics from the time at which the client joins
+        it."""
         with self._mutex:
             self._lags = self._read_lags()
             for partition in self._partitions:
