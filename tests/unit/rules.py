@@ -14,7 +14,7 @@ class Only(Access, Rights):
         self.asked: list[tuple[Right, int | None]] = []
         self.principals: list[str] = []
         self.rights = rights
-        self.lenient = False
+        self.lenient = self.reduced = False
         self.actions: list[Action] = []
         self._partition_ids = partition_ids
 

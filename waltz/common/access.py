@@ -103,6 +103,8 @@ class Rights(Protocol):
 
     lenient: bool
     """Whether an audit may let requests pass that the rules do not permit."""
+    reduced: bool
+    """Whether they have ever become fewer: what waits has to be permitted again, also if its connection has closed."""
 
     @property
     def throttle(self) -> Throttle | None:
@@ -143,6 +145,7 @@ class Access(Protocol):
 
 class _Everything:
     lenient = False
+    reduced = False
     throttle: Throttle | None = None
 
     def refusal(

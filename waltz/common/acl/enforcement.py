@@ -40,6 +40,7 @@ class Row:
         "places",
         "principal",
         "proof",
+        "reduced",
         "texts",
         "throttle",
         "unproved",
@@ -55,6 +56,8 @@ class Row:
         self.passing = b""
         """The same for what passes: an audit lets everything pass."""
         self.lenient = False
+        """As :class:`~waltz.common.access.Rights` says."""
+        self.reduced = False
         """As :class:`~waltz.common.access.Rights` says."""
         self.throttle: PrincipalThrottle | None = None
         self.texts: dict[tuple[Right, int | None], str] = {}
@@ -172,6 +175,7 @@ class RuleAccess:
         for row in list(self._rows.values()):
             places, passing = made[row.principal, row.unproved]
             if _lacks(row.places, places) or _lacks(row.passing, passing):
+                row.reduced = True
                 lost.append(row)
             row.places, row.passing = places, passing
             row.lenient = _audits(applied) and not row.unproved

@@ -192,7 +192,7 @@ class Fencing:
             1000 * (self._fenced_s - self._asked_s),
         )
         self._note(link, exclusive=exclusive)
-        if exclusive and link.lost_rights:  # perhaps while the store session was begun
+        if exclusive:  # the right may have gone while the store session was begun, or have never been there
             self.judge_holder()
         if type(request) is HeartbeatRequest:
             self._answer_heartbeat(link, request, high_water_mark)

@@ -421,7 +421,7 @@ class ServerPartition:
 
     def _refusal(self, pending: Pending, count: int = 1) -> str | None:
         """The reason to refuse a request that has waited, and others like it, if its client has ever lost a right."""
-        if not pending.link.lost_rights:
+        if not pending.link.rights.reduced:
             return None
         link, right = pending.link, right_of(pending.request)
         noted = pending.noted or (type(pending.request) is MountRequest and link.mounts.get(self, False))
@@ -432,7 +432,7 @@ class ServerPartition:
     def _is_refused(self, pending: Pending) -> bool:
         """Whether the request is a mount whose client has lost the right during the wait, and has been told so."""
         link = pending.link
-        return link.lost_rights and type(pending.request) is MountRequest and self not in link.mounts
+        return link.rights.reduced and type(pending.request) is MountRequest and self not in link.mounts
 
     # Requests
 

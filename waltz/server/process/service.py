@@ -357,8 +357,6 @@ class ServerService:
         and exclusive sessions end within the next turns of the loop."""
         found = frozenset(lost)
         links = [link for link in self.links if link.rights in found]
-        for link in links:
-            link.lost_rights = True
         if found:
             partitions = list(self.partitions.values())
             self._own(_end_without_right(links, partitions, found), "the end of feeds of clients without a right")

@@ -113,7 +113,7 @@ async def test_a_connection_that_loses_nothing_is_left_alone(setup: Ruled) -> No
     link = mounted(setup)
     await setup.allow(*(set(Right) - {Right.CLUSTER}))
     assert take(link) == []
-    assert (list(link.mounts), link.lost_rights) == ([setup.made[0].partition], False)
+    assert (list(link.mounts), link.rights.reduced) == ([setup.made[0].partition], False)
 
 
 async def test_appends_in_order_go_on_and_later_ones_are_refused(setup: Ruled) -> None:
@@ -138,6 +138,19 @@ async def test_an_append_without_a_place_in_the_order_is_judged_when_it_gets_one
     await settle()
     text = TEXT.format("append to", 2, "append")
     assert take(link) == [NotAuthorized(req_id(each), text) for each in (2, 3)]
+    assert committed(setup) == 0
+
+
+async def test_an_append_without_a_place_is_judged_when_its_connection_has_closed(setup: Ruled) -> None:
+    """It is still executed: the client may have gone to another connection."""
+    link = mounted(setup)
+    log = setup.made[0].log
+    log.end_session()
+    setup.service.append(link, [append(2)])
+    setup.service.link_closed(link)
+    await setup.allow(Right.METADATA)
+    log.open_session()
+    await settle()
     assert committed(setup) == 0
 
 
@@ -210,6 +223,17 @@ async def test_an_exclusive_session_ends_while_its_holder_is_away(setup: Ruled) 
     setup.service.link_closed(exclusive(setup))
     await setup.allow(Right.METADATA, Right.FENCE)
     assert holder(setup) is None
+
+
+async def test_nobody_holds_an_exclusive_session_without_the_right_to_append(setup: Ruled) -> None:
+    link = mounted(setup)
+    await setup.allow(Right.METADATA, Right.FENCE)
+    setup.service.received(link, FENCE_EXCLUSIVE)
+    setup.made[0].log.begin_session(unbroken=True)
+    assert holder(setup) is None
+    (answer,) = take(link)
+    assert isinstance(answer, LastTransactionIdResponse)
+    assert answer.last_transaction_status is LastTransactionStatus.OK
 
 
 @pytest.mark.parametrize("request_of_it", [HeartbeatRequest(req_id(2), EXCLUSIVE), FENCE_EXCLUSIVE])
@@ -308,7 +332,7 @@ async def test_feeds_of_many_connections_end_with_other_turns_in_between(setup: 
     await setup.allow()
     for _ in range(100):
         await asyncio.sleep(0)
-    assert all(link.lost_rights and not link.mounts for link in links)
+    assert all(link.rights.reduced and not link.mounts for link in links)
     assert len(set(map(id, lost))) == 1  # one row for all of them
 
 
