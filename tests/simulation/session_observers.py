@@ -144,7 +144,7 @@ def _clients_are_seen(checks: SessionChecks) -> Iterator[None]:
 
     def heard_fenced(appends: PartitionAppends, message: SessionFenced) -> None:
         if appends.session.enabled:
-            checks.client_told(appends._client_id, appends._partition_id, message.write_session)
+            checks.client_told(appends._client_id, appends.partition_id, message.write_session)
         fenced(appends, message)
 
     def heard(session: PartitionSession, message: HeartbeatResponse) -> None:

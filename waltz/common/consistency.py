@@ -26,6 +26,7 @@ class Consistency(IntEnum):
         return self.name.lower()
 
 
+_BY_WORD: Final = {level.word: level for level in Consistency}
 _BELOW_QUORUM = (
     Consistency.LEADER,
     Consistency.LEADER_PLUS_ONE,
@@ -59,7 +60,7 @@ def accepts(demanded: Consistency, level: Consistency) -> bool:
 
 def waits_for_all(level: Consistency) -> bool:
     """Whether an append at this level is acknowledged when all storages of the partition have it on disk."""
-    return level in _OF_ALL
+    return level is Consistency.LEADER_ALL or level is Consistency.WRITE_ALL_READ_ONE
 
 
 def level_without_choice(demanded: Consistency) -> Consistency:
@@ -69,10 +70,10 @@ def level_without_choice(demanded: Consistency) -> Consistency:
 
 def consistency_named(word: object) -> Consistency:
     """The level of this name. Raises ``ValueError``."""
-    for level in Consistency:
-        if level.word == word:
-            return level
-    raise ValueError(f"{word!r} is no level of consistency; there are {', '.join(level.word for level in Consistency)}")
+    level = _BY_WORD.get(word) if isinstance(word, str) else None
+    if level is None:
+        raise ValueError(f"{word!r} is no level of consistency; there are {', '.join(_BY_WORD)}")
+    return level
 
 
 def level_of_append(word: object) -> Consistency:

@@ -14,6 +14,7 @@ from waltz.client.errors import TransactionTooLargeError
 from waltz.client.locks import HASH_BYTES, NO_LOCKS
 from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
+from waltz.common.consistency import Consistency
 from waltz.common.tasks import owned
 
 logger = logging.getLogger(__name__)
@@ -65,13 +66,17 @@ class Submission(ABC):
     :meth:`failed`.
     """
 
-    __slots__ = ("failures", "first_failed_at_s", "sent")
+    __slots__ = ("failures", "first_failed_at_s", "sent", "sent_level")
 
     failures: int
     """The number of sent attempts that have failed. The engine sets this and the following fields."""
     first_failed_at_s: float
     sent: bytes | None
-    """The data of the sent attempt, unless the attempt is known to have failed."""
+    """The data of the sent attempt, unless it is known to have failed."""
+    sent_level: Consistency
+    """The level of that attempt."""
+    level: Consistency | None = None
+    """The level of consistency of the append; ``None``: what the partition demands, and at least the commit."""
 
     @property
     def waits_until_s(self) -> float | None:

@@ -1,17 +1,21 @@
 """Appends of the plain face: each is one fixed transaction with a deadline."""
 
 import asyncio
+from typing import Final
 
 from waltz.client.awaited import AwaitedSubmission
 from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import LockConflict
+from waltz.common.consistency import Consistency
+
+_AT_THE_COMMIT: Final = Consistency.LEADER_QUORUM
 
 
 class PlainSubmission(AwaitedSubmission[int]):
     """The same transaction at each attempt. A lost one is sent again until the deadline; a conflict ends it."""
 
-    __slots__ = ("_conflict", "_fields", "_partition_id")
+    __slots__ = ("_conflict", "_fields", "_partition_id", "level")
 
     def __init__(
         self,
@@ -21,8 +25,10 @@ class PlainSubmission(AwaitedSubmission[int]):
         future: "asyncio.Future[int]",
         now_s: float,
         timeout_s: float,
+        level: Consistency | None = None,
     ) -> None:
         self.sent = None  # the base class's code up to the deadline, without the call, which would cost every append
+        self.committed_id = None
         self.appends = appends
         self.future = future
         self.timeout_s = timeout_s
@@ -30,6 +36,7 @@ class PlainSubmission(AwaitedSubmission[int]):
         self._partition_id = partition_id
         self._fields = fields
         self._conflict: int | None = None
+        self.level = level
 
     @property
     def given_up(self) -> bool:
@@ -39,7 +46,9 @@ class PlainSubmission(AwaitedSubmission[int]):
         return None if self.future.done() else self._fields
 
     def committed(self, transaction_id: int) -> None:
-        if not self.future.done():
+        if self.sent_level is not _AT_THE_COMMIT:
+            self.decided(transaction_id)
+        elif not self.future.done():
             self.future.set_result(transaction_id)
 
     def withdrawn(self) -> None:

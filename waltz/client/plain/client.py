@@ -48,6 +48,7 @@ from waltz.client.plain.merged import MergedFeed, share_of
 from waltz.client.plain.reader import OpenEngine, Share
 from waltz.client.plain.transact import Transact, check_followed
 from waltz.client.positions.interface import PositionStore
+from waltz.common.consistency import Consistency, level_of_append
 from waltz.common.errors import DeadlineExceededError, TlsRefusedError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.keys import partition_for
@@ -243,9 +244,10 @@ class Client(PartitionCalls):
         read_locks: Locks = (),
         append_locks: Locks = (),
         high_water_mark: int | None = None,
+        consistency: str | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> int:
-        """Append a transaction, and wait until it is committed.
+        """Append a transaction, and wait until it is committed, or has the level of consistency.
 
         An append that gets lost on its way is sent again until ``timeout_s`` is over. When the call is cancelled, a
         note on the ``CancelledError`` tells whether anything was sent.
@@ -261,6 +263,9 @@ class Client(PartitionCalls):
                 this client's open feed of the partition that has no ``until`` (in the loop over it, the transaction at
                 hand); of several, of the one that is furthest behind. Without such a feed, ``write_locks`` and
                 ``read_locks`` need an explicit mark.
+            consistency: The level at which the call returns: ``leader_quorum`` or ``quorum`` (committed),
+                ``leader_all`` or ``write_all_read_one`` (committed, and on the disks of all storages). By default what
+                the properties of the partition demand, and at least the commit.
             timeout_s: Limit of the whole call in seconds.
 
         Returns:
@@ -268,6 +273,9 @@ class Client(PartitionCalls):
 
         Raises:
             LockConflict: A lock was changed; the transaction is not in the log.
+            NotGuaranteedError: The deadline has passed; the transaction is committed, and it is not known that all
+                storages have it.
+            ConsistencyRefusedError: The level does not go; the transaction is not in the log.
             NotAppendedError: The deadline has passed, or the client was closed; the transaction is not in the log.
             OutcomeUnknownError: The same, and the transaction may be in the log.
             SessionFencedError: Another client has begun a write session.
@@ -278,8 +286,9 @@ class Client(PartitionCalls):
             InvalidOperationError: The call is made on another event loop than that of the client.
             ClientClosedError: The client is closed.
             TypeError: An argument has a wrong type, or locks have no mark.
-            ValueError: An argument is out of range.
+            ValueError: An argument is out of range, or ``consistency`` is no level or one below the commit.
         """
+        level = None if consistency is None else level_of_append(consistency)
         loop = self._loop
         # Asking for the running loop costs a system call, which this avoids in all but exotic cases.
         if loop is None or get_ident() != self._thread_id or not loop.is_running():
@@ -306,7 +315,7 @@ class Client(PartitionCalls):
             await self._confirm(partition, mark, now_s, timeout_s)
         try:  # the code of self._submission without the call, which would cost every append
             append = PlainSubmission(
-                partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s
+                partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s, level
             )
         except TypeError:
             check_seconds(timeout_s, "timeout_s")
@@ -327,6 +336,8 @@ class Client(PartitionCalls):
             raise
         finally:
             deadlines.pending.pop(append, None)
+            if append.committed_id is not None:
+                partition.appends.guarantees.forget(append.committed_id)
 
     async def append_many(
         self,
@@ -334,6 +345,7 @@ class Client(PartitionCalls):
         items: Iterable[Data | Append],
         *,
         high_water_mark: int | None = None,
+        consistency: str | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> list[int]:
         """Append many independent transactions, and wait until all are committed.
@@ -344,16 +356,19 @@ class Client(PartitionCalls):
             partition_id: The partition, from 0.
             items: Data, or ``Append`` for more than that.
             high_water_mark: As for :meth:`append`, for all items.
+            consistency: As for :meth:`append`, for all items.
             timeout_s: Limit of the whole call in seconds.
 
         Returns:
             The ids in the order of ``items``.
 
         Raises:
-            AppendManyError: Some are not committed, or not known as committed; it has the outcome of each.
+            AppendManyError: Some are not committed, not known as committed, or not known to have the level; it has the
+                outcome of each.
 
         Raises as :meth:`append` before anything is sent.
         """
+        level = None if consistency is None else level_of_append(consistency)
         loop = self._own_loop()
         now_s = loop.time()
         partition = self._joined.get(partition_id)
@@ -372,7 +387,7 @@ class Client(PartitionCalls):
         if mark > partition.feed.applied:
             await self._confirm(partition, mark, now_s, timeout_s)
         deadlines = self._deadlines
-        appends = [self._submission(partition, fields, loop, now_s, timeout_s) for fields in all_fields]
+        appends = [self._submission(partition, fields, loop, now_s, timeout_s, level) for fields in all_fields]
         try:
             deadlines.pending.update(dict.fromkeys(appends))
             if appends and appends[0].deadline_s < deadlines.due_s:  # they share it
@@ -504,6 +519,8 @@ class Client(PartitionCalls):
             raise
         finally:
             deadlines.pending.pop(append, None)
+            if append.committed_id is not None:
+                partition.appends.guarantees.forget(append.committed_id)
 
     def feed(
         self, partition_id: int, *, after: int | None = None, since: datetime | None = None, until: int | None = None
@@ -758,10 +775,11 @@ class Client(PartitionCalls):
         loop: asyncio.AbstractEventLoop,
         now_s: float,
         timeout_s: float,
+        level: Consistency | None = None,
     ) -> PlainSubmission:
         try:
             return PlainSubmission(
-                partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s
+                partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s, level
             )
         except TypeError:
             check_seconds(timeout_s, "timeout_s")

@@ -4,12 +4,13 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from enum import Enum
 
 from waltz.common.cluster.quorum import quorum_of
+from waltz.common.consistency import Consistency, accepts
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.partition_ids import id_ranges, named_partitions
 from waltz.common.replica_states import RUNBOOK, ReplicaStatus
 from waltz.common.storage_health import Ailment, find_ailments
-from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
+from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_CONSISTENCY, FIRST_WITH_WRITE_SESSION
 from waltz.common.zk.znodes import UNRESOLVED, ServerDescriptor
 from waltz.operations.survey.replica_judgement import (
     StorageFacts,
@@ -269,5 +270,31 @@ def find_disabled_warnings(survey: Survey, partition_ids: Collection[int]) -> li
                 f"partition {partition_id} is disabled, and its owner, server {endpoint}, takes appends all "
                 f"the same: it speaks version {version}, and knows no properties. Make the partition a preferred one "
                 "of a server with version 5"
+            )
+    return warnings
+
+
+def find_consistency_warnings(survey: Survey, demands: Mapping[int, tuple[Consistency, bool]]) -> list[str]:
+    """Warnings for partitions that demand more than the commit of their writers, and do not get it from all.
+
+    ``demands`` has, for partitions whose demand is enforced, the level and whether older writers are refused.
+    """
+    warnings = []
+    for partition_id, (level, refuses_legacy) in sorted(demands.items()):
+        if accepts(level, Consistency.LEADER_QUORUM):
+            continue
+        owner = next((each for each in survey.owners.get(partition_id, ()) if each in survey.servers), None)
+        version = None if owner is None else survey.server_reports[owner].version
+        if owner is not None and version is not None and version < FIRST_WITH_CONSISTENCY:
+            warnings.append(
+                f"partition {partition_id} demands the consistency {level.word}, and its owner, server "
+                f"{survey.servers[owner].endpoint}, speaks version {version} and knows no levels: it takes all. "
+                "Make the partition a preferred one of a server with version 6"
+            )
+        elif not refuses_legacy:
+            warnings.append(
+                f"partition {partition_id} demands the consistency {level.word}, and lets in writers whose protocol "
+                "has no levels: their appends are acknowledged at the commit. Set refuseLegacyWriters=true when there "
+                "are none of them left"
             )
     return warnings

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from waltz.common.consistency import Consistency
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.storage_health import StorageHealth
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, ReplicaState, ServerDescriptor
 from waltz.operations.survey.checks import (
     Check,
+    find_consistency_warnings,
     find_disabled_warnings,
     find_failures,
     find_preference_warnings,
@@ -280,3 +282,16 @@ def test_disabled_partitions_at_a_server_that_knows_no_properties() -> None:
     assert find_disabled_warnings(mixed(owner=2), []) == []
     for survey in (mixed(owner=1), mixed(2, other_version=None), mixed(2)._replace(owners={}), mixed(owner=9)):
         assert find_disabled_warnings(survey, [0]) == []
+
+
+def test_partitions_that_demand_more_than_the_commit() -> None:
+    quorum, everyone = Consistency.LEADER_QUORUM, Consistency.LEADER_ALL
+    (warning,) = find_consistency_warnings(mixed(owner=2), {0: (everyone, True)})
+    assert warning.startswith(
+        "partition 0 demands the consistency leader_all, and its owner, server host2:5000, speaks version "
+    )
+    for survey in (mixed(2, other_version=None), mixed(2)._replace(owners={}), mixed(owner=9)):
+        assert find_consistency_warnings(survey, {0: (everyone, True)}) == []
+        (warning,) = find_consistency_warnings(survey, {0: (everyone, False)})
+        assert "lets in writers whose protocol has no levels" in warning
+        assert find_consistency_warnings(survey, {0: (quorum, False), 1: (Consistency.NONE, False)}) == []

@@ -9,6 +9,7 @@ from typing import Any
 
 from waltz.client.engine.partition.deferred import DeferredDecisions
 from waltz.client.engine.partition.feed import PartitionFeed
+from waltz.client.engine.partition.guarantees import Guarantees
 from waltz.client.engine.partition.monitor import MonitorState, Registration, TransactionMonitor
 from waltz.client.engine.partition.mount import Mount
 from waltz.client.engine.partition.places import Places
@@ -22,6 +23,7 @@ from waltz.client.errors import (
     ClientClosedError,
     ClientError,
     ClientTimeoutError,
+    ConsistencyRefusedError,
     NotAppendedError,
     NotAuthorizedError,
     PartitionInactiveError,
@@ -30,14 +32,18 @@ from waltz.client.errors import (
     TransactionTooLargeError,
 )
 from waltz.client.locks import HASH_BYTES
+from waltz.common.consistency import Consistency, waits_for_all
 from waltz.common.errors import TlsRefusedError, WaltzError
 from waltz.common.ids import SEQ_NUM_MASK, ReqId
 from waltz.common.net.backoff import Backoff
+from waltz.common.net.channel import Channel
 from waltz.common.wire.append_delays import AppendsDelayed
 from waltz.common.wire.append_request import encode_append
 from waltz.common.wire.client_server import FlushRequest, FlushResponse, LockFailure, encode
+from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest, ConsistencyRefused
 from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import AppendFailed, AppendFailure
+from waltz.common.wire.versions import FIRST_WITH_CONSISTENCY
 from waltz.common.wire.write_sessions import SessionFenced
 
 logger = logging.getLogger(__name__)
@@ -61,13 +67,15 @@ class PartitionAppends:
         """Notified at every change that a submission may wait for."""
         self.counts = AppendCounts()
         self._probe = probe
-        self._partition_id = partition_id
+        self.partition_id = partition_id
         self._client_id = client_id
         self._settings = settings
         self._options = settings.options
         self._places = Places(settings.max_concurrent_transactions)
         self._retries = RetryQueue(self._attempt_again, settings.options, settings.random_source)
         self.deferred = DeferredDecisions()
+        self.guarantees = Guarantees(partition_id, self._ask_acknowledgement)
+        self._told_level = Consistency.LEADER_QUORUM  # the level that the server takes appends for
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
         self._last_seq_num = 0
@@ -103,7 +111,7 @@ class PartitionAppends:
 
     def set_generation(self, generation: int) -> None:
         """Use this generation in later request ids."""
-        self._req_id_start = ReqId.of(self._client_id, generation, self._partition_id, 0)[:12]
+        self._req_id_start = ReqId.of(self._client_id, generation, self.partition_id, 0)[:12]
 
     def next_req_id(self) -> ReqId:
         """A new request id, for a request other than an append."""
@@ -139,7 +147,7 @@ class PartitionAppends:
                 return ServerError("the server wants no appends at present: a quota is used up")
             return self._refusal
         if mount.ahead:
-            return ClientAheadError(self._partition_id)
+            return ClientAheadError(self.partition_id)
         if mount.refusal is not None:
             return mount.refusal
         if mount.link is None:
@@ -158,7 +166,7 @@ class PartitionAppends:
     def stop(self) -> None:
         """Refuse submissions. Registered appends are still decided."""
         self.monitor.stop()
-        self._places.fail(lambda: PartitionInactiveError(self._partition_id))
+        self._places.fail(lambda: PartitionInactiveError(self.partition_id))
         self.signal.notify()
 
     def forget_decisions(self) -> None:
@@ -166,7 +174,8 @@ class PartitionAppends:
         self.deferred.clear()
 
     def fail(self) -> Sequence[Submission]:
-        """End all waits at a close. Returns the undecided submissions, for :meth:`tell_closed`."""
+        """End all waits at the close. Returns the undecided submissions, for :meth:`tell_closed`."""
+        self.guarantees.end("the client was closed")
         undecided = self.monitor.close()
         self._places.fail(ClientClosedError)
         self._end_pause()
@@ -271,7 +280,7 @@ class PartitionAppends:
         if self.monitor.state is MonitorState.CLOSED:
             raise ClientClosedError
         if self.monitor.state is MonitorState.STOPPED:
-            raise PartitionInactiveError(self._partition_id)
+            raise PartitionInactiveError(self.partition_id)
 
     def flush_now(self) -> None:
         """Ask the server for the decision of all registered appends, if there are any and the server can be asked."""
@@ -353,6 +362,11 @@ class PartitionAppends:
             self._limits.check(fields)
         channel = self._mount.channel
         assert channel is not None
+        level = submission.level
+        if level is None:
+            level = self.guarantees.default
+        if level is not self._told_level:
+            self._tell_level(channel, level)
         if self._mount.fed_marks:
             self._mount.request_headers()
         self._last_seq_num = seq_num = (self._last_seq_num + 1) & SEQ_NUM_MASK  # as in _next_req_id
@@ -371,9 +385,32 @@ class PartitionAppends:
         registration = self.monitor.register(req_id, submission)
         assert registration is _REGISTERED, "there are as many places as the monitor registers"
         submission.sent = data
+        submission.sent_level = level
         channel.send(frame)
         if not seq_num & self._probe.skipped and self._probe.submission is None:
             self._probe.begin(submission)
+
+    def _tell_level(self, channel: Channel, level: Consistency) -> None:
+        """Have the server take the appends that follow at another level. Raises :class:`ConsistencyRefusedError` when
+        its version has no levels, and the commit is not enough."""
+        if channel.version >= FIRST_WITH_CONSISTENCY:
+            channel.send(encode(AppendLevelRequest(self.next_req_id(), level), channel.version))
+        elif waits_for_all(level):
+            reason = f"the server is too old for appends at {level.word}"
+            raise ConsistencyRefusedError(self.partition_id, level.word, reason)
+        self._told_level = level
+
+    def _ask_acknowledgement(self, transaction_id: int) -> bool:
+        channel = self._mount.channel
+        if channel is None or channel.version < FIRST_WITH_CONSISTENCY:
+            return False
+        channel.send(encode(AppendAckRequest(self.next_req_id(), transaction_id), channel.version))
+        return True
+
+    def mount_changed(self) -> None:
+        """The partition is mounted, perhaps by another server, which knows neither level nor question."""
+        self._told_level = Consistency.LEADER_QUORUM
+        self.guarantees.mounted(self._mount.session_id)
 
     async def _ready(self, since_s: float, submission: Submission | None = None, *, sending: bool = True) -> None:
         """Return when the partition is mounted and, on request, takes appends. Otherwise raises the reason.
@@ -387,7 +424,7 @@ class PartitionAppends:
         while True:
             self.check_active()
             if mount.ahead and own_deadline_s is None:
-                raise ClientAheadError(self._partition_id)
+                raise ClientAheadError(self.partition_id)
             if mount.refusal is not None:
                 raise NotAuthorizedError(str(mount.refusal))
             if sending and (refusal := self.session.refusal) is not None:
@@ -409,7 +446,7 @@ class PartitionAppends:
 
     def _not_mounted(self) -> ClientTimeoutError:
         elapsed_ms = round(self._options.mount_wait_s * 1000)
-        text = f"Partition ensure mounted timeout: partitionId={self._partition_id} elapsed={elapsed_ms} ms"
+        text = f"Partition ensure mounted timeout: partitionId={self.partition_id} elapsed={elapsed_ms} ms"
         obstacle = self.obstacle
         error = ClientTimeoutError(text if obstacle is None else f"{text}: {obstacle}")
         error.__cause__ = obstacle
@@ -434,8 +471,8 @@ class PartitionAppends:
         if submission is None:
             return
         self.counts.lock_failures += 1
-        self._settings.events.conflict(self._partition_id, message.transaction_id)
-        self._tell(submission.refused, message.transaction_id)
+        self._settings.events.conflict(self.partition_id, message.transaction_id)
+        self.tell(submission.refused, message.transaction_id)
         if message.transaction_id <= self._feed.applied:
             self._abort(message.req_id, self._failed)
         else:
@@ -444,7 +481,7 @@ class PartitionAppends:
     def append_failed(self, message: AppendFailed) -> None:
         """The append is not in the log and never will be (version 5): no flush is needed."""
         if message.reason is not AppendFailure.TOO_LARGE:
-            logger.debug("partition %d: an append failed: %s", self._partition_id, message.reason.name)
+            logger.debug("partition %d: an append failed: %s", self.partition_id, message.reason.name)
             if message.reason is AppendFailure.MOVED:
                 self._refusal = ServerError(message.text or "the server cannot write the partition at present")
                 self._begin_pause()
@@ -456,6 +493,23 @@ class PartitionAppends:
     def not_authorized(self, message: NotAuthorized) -> None:
         """The append is not in the log and never will be: the client lacks the right (version 6)."""
         self._abort(message.req_id, lambda given: self._end_sent(given, lambda: NotAuthorizedError(message.text)))
+
+    def consistency_refused(self, message: ConsistencyRefused) -> None:
+        """The append is not in the log and never will be: its level does not go (version 6).
+
+        One whose writer has named no level is sent again at that of the partition, if it has changed in the meantime.
+        """
+        submission = self.monitor.get(message.req_id)
+        if submission is None:
+            return
+        if submission.level is None and submission.sent_level is not self.guarantees.default:
+            self._abort(message.req_id, self._lost)
+            return
+        level, text = submission.sent_level.word, message.text or "the server does not take this level of consistency"
+        self._abort(
+            message.req_id,
+            lambda given: self._end_sent(given, lambda: ConsistencyRefusedError(self.partition_id, level, text)),
+        )
 
     def delayed(self, message: AppendsDelayed) -> None:
         """The server wants no appends for a while, because of a quota (version 6). A later message may extend that."""
@@ -472,7 +526,7 @@ class PartitionAppends:
             number = self.session.number
             self._abort(
                 message.req_id,
-                lambda given: self._end_sent(given, lambda: SessionFencedError(self._partition_id, number)),
+                lambda given: self._end_sent(given, lambda: SessionFencedError(self.partition_id, number)),
             )
         else:
             self._abort(message.req_id, self._lost)
@@ -538,7 +592,7 @@ class PartitionAppends:
             self._failed(submissions)
         elif submissions:
             text = (
-                f"partition {self._partition_id}: an append of a write session got lost and is not in the log; "
+                f"partition {self.partition_id}: an append of a write session got lost and is not in the log; "
                 "append it again if it may come behind later ones"
             )
             self._end_sent(submissions, lambda: NotAppendedError(text))
@@ -557,7 +611,7 @@ class PartitionAppends:
             if not again:
                 self._probe.forget(submission)
                 self._places.release()
-                self._tell(submission.withdrawn)
+                self.tell(submission.withdrawn)
 
     def _end_sent(self, submissions: Sequence[Submission], make_error: Callable[[], Exception]) -> None:
         """End submissions that were sent, and are certainly not in the log."""
@@ -569,7 +623,7 @@ class PartitionAppends:
         self._probe.forget(submission)
         self._places.release()
         self._settings.tasks.spawn(
-            tell_failure(submission, error), f"telling of an error in partition {self._partition_id}"
+            tell_failure(submission, error), f"telling of an error in partition {self.partition_id}"
         )
 
     def _begin_pause(self) -> None:
@@ -596,16 +650,17 @@ class PartitionAppends:
 
     # Callbacks outside of the feed
 
-    def _tell(self, callback: Callable[..., Awaitable[None] | None], *arguments: object) -> None:
+    def tell(self, callback: Callable[..., Awaitable[None] | None], *arguments: object) -> None:
+        """Call a function of the application, and await its result in a task; errors are logged."""
         try:
             result = callback(*arguments)
         except STOPS_THE_LOOP:
             raise
         except BaseException:
-            logger.exception("a transaction context failed in partition %d", self._partition_id)
+            logger.exception("a transaction context failed in partition %d", self.partition_id)
             return
         if result is not None and inspect.isawaitable(result):
-            self._settings.tasks.spawn(result, f"a transaction context in partition {self._partition_id}")
+            self._settings.tasks.spawn(result, f"a transaction context in partition {self.partition_id}")
 
 
 def _as_exception(error: BaseException) -> Exception:

@@ -113,6 +113,11 @@ class Mount:
         """Whether, according to the server, the client has applied more than is in the log."""
         return self.state is State.AHEAD or self.state is State.REQUESTED_AHEAD
 
+    @property
+    def session_id(self) -> bytes | None:
+        """The request id of the present mount; ``None`` while none is under way."""
+        return self._session
+
     # Events
 
     def attach(self, link: ServerLink) -> None:

@@ -30,6 +30,7 @@ from waltz.common.wire.client_server import (
     Message,
     MountResponse,
 )
+from waltz.common.wire.consistency import AppendAck, ConsistencyRefused, PartitionConsistency
 from waltz.common.wire.mark_feed import MarkAdvanced
 from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import AppendFailed, PartitionClosed
@@ -88,6 +89,9 @@ class StreamPartition:
             HeartbeatResponse: self.session.response,
             NotAuthorized: self._not_authorized,
             AppendsDelayed: self.appends.delayed,
+            AppendAck: self.appends.guarantees.acknowledged,
+            ConsistencyRefused: self.appends.consistency_refused,
+            PartitionConsistency: self.appends.guarantees.property_told,
         }
         """The handlers of messages of the server, except those of the feed."""
         self._options = options
@@ -166,6 +170,7 @@ class StreamPartition:
             ) from obstacle
         await self._stop_feed()
         appends.forget_decisions()
+        appends.guarantees.end("the client has left the partition")
         self.detach()
 
     async def _stop_feed(self) -> None:
@@ -225,6 +230,7 @@ class StreamPartition:
             self.appends.not_authorized(message)
 
     def _mounted(self) -> None:
+        self.appends.mount_changed()
         self.appends.flush_now()
         self.session.mounted()
 
