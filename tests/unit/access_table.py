@@ -17,7 +17,15 @@ from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.lags import LagsRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
-from waltz.common.wire.storage_times import CommittedNotice, PartitionCommitted, TimeEntryRequest, TimeQuestion
+from waltz.common.wire.storage_times import (
+    CommittedNotice,
+    CommitTime,
+    EnterTimesRequest,
+    PartitionCommitted,
+    TimeEntryRequest,
+    TimeListRequest,
+    TimeQuestion,
+)
 from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
 from waltz.common.wire.write_sessions import (
     FenceOption,
@@ -174,6 +182,8 @@ STORAGE_REQUESTS: Final = (
     ),
     Row(Right.CLUSTER, NODE, CommittedNotice(-1, -1, -1, 5, [PartitionCommitted(1, PARTITION, 0)])),
     Row(Right.CLUSTER, NODE, TimeEntryRequest(1, 2, PARTITION, TimeQuestion.LAST_AT, 5)),
+    Row(Right.CLUSTER, NODE, TimeListRequest(1, 2, PARTITION, 0, 5)),
+    Row(Right.CLUSTER, NODE, EnterTimesRequest(1, 2, PARTITION, False, [CommitTime(0, 5)])),
 )
 """Requests to the data port of storages."""
 
@@ -188,6 +198,7 @@ STORAGE_ANSWERS: Final = frozenset(
         "RecordResponse",
         "SuccessResponse",
         "TimeEntryResponse",
+        "TimeListResponse",
     }
 )
 """Messages that only storages send, from the data port."""

@@ -91,6 +91,7 @@ class ReplicatedLog:
         "_successors",
         "_task",
         "_unresolved",
+        "_untimed",
         "_wake",
         "_without_session_since_s",
         "partition_id",
@@ -139,6 +140,7 @@ class ReplicatedLog:
         """The session is renewed when this is committed."""
         self._high_water_mark: int | None = None
         self._promised: dict[str, int] = {}
+        self._untimed: dict[str, int] = {}
         """Of what is committed, how far each storage has said to hold it."""
         self._next_id = 0
         self._pending = PendingAppends(options.max_batch_size)
@@ -352,6 +354,7 @@ class ReplicatedLog:
             options=self._options,
             floor=NO_TRANSACTION if self._high_water_mark is None else self._high_water_mark,
             promised=self._promised,
+            untimed=self._untimed,
         )
         self._opening = session
         try:

@@ -111,6 +111,7 @@ class StoreSession:
         "ring",
         "session_id",
         "storages",
+        "untimed",
     )
 
     def __init__(
@@ -126,12 +127,14 @@ class StoreSession:
         options: StoreOptions,
         floor: int = NO_TRANSACTION,
         promised: Mapping[str, int] = MappingProxyType({}),
+        untimed: dict[str, int] | None = None,
     ) -> None:
         """``metadata`` and ``version`` are those of the write that began the session; ``replicas`` are the connect
         strings of the assigned storages.
 
         ``floor`` is the highest id that the owner has told as committed; ``promised`` has, for storages, the highest of
-        these ids that they are known to have made durable in earlier sessions.
+        these ids that they are known to have made durable in earlier sessions. ``untimed``, which outlives the session,
+        has the first transaction of each storage that it has got as a copy, without the times of commits.
         """
         storages = frozenset(replicas)
         assigned = frozenset(ReplicaId(partition_id, storage) for storage in storages)
@@ -143,6 +146,7 @@ class StoreSession:
         self.machine = RecoveryMachine(metadata, version, assigned, floor)
         self.connections = connections
         self.options = options
+        self.untimed = {} if untimed is None else untimed
         self._timings = options.timings
         self.ended: SessionEndedError | None = None
         """Why the session is over; ``None`` while it is not."""
@@ -259,6 +263,7 @@ class StoreSession:
         for task in tasks:
             self._dismiss(task)
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._times.close()
 
     def end(self, error: SessionEndedError, *, tell: bool = True) -> None:
         """End the session: it commits nothing any more."""
