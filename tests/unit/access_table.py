@@ -19,7 +19,15 @@ from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMar
 from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
 from waltz.common.wire.lags import LagsRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
-from waltz.common.wire.storage_times import CommittedNotice, PartitionCommitted, TimeEntryRequest, TimeQuestion
+from waltz.common.wire.storage_times import (
+    CommittedNotice,
+    CommitTime,
+    EnterTimesRequest,
+    PartitionCommitted,
+    TimeEntryRequest,
+    TimeListRequest,
+    TimeQuestion,
+)
 from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
 from waltz.common.wire.write_sessions import (
     FenceOption,
@@ -181,6 +189,8 @@ STORAGE_REQUESTS: Final = (
     ),
     Row(Right.CLUSTER, NODE, CommittedNotice(-1, -1, -1, 5, [PartitionCommitted(1, PARTITION, 0)])),
     Row(Right.CLUSTER, NODE, TimeEntryRequest(1, 2, PARTITION, TimeQuestion.LAST_AT, 5)),
+    Row(Right.CLUSTER, NODE, TimeListRequest(1, 2, PARTITION, 0, 5)),
+    Row(Right.CLUSTER, NODE, EnterTimesRequest(1, 2, PARTITION, False, [CommitTime(0, 5)])),
 )
 """Requests to the data port of storages."""
 
@@ -195,6 +205,7 @@ STORAGE_ANSWERS: Final = frozenset(
         "RecordResponse",
         "SuccessResponse",
         "TimeEntryResponse",
+        "TimeListResponse",
     }
 )
 """Messages that only storages send, from the data port."""

@@ -2,7 +2,7 @@
 
 1. ``survey``: the state of a cluster, as all its nodes report it.
 2. ``storages``: assignment, validation, copies; ``copying``: records from one storage to another; ``filling``: a new
-   replica; ``repair``: damaged records restored from other replicas.
+   replica; ``repair``: damaged records restored from other replicas; ``times``: their times.
 3. ``partition_moves`` (pure) plans which partitions move between servers, ``partition_moving`` moves them.
 4. ``write_sessions``: write sessions as owners report them, and fences.
 5. ``placing``: storages for new replicas. ``replica_moves`` (pure) decides the next step of a move of a replica between

@@ -3,17 +3,19 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import read_committed_marks
-from waltz.common.cluster.replicas import read_replicas
+from waltz.common.cluster.replicas import Replicas, read_replicas
 from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.storage_labels import nearness, read_labels
 from waltz.operations.copying import Pace, SourceError, copy_records
 from waltz.operations.storages import TIMEOUT_S, admin_endpoint, connection
+from waltz.operations.times import copy_times_of_members
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
 
@@ -64,6 +66,7 @@ class ReplicaFilling:
         self._report = report
         self._progress = progress
         self._pace: Pace | None = None
+        self._replicas: Replicas | None = None
         self._current = NO_TRANSACTION
 
     async def run(self) -> None:
@@ -83,6 +86,7 @@ class ReplicaFilling:
             info = await admin.last_session_info(partition_id)
             await self._keep_certain(data, info)
             await self._follow(admin, data, info)
+            await self._copy_times(data, info)
             await admin.set_available([partition_id], True)
 
     async def _keep_certain(self, data: StorageClient, info: SessionInfo) -> None:
@@ -127,6 +131,7 @@ class ReplicaFilling:
         """Copy up to a committed mark, from any replica."""
         # The metadata are read after the mark (rule S6).
         replicas = await read_replicas(self._cluster.zookeeper, self._cluster.root, [self._partition_id])
+        self._replicas = replicas
         sources = replicas.choose(self._partition_id).sources
         reasons = []
         labels = (await read_labels(self._cluster.zookeeper, self._cluster.root)).labels
@@ -150,6 +155,23 @@ class ReplicaFilling:
         raise WaltzError(
             f"no replica of partition {self._partition_id} gives transaction {self._current + 1}: "
             f"{'; '.join(reasons) or 'none is a member of the present store session'}"
+        )
+
+    async def _copy_times(self, data: StorageClient, info: SessionInfo) -> None:
+        """Copy the times of the commits, from where an earlier run has ended. The servers copy the others' later."""
+        if self._replicas is None or not data.keeps_times:
+            return
+        enter = partial(data.enter_times, info.session_id, self._partition_id, offline=True, timeout_s=TIMEOUT_S)
+        known = await enter([])
+        await copy_times_of_members(
+            self._cluster,
+            self._replicas,
+            self._partition_id,
+            enter,
+            NO_TRANSACTION + 1 if known is None else known.transaction_id + 1,
+            self._current,
+            self._report,
+            except_from=self._storage,
         )
 
     async def _compare(self, admin: StorageAdminClient, source: StorageAdminClient) -> None:

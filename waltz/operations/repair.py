@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
@@ -10,8 +11,10 @@ from waltz.common.cluster.replicas import Source, read_replicas
 from waltz.common.errors import WaltzError
 from waltz.common.ids import UNKNOWN_END, Endpoint
 from waltz.common.records import Record
-from waltz.operations.storages import connection
+from waltz.operations.storages import TIMEOUT_S, connection
+from waltz.operations.times import copy_times_of_members
 from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +100,27 @@ class Repair:
                 roles = await read_roles(self._cluster, self._partition_id, self._node)
                 self._check_may_be_cut(roles, uncommitted, mark)
             await client.repair_commit(self._partition_id, mark)
+            await self._copy_times(wanted)
             return Repaired(missing, restored, tuple(each for each in uncommitted if each[1] != UNKNOWN_END))
+
+    async def _copy_times(self, restored: list[tuple[int, int]]) -> None:
+        """Copy the times of restored transactions: a start that did not find their segment has removed its times."""
+        cluster, partition_id = self._cluster, self._partition_id
+        replicas = await read_replicas(cluster.zookeeper, cluster.root, [partition_id])
+        storage, metadata = replicas.name_of(self._node), replicas.metadata[partition_id]
+        if storage is None or metadata is None:
+            return
+        try:
+            async with connection(StorageClient, cluster, Endpoint.parse(storage)) as data:
+                if not data.keeps_times:
+                    return
+                enter = partial(data.enter_times, metadata.session_id, partition_id, timeout_s=TIMEOUT_S)
+                for first, last in restored:
+                    await copy_times_of_members(
+                        cluster, replicas, partition_id, enter, first, last, self._report, except_from=storage
+                    )
+        except WaltzError as error:
+            self._report(f"partition {partition_id}: the times of its transactions were not copied: {error}")
 
     def _check_may_be_cut(self, roles: Roles, uncommitted: tuple[tuple[int, int], ...], mark: int) -> None:
         """Refuse to cut records above the mark that a node with a vote may have acknowledged."""

@@ -49,6 +49,8 @@ from waltz.storage.disk.salvage import STAGED_NAME, Salvage, Staged
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.node.node import StorageNode
 from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
+from waltz.storage.remote.errors import RemoteStorageError
 
 ITEMS = [record(i, bytes([i]) * 60) for i in range(21)]
 
@@ -698,3 +700,28 @@ async def test_a_node_of_the_original_says_that_it_cannot_be_repaired() -> None:
         await client.close()
     finally:
         await original.stop()
+
+
+async def test_the_times_of_restored_records_are_copied(tmp_path: Path) -> None:
+    """A segment was lost together with its times; the last restored record is as late as it may have been."""
+    async with cluster(tmp_path, _remove(f"{7:019d}.seg")) as made:
+        for number in (1, 2):
+            times = [(4, 400), (11, 1100), (25, 2500), (39, 3900)]
+            made.nodes[number].node.manager.partitions[0].log.times.enter(times)
+        assert (await made.repair(39)).restored == 7
+        found = made.nodes[0].node.manager.partitions[0].log.times.entries(0, 100)
+        assert [tuple(entry) for entry in found] == [(11, 1100), (13, 2500)]
+
+
+async def test_a_repair_succeeds_although_times_cannot_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def enter_times(*_: object, **__: object) -> None:
+        raise RemoteStorageError("busy")
+
+    monkeypatch.setattr(StorageClient, "enter_times", enter_times)
+    async with cluster(tmp_path, _remove(f"{7:019d}.seg")) as made:
+        for number in (1, 2):
+            made.nodes[number].node.manager.partitions[0].log.times.enter([(11, 1100)])
+        assert (await made.repair(39)).restored == 7
+        assert "the times of its transactions were not copied: " in made.lines[-1]

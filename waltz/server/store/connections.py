@@ -13,7 +13,7 @@ from waltz.common.errors import ConnectFailedError, ConnectionClosedError, Waltz
 from waltz.common.ids import Endpoint
 from waltz.common.net.outbox import Outbox
 from waltz.common.records import Record, RecordHeader
-from waltz.common.wire.storage_times import TimeQuestion
+from waltz.common.wire.storage_times import CommitTime, TimeQuestion
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.client import StorageClient
 from waltz.storage.remote.owed_answers import Transfer
@@ -79,6 +79,14 @@ class StorageRpc(Protocol):
     async def time_entry(
         self, session_id: int, partition_id: int, question: TimeQuestion, value: int, *, timeout_s: float
     ) -> tuple[int, int] | None: ...
+
+    async def times(
+        self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
+    ) -> list[CommitTime]: ...
+
+    async def enter_times(
+        self, session_id: int, partition_id: int, times: Sequence[CommitTime], *, timeout_s: float
+    ) -> CommitTime | None: ...
 
     async def close(self) -> None: ...
 

@@ -9,7 +9,7 @@ from waltz.common.records import RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import FRAME_HEADER
-from waltz.common.wire.storage_times import TimeEntryRequest
+from waltz.common.wire.storage_times import EnterTimesRequest, TimeEntryRequest, TimeListRequest
 from waltz.common.wire.structures import RpcException
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.segment.segment import StoredRecords
@@ -45,8 +45,10 @@ def failure_frame(message: StorageRequest, text: str) -> bytes:
 
 def last_requested_id(message: ReadRequest) -> int:
     """The highest transaction id that the read asks for."""
-    if isinstance(message, TimeEntryRequest):
+    if isinstance(message, TimeEntryRequest | TimeListRequest):
         return NO_TRANSACTION
+    if isinstance(message, EnterTimesRequest):
+        return max((entry.transaction_id for entry in message.times), default=NO_TRANSACTION)
     if isinstance(message, wire.RecordHeaderListRequest | wire.RecordListRequest):
         return message.transaction_id + message.max_count - 1
     return message.transaction_id
@@ -66,7 +68,7 @@ def answer_read(log: PartitionLog, message: ReadRequest) -> ReadAnswer:
     try:
         if isinstance(message, wire.RecordListRequest):
             frame = _record_list_frame(log, message)
-        elif isinstance(message, TimeEntryRequest):
+        elif isinstance(message, TimeEntryRequest | TimeListRequest | EnterTimesRequest):
             frame = our_wire.encode(answer_time(log, message), our_wire.OUR_VERSION)
         elif isinstance(message, wire.RecordRequest):
             frame = wire.encode(_record(log, message))

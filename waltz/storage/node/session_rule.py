@@ -6,7 +6,7 @@ checked again (rule S1): a newer session may have sent a request during the sync
 
 from waltz.common.wire import storage as wire
 from waltz.common.wire.fencing import fence_message, offline_fence_message
-from waltz.common.wire.storage_times import TimeEntryRequest
+from waltz.common.wire.storage_times import EnterTimesRequest, TimeEntryRequest, TimeListRequest
 from waltz.storage.disk.control_file import ASSIGNED, AVAILABLE, PartitionInfo
 from waltz.storage.errors import ConcurrentUpdateError, StorageError
 
@@ -29,6 +29,8 @@ StorageRequest = (
     | wire.RecordListRequest
     | wire.RecordListResponse
     | TimeEntryRequest
+    | TimeListRequest
+    | EnterTimesRequest
 )
 """All messages that can arrive for a partition: every message but the open request. Responses are refused when taken
 up."""
@@ -39,7 +41,10 @@ ReadRequest = (
     | wire.RecordHeaderListRequest
     | wire.RecordListRequest
     | TimeEntryRequest
+    | TimeListRequest
+    | EnterTimesRequest
 )
+"""What changes no record. Times are entered among reads: they do not wait for the disk's writes and syncs."""
 
 _OfflineRequest = (
     wire.LastSessionInfoRequest
@@ -47,6 +52,7 @@ _OfflineRequest = (
     | wire.TruncateRequest
     | wire.AppendRequest
     | wire.MaxTransactionIdRequest
+    | EnterTimesRequest
 )
 
 

@@ -6,10 +6,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from waltz.common.ids import NO_TRANSACTION
 from waltz.common.tasks import owned, restarting
-from waltz.common.wire.storage_times import TimeEntryRequest, TimeEntryResponse, TimeQuestion, decode_notice
+from waltz.common.wire.storage_times import (
+    MAX_TIMES,
+    CommitTime,
+    EnterTimesRequest,
+    TimeEntryRequest,
+    TimeEntryResponse,
+    TimeListRequest,
+    TimeListResponse,
+    TimeQuestion,
+    decode_notice,
+)
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.errors import StorageError
 
 WRITE_INTERVAL_S = 10.0
 """Interval of the writes: a crash loses the times of this interval."""
@@ -38,8 +50,18 @@ def take_notice(partitions: Mapping[int, Timed], buffer: bytes, start: int, end:
             partition.note_committed(session_id, transaction_id, time_ms)
 
 
-def answer_time(log: PartitionLog, message: TimeEntryRequest) -> TimeEntryResponse:
-    """Answer a question from the time index. Blocking; raises ``OSError``."""
+def answer_time(
+    log: PartitionLog, message: TimeEntryRequest | TimeListRequest | EnterTimesRequest
+) -> TimeEntryResponse | TimeListResponse:
+    """Answer from the time index, or enter times there; blocking. Raises ``StorageError`` and ``OSError``."""
+    if isinstance(message, TimeListRequest):
+        entries = log.times.entries(message.transaction_id, max(0, min(message.max_count, MAX_TIMES)))
+        return TimeListResponse(*message[:3], [CommitTime(*entry) for entry in entries])
+    if isinstance(message, EnterTimesRequest):
+        if len(message.times) > MAX_TIMES:
+            raise StorageError(f"{len(message.times)} times in one request, at most {MAX_TIMES} are entered")
+        held = [entry for entry in message.times if entry.transaction_id <= log.max_transaction_id]
+        return TimeEntryResponse(*message[:3], *(log.times.enter(held) or (NO_TRANSACTION, -1)))
     find = log.times.at if message.question is TimeQuestion.LAST_AT else log.times.covering
     return TimeEntryResponse(*message[:3], *(find(message.value) or (-1, -1)))
 

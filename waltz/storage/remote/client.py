@@ -26,9 +26,13 @@ from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import STORAGE, Bounds
 from waltz.common.wire.storage_times import (
     CommittedNotice,
+    CommitTime,
+    EnterTimesRequest,
     PartitionCommitted,
     TimeEntryRequest,
     TimeEntryResponse,
+    TimeListRequest,
+    TimeListResponse,
     TimeQuestion,
 )
 from waltz.common.wire.structures import SessionInfo
@@ -310,6 +314,29 @@ class StorageClient(StorageConnection[our_wire.Message]):
         request = TimeEntryRequest(session_id, self._calls.next_seq_num(), partition_id, question, value)
         found = await self._partition_call(request, TimeEntryResponse, timeout_s)
         return None if found.transaction_id == NO_TRANSACTION else (found.transaction_id, found.time_ms)
+
+    async def times(
+        self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
+    ) -> list[CommitTime]:
+        """Entries of the time index from the transaction ``first`` on, at most ``MAX_TIMES``; fewer than ``max_count``
+        and than that: there are no more. For connections that :attr:`keeps_times` only."""
+        request = TimeListRequest(session_id, self._calls.next_seq_num(), partition_id, first, max_count)
+        return (await self._partition_call(request, TimeListResponse, timeout_s)).times
+
+    async def enter_times(
+        self,
+        session_id: int,
+        partition_id: int,
+        times: Sequence[CommitTime],
+        *,
+        offline: bool = False,
+        timeout_s: float,
+    ) -> CommitTime | None:
+        """Enter times of committed transactions, at most ``MAX_TIMES``; the last entry of the index after that. For
+        connections that :attr:`keeps_times` only."""
+        request = EnterTimesRequest(session_id, self._calls.next_seq_num(), partition_id, offline, list(times))
+        found = await self._partition_call(request, TimeEntryResponse, timeout_s)
+        return None if found.transaction_id == NO_TRANSACTION else CommitTime(found.transaction_id, found.time_ms)
 
     # The channel's callbacks
 

@@ -13,7 +13,7 @@ from waltz.common.wire.client_times import TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkStatus
 from waltz.common.wire.consistency import ConsistencyRefusal
 from waltz.common.wire.lags import PartitionLags, ReplicaLag
-from waltz.common.wire.storage_times import TimeQuestion
+from waltz.common.wire.storage_times import CommitTime, TimeQuestion
 from waltz.common.wire.structures import RpcException, SessionInfo, StackFrame
 from waltz.common.wire.version5 import AppendFailure, DataListStatus, TransactionDataListResponse
 from waltz.common.wire.write_sessions import (
@@ -92,6 +92,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "record_header": st.none() | RECORD_HEADERS,
     "record_headers": st.lists(RECORD_HEADERS, max_size=5),
     "metrics_json": NULLABLE_TEXT,
+    "times": st.lists(st.builds(CommitTime, LONGS, LONGS), max_size=4),
     "lags": st.lists(
         st.builds(
             PartitionLags, INTS, LONGS, LONGS, st.lists(st.builds(ReplicaLag, st.text(), LONGS, LONGS), max_size=3)

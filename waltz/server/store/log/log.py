@@ -94,6 +94,7 @@ class ReplicatedLog:
         "_task",
         "_told_id",
         "_unresolved",
+        "_untimed",
         "_wake",
         "_without_session_since_s",
         "partition_id",
@@ -143,6 +144,7 @@ class ReplicatedLog:
         """The session is renewed when this transaction is committed."""
         self._high_water_mark: int | None = None
         self._promised: dict[str, int] = {}
+        self._untimed: dict[str, int] = {}
         """For each storage, the last committed transaction that it has reported as durable."""
         self._next_id = 0
         self._pending = PendingAppends(options.max_batch_size)
@@ -366,6 +368,7 @@ class ReplicatedLog:
             options=self._options,
             floor=NO_TRANSACTION if self._high_water_mark is None else self._high_water_mark,
             promised=self._promised,
+            untimed=self._untimed,
         )
         self._opening = session
         try:

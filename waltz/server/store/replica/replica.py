@@ -406,8 +406,14 @@ class Replica:
             return
         with self._changing():
             await client.append(*ids, records, timeout_s=session.options.change_timeout_s)
+        self._note_untimed(records)
         self._backoff.reset()
         session.execute(session.machine.copied(self.replica_id, records[-1].transaction_id))
+
+    def _note_untimed(self, copied: list[Record]) -> None:
+        """The storage has got records without the times of their commits."""
+        untimed, first = self._session.untimed, copied[0].transaction_id
+        untimed[self.storage] = min(first, untimed.get(self.storage, first))
 
     async def _read_from(self, source: tuple[ReplicaId, int], first: int, count: int) -> list[Record]:
         session = self._session
@@ -573,6 +579,7 @@ class Replica:
         else:
             self._copy_failing_since_s = None
             await self._write_copy(client, records)
+            self._note_untimed(records)
             self._backoff.reset()
             self.next_id = records[-1].transaction_id + 1
             self.acked = max(self.acked, self.next_id - 1)

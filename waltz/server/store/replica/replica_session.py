@@ -19,6 +19,8 @@ class ReplicaSession(Protocol):
     machine: RecoveryMachine
     connections: StorageConnections
     options: StoreOptions
+    untimed: dict[str, int]
+    """By storage the first transaction that it has got as a copy, without the times of commits."""
 
     @property
     def ring(self) -> BatchRing | None:

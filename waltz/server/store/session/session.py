@@ -116,6 +116,7 @@ class StoreSession:
         "ring",
         "session_id",
         "storages",
+        "untimed",
         "watches_all",
     )
 
@@ -132,12 +133,15 @@ class StoreSession:
         options: StoreOptions,
         floor: int = NO_TRANSACTION,
         promised: Mapping[str, int] = MappingProxyType({}),
+        untimed: dict[str, int] | None = None,
     ) -> None:
         """``metadata`` and ``version`` are those of the write that began the session; ``replicas`` are the connect
         strings of the assigned storages.
 
         ``floor`` is the highest id that the owner has reported as committed. ``promised`` has, for each storage, the
-        highest of these ids that it has made durable in earlier sessions, as far as is known.
+        highest of these ids that it has made durable in earlier sessions, as far as is known. ``untimed``, which
+        outlives the session, has for each storage the first transaction that it has received as a copy, without the
+        times of commits.
         """
         storages = frozenset(replicas)
         assigned = frozenset(ReplicaId(partition_id, storage) for storage in storages)
@@ -149,6 +153,7 @@ class StoreSession:
         self.machine = RecoveryMachine(metadata, version, assigned, floor)
         self.connections = connections
         self.options = options
+        self.untimed = {} if untimed is None else untimed
         self._timings = options.timings
         self.watches_all = False
         """Whether the owner wants to hear of every acknowledgement."""
@@ -277,6 +282,7 @@ class StoreSession:
         for task in tasks:
             self._dismiss(task)
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._times.close()
 
     def end(self, error: SessionEndedError, *, tell: bool = True) -> None:
         """End the session: it makes no further commits."""

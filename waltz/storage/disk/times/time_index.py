@@ -227,10 +227,17 @@ class TimeIndex:
                 self._unwritten = [each for each in self._unwritten if each > written[-1]]
 
     def _merge(self, first_id: int, new: Sequence[TimeEntry]) -> None:
-        """Have the new entries, ascending and all of one segment, in its file. The file is replaced as a whole: one
-        that is half old and half new would have its entries out of order."""
+        """Have the new entries, ascending and all of one segment, in its file. Unless they are behind its end, the file
+        is replaced as a whole: one that is half old and half new would have its entries out of order."""
+        is_behind = False
         with self._opened(first_id) as (file, header):
-            known = [] if file is None else list(_entries(file, header, 0))
+            last = None if file is None else _last_in(file, header, lambda _: True)
+            if file is None or last is None:
+                known = []
+            elif (end := _read(file, header, last)) is not None and end.transaction_id < new[0].transaction_id:
+                known, is_behind = [end], True
+            else:
+                known = list(_entries(file, header, 0))
         ids = {entry.transaction_id for entry in known}
         missing = [entry for entry in new if entry.transaction_id not in ids]
         at = bisect_right(self._first_ids, first_id - 1)
@@ -244,6 +251,9 @@ class TimeIndex:
         if not missing:
             return
         merged = _merged(before or _NONE, known, missing, behind)
+        if is_behind:
+            self._append(first_id, merged[1:])
+            return
         # ``open`` removes a file of this name, which has a digit more than its own.
         path = str(self._directory / f"0{time_index_name(first_id)}")
         replacement = self._files.open(path, create=True)
