@@ -142,10 +142,12 @@ async def test_changed_certificates_count_for_new_connections(
                     break
                 except ssl.SSLError:
                     await asyncio.sleep(0.01)
-        assert not server.unusable_stores
+        registry = Registry()
+        watch_ports(registry, {}, server)
+        assert 'waltz_tls_stores_unusable{port="http"} 0' in prometheus_text(registry)
         Path(node_pem).write_text("damaged")
         async with asyncio.timeout(TIMEOUT_S):
-            while not server.unusable_stores:
+            while 'waltz_tls_stores_unusable{port="http"} 1' not in prometheus_text(registry):
                 await asyncio.sleep(0.01)
         assert (await get(server, "/ping", trusts_other))[0] == 200, "the former certificate is in use"
 
