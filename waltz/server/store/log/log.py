@@ -144,8 +144,9 @@ class ReplicatedLog:
         """The session is renewed when this transaction is committed."""
         self._high_water_mark: int | None = None
         self._promised: dict[str, int] = {}
-        self._untimed: dict[str, int] = {}
         """For each storage, the last committed transaction that it has reported as durable."""
+        self._untimed: dict[str, int] = {}
+        """For each storage, the first transaction that it has received as a copy, without the times of commits."""
         self._next_id = 0
         self._pending = PendingAppends(options.max_batch_size)
         self._flush_scheduled = False
