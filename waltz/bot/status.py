@@ -8,7 +8,8 @@ from waltz.common.net.http import HttpServer, Request, Response, json_page
 
 
 async def open_status(host: str, port: int, bot: Bot, reset: Callable[[], None]) -> HttpServer:
-    """Serve the pages of a bot; the caller closes them. ``reset`` restarts the bot's work. Raises ``WaltzError``."""
+    """Serve the pages of a bot. The caller closes the result. ``reset`` restarts the work of the bot. Raises
+    ``WaltzError``."""
 
     def valid_keys(request: Request) -> Response:
         valid = bot.valid
