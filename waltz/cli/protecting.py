@@ -23,6 +23,7 @@ from waltz.common.zk.protection import (
     identity_of,
     open_for_original,
 )
+from waltz.common.zk.store_admin import read_store_params
 from waltz.operations.protecting import check, protect, unprotect
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ async def _protect(options: argparse.Namespace, session: Session) -> None:
     zookeeper = _with_lists(session)
     if options.with_original_nodes and options.users is None:
         raise WaltzError("--with-original-nodes is for --users; the tree remembers it")
+    await read_store_params(zookeeper, session.root)  # there has to be a cluster
     if options.check:
         await _check(options, zookeeper, session.root)
     elif options.open:
