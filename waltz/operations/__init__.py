@@ -10,4 +10,5 @@
    them until they are spread and even.
 6. ``lost_replicas`` (pure) decides which transactions a partition keeps that has lost a majority for good,
    ``accepting_loss`` writes the decision down.
+7. ``protecting``: access control lists for the tree in ZooKeeper.
 """
