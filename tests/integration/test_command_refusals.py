@@ -32,6 +32,7 @@ ARGUMENTS = {
     "zookeeper assign-partition": "-s {data} -p {partition}",
     "zookeeper unassign-partition": "-s {data} -p {partition}",
     "zookeeper auto-assign": "-g 9",
+    "zookeeper protect": "--open -y",
     "acl init": "--server CN=node --admin CN=ops",
     "acl list": "",
     "acl grant": "CN=svc-a append",

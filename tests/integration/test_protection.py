@@ -229,7 +229,7 @@ async def test_what_is_created_has_its_list_at_once(users: Users) -> None:
     assert await check(admin, root) == []
     with pytest.raises(NodeExistsError):
         await client.create(f"{root}/ext/clock", b"")  # a right to create it would not even be needed
-    with pytest.raises(NotPermittedError, match="does not permit it to user client: its role may not do this"):
+    with pytest.raises(NotPermittedError, match="refuses user client: its role may not do this"):
         await client.create(f"{root}/ext/acl", b"{}")
 
 
@@ -314,7 +314,7 @@ async def test_a_check_finds_what_is_open_and_what_differs(users: Users) -> None
     assert await protect(admin, root, Protection(USERS)) == 2
     with pytest.raises(ProtectionError, match="look as an admin"):
         await check(users.roles[Role.CLIENT], root)
-    with pytest.raises(NotPermittedError, match="this process has no zookeeper.user"):
+    with pytest.raises(NotPermittedError, match="this process, which has no zookeeper.user"):
         await check(users.nobody, root)
 
 

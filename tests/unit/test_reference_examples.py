@@ -184,7 +184,7 @@ def protected_tree(stage: Stage) -> None:
     """ZooKeeper refuses a process without a user."""
 
     async def refuse(*_: object, **__: object) -> None:
-        raise waltz.NotPermittedError("get /protected: this process has no zookeeper.user")
+        raise waltz.NotPermittedError("get /protected: no permission")
 
     stage.monkeypatch.setattr("waltz.client.engine.environment.connect_configured", refuse)
 

@@ -10,4 +10,5 @@
    replicas until they are evenly spread.
 6. ``lost_replicas`` (pure) decides which transactions a partition keeps after the permanent loss of a majority,
    ``accepting_loss`` records the decision.
+7. ``protecting``: access control lists for the tree in ZooKeeper.
 """

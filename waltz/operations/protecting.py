@@ -23,7 +23,7 @@ from waltz.common.zk.protection import (
     checked,
     relative,
 )
-from waltz.common.zk.store_admin import read_cluster_params
+from waltz.common.zk.store_admin import read_cluster_params, sync_cluster
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +86,9 @@ async def protect(zookeeper: AclZooKeeper, root: str, protection: Protection) ->
 async def unprotect(zookeeper: AclZooKeeper, root: str) -> int:
     """Open the whole tree to everybody. Returns the number of nodes whose lists were changed; may be repeated.
 
-    Raises ``ProtectionError`` when nodes kept coming, ``ZooKeeperError``.
+    Raises ``ProtectionError`` when nodes kept coming, ``StoreAdminError`` without a cluster, ``ZooKeeperError``.
     """
+    await sync_cluster(zookeeper, root)
     with contextlib.suppress(NoNodeError):
         await zookeeper.delete(f"{root}/{DOCUMENT_PATH}")
     return await _settle(zookeeper, root, None)
@@ -96,9 +97,10 @@ async def unprotect(zookeeper: AclZooKeeper, root: str) -> int:
 async def check(zookeeper: AclZooKeeper, root: str) -> list[Finding]:
     """The nodes whose lists are not those of the protection; in a tree without protection all that is open.
 
-    Raises ``ProtectionError`` when the protection cannot be understood, ``ZooKeeperError``.
+    Raises ``ProtectionError`` when the protection cannot be understood, ``StoreAdminError`` without a cluster,
+    ``ZooKeeperError``.
     """
-    await zookeeper.sync(root)
+    await sync_cluster(zookeeper, root)
     return await findings(zookeeper, root, await read_protection(zookeeper, root))
 
 

@@ -54,6 +54,27 @@ def test_times_are_milliseconds() -> None:
     assert (options.starting_time_ms, options.ending_time_ms) == (1999, None)
 
 
+def test_the_user_of_zookeeper() -> None:
+    access = parse_options(REQUIRED).zookeeper_access
+    assert access == (None, None, None, False)
+    user = REQUIRED | {"zookeeperUser": "svc"}
+    access = parse_options(user | {"zookeeperPasswordFile": "/password", "zookeeperTls": "true"}).zookeeper_access
+    assert access == ("svc", None, "/password", True)
+    options = parse_options(user | {"zookeeperpassword": "verysecret"})
+    assert "verysecret" not in repr(options)
+    password = pickle.loads(pickle.dumps(options)).zookeeper_access.password
+    assert password.get_secret_value() == "verysecret"
+    for given, why in (
+        (user, "zookeeperUser: give either zookeeperPasswordFile or zookeeperPassword, too"),
+        (user | {"zookeeperPassword": "a", "zookeeperPasswordFile": "b"}, "zookeeperUser: give either"),
+        (REQUIRED | {"zookeeperPassword": "verysecret"}, "zookeeperUser: a password needs a user, too"),
+        (REQUIRED | {"zookeeperTls": "yes"}, "zookeeperTls: expected true or false"),
+    ):
+        with pytest.raises(ConfigError, match=why) as refused:
+            parse_options(given)
+        assert "verysecret" not in str(refused.value)
+
+
 def test_tls_options_reach_the_model_and_stay_secret() -> None:
     options = parse_options(
         REQUIRED

@@ -511,12 +511,10 @@ class KazooZooKeeper:
 
 
 def _not_permitted(login: Login | None) -> str:
+    refused = "no permission: the access control list of the node refuses"
     if login is None:
-        return "ZooKeeper does not permit it: the tree is protected, and this process has no zookeeper.user"
-    return (
-        f"ZooKeeper does not permit it to user {login.user}: its role may not do this, or zookeeper.user or its "
-        "password is wrong"
-    )
+        return f"{refused} this process, which has no zookeeper.user"
+    return f"{refused} user {login.user}: its role may not do this, or zookeeper.user or its password is wrong"
 
 
 def _kazoo_acl(acl: Acl) -> list[ACL]:

@@ -31,11 +31,11 @@ class AclNodes(Protocol):
     """Nodes with access control lists: the part of a ZooKeeper client for creations."""
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
-        """See :meth:`waltz.common.zk.client.ZooKeeper.get`."""
+        """Data and stat. :class:`NoNodeError`, :class:`NotPermittedError`."""
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """See :meth:`waltz.common.zk.client.ZooKeeper.exists`."""
+        """Stat or ``None``; everybody may ask."""
         ...
 
     async def create_with(
