@@ -78,7 +78,7 @@ def test_members_that_are_left_keep_all_that_any_of_them_holds() -> None:
     assert set(accepted.states.values()) == {state(B), state(C, closing=55)}
     assert open_with(FOUR._replace(replicas=dict(accepted.states)), found) == 60
     assert describe(accepted, found, [A, D], 0) == [
-        "partition 0, of which a:1, d:1 are lost:",
+        "partition 0 without the lost replicas a:1, d:1:",
         "  b:1 holds transactions up to 60; low-water mark 40 of session 7",
         "  c:1 holds transactions up to 55; low-water mark 40 of session 7",
         "  the log then ends at transaction 60, as on b:1",
