@@ -26,7 +26,6 @@ ARGUMENTS = {
     "zookeeper delete": "-n other -y",
     "zookeeper list": "",
     "zookeeper show-cluster-key": "",
-    "zookeeper protect": "--check",
     "zookeeper add-storage-node": "-s {dead} -a 1 -g 1",
     "zookeeper remove-storage-node": "-s {dead}",
     "zookeeper assign-partition": "-s {data} -p {partition}",
@@ -108,7 +107,7 @@ MAKES = {"zookeeper create", "cluster create"}
 ASKING = {"storage repair"}
 """Commands that wait for an owner's committed mark, while no server runs."""
 
-READING = ("list", "show-cluster-key", "protect")
+READING = ("list", "show-cluster-key")
 """Commands for ZooKeeper that change nothing, with the arguments above."""
 
 WITHOUT_CLUSTER = {"server list"}
