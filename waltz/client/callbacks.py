@@ -46,18 +46,15 @@ _new_tuple = tuple.__new__  # what a named tuple's own constructor calls, at hal
 class ContextSubmission(Submission):
     """A context of the application that was submitted."""
 
-    __slots__ = ("_appends", "_context", "_serializer", "level")
+    __slots__ = ("_context", "_serializer", "appends", "level")
+
+    appends: PartitionAppends
+    """The appends of its partition, as soon as that is known."""
 
     def __init__(self, context: TransactionContext, serializer: Serializer[Any] | None = None) -> None:
         self._context = context
         self._serializer = serializer
         self.level: Consistency | None = None
-
-    def begin(self, appends: PartitionAppends) -> None:
-        """The partition is known. Raises the errors of a wrong ``consistency``."""
-        self._appends = appends
-        if self._context.consistency is not None:
-            self.level = level_of_append(self._context.consistency)
 
     @property
     def retry_policy(self) -> RetryPolicy | None:
@@ -93,7 +90,7 @@ class ContextSubmission(Submission):
         return self._context.on_completion(True)
 
     def _await_level(self, transaction_id: int) -> None:
-        appends, context, guarantees = self._appends, self._context, self._appends.guarantees
+        appends, context, guarantees = self.appends, self._context, self.appends.guarantees
         timeout_s = context.guarantee_timeout_s
 
         def told(error: NotGuaranteedError | None) -> None:
@@ -289,7 +286,9 @@ class WaltzClient(PartitionCalls):
             if not 0 <= partition_id < len(partitions):
                 raise PartitionNotFoundError(partition_id, len(partitions))
             appends = partitions[partition_id].appends
-            submission.begin(appends)
+            submission.appends = appends
+            if context.consistency is not None:
+                submission.level = level_of_append(context.consistency)
         except Exception as error:
             await tell_failure(submission, error)
             raise
