@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from waltz.common.errors import ConfigError
 from waltz.spark.offsets import EARLIEST, ENDING_OFFSETS, LATEST, STARTING_OFFSETS, OffsetSpec, parse_offsets
 from waltz.spark.options import (
+    ARCHIVE,
     COLUMNS,
     COMMON_NAMES,
     MAX_ROWS_PER_SPLIT,
     MIN_PARTITIONS,
+    OF_CLUSTER,
     RangeOptions,
     boolean,
     choice,
@@ -20,6 +22,7 @@ from waltz.spark.options import (
     range_options,
     refuse,
     refuse_options_of_streams,
+    required,
 )
 from waltz.spark.table.columns import TABLE
 
@@ -31,12 +34,12 @@ PREFIX = "prefix"
 START_KEY = "startKey"
 END_KEY = "endKey"
 
-NAMES = (*COMMON_NAMES, VERSIONS, AS_OF, RAW, NOW_MS, PREFIX, START_KEY, END_KEY)
+NAMES = (*COMMON_NAMES, ARCHIVE, VERSIONS, AS_OF, RAW, NOW_MS, PREFIX, START_KEY, END_KEY)
 """All options of reads, as documented."""
 
 _STATE_ONLY = (AS_OF, RAW, NOW_MS)
 _VERSIONS_ONLY = (STARTING_OFFSETS, ENDING_OFFSETS, MIN_PARTITIONS, MAX_ROWS_PER_SPLIT)
-_BATCH_ONLY = (VERSIONS, *_STATE_ONLY, ENDING_OFFSETS)
+_BATCH_ONLY = (ARCHIVE, VERSIONS, *_STATE_ONLY, ENDING_OFFSETS)
 
 _ALL_VERSIONS = {"latest": False, "all": True}
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
@@ -62,6 +65,8 @@ class TableReadOptions(RangeOptions):
     """First key that is read, in every prefix."""
     end_key: bytes | None
     """First key that is not read."""
+    archive: str | None
+    """Where what is archived is read from, or that the cluster says where; ``None``: all is read from the cluster."""
 
 
 def parse_options(options: Mapping[str, str]) -> TableReadOptions:
@@ -81,6 +86,11 @@ def parse_options(options: Mapping[str, str]) -> TableReadOptions:
         prefix=given[PREFIX].encode() if PREFIX in given else None,
         start_key=given.get(START_KEY, "").encode(),
         end_key=given[END_KEY].encode() if END_KEY in given else None,
+        archive=(
+            required(given, ARCHIVE, f"an address such as s3://bucket/prefix, or {OF_CLUSTER}")
+            if ARCHIVE in given
+            else None
+        ),
     )
 
 
