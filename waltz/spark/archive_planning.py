@@ -7,7 +7,7 @@ the committed mark, so it does not matter where the seam is.
 import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from waltz.archive.chain import Place, read_ranges
@@ -29,7 +29,7 @@ from waltz.spark.offsets import (
     select_partitions,
     split_ranges,
 )
-from waltz.spark.options import ARCHIVE, OF_CLUSTER, ReadOptions
+from waltz.spark.options import ARCHIVE, OF_CLUSTER, RangeOptions, ReadOptions
 from waltz.spark.planning import (
     FROM_EARLIEST,
     Split,
@@ -64,9 +64,12 @@ async def plan(options: ReadOptions) -> list[Split | ArchiveSplit]:
     try:
         store = await read_store(zookeeper, options)
         ranges = await committed_ranges(zookeeper, options, store, tls=tls, deadline_s=deadline_s)
-        url = await archive_url(zookeeper, options)
-        archived, rest = await _divide(options, url, store.key, ranges)
-        return [*archived, *(await plan_ranges(zookeeper, options, store, rest, deadline_s) if rest else [])]
+        url = await archive_url(zookeeper, options.cluster_root, options.archive.url)
+        archived, rest, found = await divide(url, store.key, ranges)
+        return [
+            *archive_splits(url, store.key, _pieces(options, archived), found),
+            *(await plan_ranges(zookeeper, options, store, rest, deadline_s) if rest else []),
+        ]
     finally:
         await zookeeper.close()
 
@@ -84,14 +87,19 @@ class StreamSplits:
     ) -> list[Split | ArchiveSplit]:
         """The splits of one micro-batch. Raises as :meth:`StreamPlanner.splits` does, and ``ArchiveError``."""
         now_s = asyncio.get_running_loop().time()
-        if self._options.archive is None or now_s - self._passed_at_s < LOOK_AGAIN_S:
+        options, archive = self._options, self._options.archive
+        if archive is None or now_s - self._passed_at_s < LOOK_AGAIN_S:
             return [*await planner.splits(start, end)]
         ranges = batch_ranges(start, end)
-        url = await planner.in_session(lambda zookeeper, _: archive_url(zookeeper, self._options))
-        archived, rest = await _divide(self._options, url, await planner.cluster_key(), ranges)
+        url = await planner.in_session(lambda zookeeper, _: archive_url(zookeeper, options.cluster_root, archive.url))
+        key = await planner.cluster_key()
+        archived, rest, found = await divide(url, key, ranges)
         if rest and not archived:
             self._passed_at_s = now_s
-        return [*archived, *(await planner.splits_of(rest) if rest else [])]
+        return [
+            *archive_splits(url, key, _pieces(options, archived), found),
+            *(await planner.splits_of(rest) if rest else []),
+        ]
 
 
 async def _plan_archive(options: ReadOptions, archive: ObjectStore) -> list[Split | ArchiveSplit]:
@@ -127,7 +135,7 @@ async def _plan_archive(options: ReadOptions, archive: ObjectStore) -> list[Spli
         )
         for partition_id in selected
     ]
-    return [*_splits(options, url, key, ranges, found)]
+    return [*archive_splits(url, key, _pieces(options, ranges), found)]
 
 
 async def _read_manifests(
@@ -173,15 +181,14 @@ def mark_at(partition_id: int, ranges: Sequence[ArchivedRange], time_ms: int) ->
     )
 
 
-async def archive_url(zookeeper: ZooKeeper, options: ReadOptions) -> str:
-    """The address by the option, or the one that the cluster has written down, now.
+async def archive_url(zookeeper: ZooKeeper, root: str, given: str) -> str:
+    """The address that the option gives, or the one that the cluster has written down, now.
 
     Raises ``PlanningError`` if it has none, ``ArchiveAddressError``, ``ZooKeeperError``.
     """
-    assert options.archive is not None
-    if options.archive.url != OF_CLUSTER:
-        return options.archive.url
-    url = await read_archive_url(zookeeper, options.cluster_root)
+    if given != OF_CLUSTER:
+        return given
+    url = await read_archive_url(zookeeper, root)
     if url is None:
         raise PlanningError(
             f"option {ARCHIVE}={OF_CLUSTER}: the cluster has no address of an archive; set it (waltz archive set-url), "
@@ -190,10 +197,17 @@ async def archive_url(zookeeper: ZooKeeper, options: ReadOptions) -> str:
     return url
 
 
-async def _divide(
-    options: ReadOptions, url: str, key: UUID, ranges: Sequence[OffsetRange]
-) -> tuple[list[ArchiveSplit], list[OffsetRange]]:
-    """Splits of what is archived, and the ranges that are not."""
+class Divided(NamedTuple):
+    """Ranges, divided at the end of the archive."""
+
+    archived: list[OffsetRange]
+    rest: list[OffsetRange]
+    found: Mapping[int, Sequence[ArchivedRange]]
+    """By partition all that is archived of it."""
+
+
+async def divide(url: str, key: UUID, ranges: Sequence[OffsetRange]) -> Divided:
+    """What of the ranges is archived, and what is not. Raises ``ConfigError``, ``ArchiveError``."""
     wanted = [each for each in ranges if each.start < each.end]
     found = await _read_manifests(open_store(url), key, [each.partition_id for each in wanted])
     archived, rest = [], []
@@ -203,17 +217,18 @@ async def _divide(
             archived.append(each._replace(end=seam))
         if seam < each.end:
             rest.append(each._replace(start=seam))
-    return _splits(options, url, key, archived, found), rest
+    return Divided(archived, rest, found)
 
 
-def _splits(
-    options: ReadOptions,
-    url: str,
-    key: UUID,
-    ranges: Sequence[OffsetRange],
-    found: Mapping[int, Sequence[ArchivedRange]],
+def archive_splits(
+    url: str, key: UUID, pieces: Sequence[OffsetRange], found: Mapping[int, Sequence[ArchivedRange]]
 ) -> list[ArchiveSplit]:
+    """A split of each of the pieces, all of which are archived."""
     return [
         ArchiveSplit(piece, url, key, tuple(covering(found[piece.partition_id], piece.start, piece.end)))
-        for piece in split_ranges(ranges, options.max_rows_per_split, options.min_partitions)
+        for piece in pieces
     ]
+
+
+def _pieces(options: RangeOptions, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    return split_ranges(ranges, options.max_rows_per_split, options.min_partitions)

@@ -1,6 +1,6 @@
 """Archives of logs in a directory, made as an archiver makes them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -18,11 +18,11 @@ async def archive_log(
     partition_id: int,
     log: Sequence[Record],
     object_records: int,
-    times_ms: Sequence[int | None] | None = None,
+    time_ms: Callable[[int], int | None] | None = None,
 ) -> Place:
     """Archive a log in objects of so many records; the archive's address is ``file://`` and the directory.
 
-    ``times_ms`` has the time of each transaction, as far as it is known.
+    ``time_ms`` tells when a transaction was committed.
     """
     place = Place(open_store(f"file://{directory}"), key, partition_id)
     page = empty_page(key, partition_id)
@@ -30,7 +30,7 @@ async def archive_log(
         writer = ObjectWriter(key, partition_id, page.end)
         pieces = [encode_record(each) for each in log[page.end : page.end + object_records]]
         writer.add(b"".join(pieces), [*map(len, pieces)])
-        last = page.end + len(pieces) - 1
-        first_ms, last_ms = (None, None) if times_ms is None else (times_ms[page.end], times_ms[last])
-        page = await add_object(place, page, writer.finish(), first_ms, last_ms)
+        sealed = writer.finish()
+        first_ms, last_ms = (None, None) if time_ms is None else map(time_ms, sealed.name[:2])
+        page = await add_object(place, page, sealed, first_ms, last_ms)
     return place

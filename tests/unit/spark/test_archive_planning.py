@@ -198,7 +198,7 @@ def test_an_empty_archive_is_told(tmp_path: Path) -> None:
 
 async def test_the_archive_alone_is_read_by_the_times_of_its_objects(tmp_path: Path) -> None:
     """Objects 0 to 2, 3 to 5 and 6, committed at 100, 200 ... 700 ms."""
-    await archive_log(tmp_path, KEY, 0, make_log(0, 7), 3, [*range(100, 800, 100)])
+    await archive_log(tmp_path, KEY, 0, make_log(0, 7), 3, range(100, 800, 100).__getitem__)
     only = address(tmp_path) | {"archiveOnly": "true"}
 
     async def read(start_ms: int | None, end_ms: int | None) -> list[tuple[str, int, int, int]]:

@@ -16,6 +16,7 @@ from tests.unit.common.cluster.fakes import KEY, make_record
 from waltz.archive import object_format
 from waltz.cli.main import main
 from waltz.common.ids import ReqId
+from waltz.common.iso_time import parse_time, to_milliseconds
 from waltz.common.records import Record
 from waltz.spark import parquet_export
 
@@ -180,6 +181,19 @@ def test_a_directory_is_of_one_cluster_and_of_one_process(
     (out / parquet_export.MARK).write_bytes(f"{KEY}".encode()[:7])
     assert export(url, out) == 0, "killed while it wrote the mark"
     assert (out / parquet_export.MARK).read_text() == f"{KEY}\n"
+
+
+def test_objects_are_chosen_by_time(log: list[Record], tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    base_ms = to_milliseconds(parse_time("2026-01-01T00:00:00Z"))
+    asyncio.run(archive_log(tmp_path / "archive", KEY, 0, log, 17, lambda last: base_ms + 1000 * last))
+    url, out = f"file://{tmp_path}/archive", tmp_path / "out"
+    assert export(url, out, "--since", "2026-01-01T00:00:16Z", "--until", "2026-01-01T00:00:40Z") == 0
+    assert ids(out) == [*range(17, 34)]
+    assert export(url, out, "--until", "2026-01-01T00:00:16Z") == 0
+    assert ids(out) == [*range(34)]
+    assert export(url, out, "--since", "2026-01-01T00:00:40Z") == 0
+    assert ids(out) == [*range(COUNT)]
 
 
 def test_times_need_times(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from waltz.common.errors import ConfigError
 from waltz.spark.offsets import EARLIEST, ENDING_OFFSETS, LATEST, STARTING_OFFSETS, OffsetSpec, parse_offsets
 from waltz.spark.options import (
+    ARCHIVE,
     COLUMNS,
     COMMON_NAMES,
     ENDING_TIMESTAMP,
     MAX_ROWS_PER_SPLIT,
     MIN_PARTITIONS,
+    OF_CLUSTER,
     STARTING_TIMESTAMP,
     RangeOptions,
     boolean,
@@ -22,6 +24,7 @@ from waltz.spark.options import (
     range_options,
     refuse,
     refuse_options_of_streams,
+    required,
     time_of,
 )
 from waltz.spark.table.columns import TABLE
@@ -35,13 +38,13 @@ PREFIX = "prefix"
 START_KEY = "startKey"
 END_KEY = "endKey"
 
-NAMES = (*COMMON_NAMES, VERSIONS, AS_OF, AS_OF_TIMESTAMP, RAW, NOW_MS, PREFIX, START_KEY, END_KEY)
+NAMES = (*COMMON_NAMES, ARCHIVE, VERSIONS, AS_OF, AS_OF_TIMESTAMP, RAW, NOW_MS, PREFIX, START_KEY, END_KEY)
 """All options of reads, as documented."""
 
 _STATE_ONLY = (AS_OF, AS_OF_TIMESTAMP, RAW, NOW_MS)
 _INTERVAL = (STARTING_OFFSETS, ENDING_OFFSETS, STARTING_TIMESTAMP, ENDING_TIMESTAMP)
 _VERSIONS_ONLY = (*_INTERVAL, MIN_PARTITIONS, MAX_ROWS_PER_SPLIT)
-_BATCH_ONLY = (VERSIONS, *_STATE_ONLY, ENDING_OFFSETS, ENDING_TIMESTAMP)
+_BATCH_ONLY = (ARCHIVE, VERSIONS, *_STATE_ONLY, ENDING_OFFSETS, ENDING_TIMESTAMP)
 
 _ALL_VERSIONS = {"latest": False, "all": True}
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
@@ -70,6 +73,8 @@ class TableReadOptions(RangeOptions):
     """First key that is read, in every prefix."""
     end_key: bytes | None
     """First key that is not read."""
+    archive: str | None
+    """Where what is archived is read from, or that the cluster says where; ``None``: all is read from the cluster."""
 
 
 def parse_options(options: Mapping[str, str]) -> TableReadOptions:
@@ -90,6 +95,11 @@ def parse_options(options: Mapping[str, str]) -> TableReadOptions:
         prefix=given[PREFIX].encode() if PREFIX in given else None,
         start_key=given.get(START_KEY, "").encode(),
         end_key=given[END_KEY].encode() if END_KEY in given else None,
+        archive=(
+            required(given, ARCHIVE, f"an address such as s3://bucket/prefix, or {OF_CLUSTER}")
+            if ARCHIVE in given
+            else None
+        ),
     )
 
 

@@ -23,5 +23,5 @@ pytest.importorskip("obstore")
 async def test_times_are_those_of_the_ends_of_objects(
     tmp_path: Path, times_ms: list[int | None] | None, expected: list[tuple[int, int]]
 ) -> None:
-    place = await archive_log(tmp_path, KEY, 0, make_log(0, 7), 3, times_ms)
+    place = await archive_log(tmp_path, KEY, 0, make_log(0, 7), 3, None if times_ms is None else times_ms.__getitem__)
     assert [tuple(entry) for entry in ArchivedRecords(place, await read_ranges(place)).times()] == expected

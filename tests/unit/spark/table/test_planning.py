@@ -1,10 +1,13 @@
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
+from tests.unit.archive.logs import archive_log
 from tests.unit.common.cluster.conftest import ROOT
-from tests.unit.common.cluster.fakes import FakeCluster
+from tests.unit.common.cluster.fakes import KEY, FakeCluster, make_log
+from waltz.spark.archive_reading import ArchiveSplit
 from waltz.spark.errors import DataLossError, PlanningError
 from waltz.spark.offsets import OffsetRange
 from waltz.spark.table.options import parse_batch_options
@@ -23,7 +26,7 @@ async def make_plan(**options: str) -> list[TableSplit]:
 
 
 def ranges(splits: list[TableSplit]) -> list[OffsetRange]:
-    return [found.split.range for found in splits]
+    return [part.range for found in splits for part in found.parts]
 
 
 @pytest.mark.usefixtures("tables")
@@ -63,6 +66,24 @@ async def test_rows_expire_by_the_time_of_the_state(tables: FakeCluster, monkeyp
         ({"asOfTimestamp": "1970-01-01T00:00:01Z", "nowMs": "7"}, 7),
     ):
         assert [found.now_ms for found in await make_plan(**given)] == [now_ms]
+
+
+@pytest.mark.usefixtures("tables")
+async def test_what_is_archived_is_read_from_there_by_the_same_task(tmp_path: Path) -> None:
+    pytest.importorskip("obstore")
+    url = f"file://{tmp_path}"
+    await archive_log(tmp_path, KEY, 0, make_log(0, 4), 3)
+    (found,) = await make_plan(archive=url)
+    assert ranges([found]) == [OffsetRange(0, 0, 4), OffsetRange(0, 4, 10)]
+    assert [isinstance(part, ArchiveSplit) for part in found.parts] == [True, False]
+    (found,) = await make_plan(archive=url, asOf='{"0": 2}')
+    assert ranges([found]) == [OffsetRange(0, 0, 3)]
+    assert isinstance(found.parts[0], ArchiveSplit)
+    pieces = await make_plan(archive=url, versions="all", maxRowsPerSplit="3")
+    assert ranges(pieces) == [OffsetRange(0, *each) for each in ((0, 2), (2, 4), (4, 7), (7, 10))]
+    assert [isinstance(part, ArchiveSplit) for each in pieces for part in each.parts] == [True, True, False, False]
+    with pytest.raises(PlanningError, match="the cluster has no address of an archive"):
+        await make_plan(archive="cluster")
 
 
 async def test_a_task_knows_its_table(tables: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
