@@ -94,6 +94,11 @@ class _Channel(FakeChannel):
     def send_keep_alive(self) -> None: ...
 
 
+def _new_channel() -> Any:
+    """What a handler needs of a channel is there."""
+    return _Channel(VERSION)
+
+
 class Server:
     """A server without network and storages, and a client that has mounted its partition."""
 
@@ -103,8 +108,8 @@ class Server:
         self._service.set_partitions({PARTITION: GENERATION})
         self._log = self._setup.made[0].log
         self._log.open_session()
-        self._channel: Any = _Channel(VERSION)
-        self._connection: Any = self._service.connection()
+        self._channel = _new_channel()
+        self._connection = self._service.connection()
         self._connection.channel_ready(self._channel)
         mount = client_server.MountRequest(req_id(0), -1, 0)
         self._connection.frames_received(self._channel, *_split(client_server.encode(mount, VERSION)))

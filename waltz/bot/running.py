@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Iterable
@@ -31,6 +32,8 @@ class RunLimits(NamedTuple):
 
     duration_s: float | None
     http: Endpoint | None
+    tls: ssl.SSLContext | None = None
+    """The context of HTTPS there; ``None`` for plain HTTP."""
 
 
 async def run(bot: Bot, limits: RunLimits) -> int:
@@ -42,9 +45,10 @@ async def run(bot: Bot, limits: RunLimits) -> int:
     stopping, resetting = asyncio.Event(), asyncio.Event()
     async with AsyncExitStack() as stack:
         if limits.http is not None:
-            status = await open_status(limits.http.host, limits.http.port, bot, resetting.set)
+            status = await open_status(limits.http.host, limits.http.port, bot, resetting.set, limits.tls)
             stack.push_async_callback(status.close)
-            print(f"status: http://{limits.http.host}:{status.port}/health", flush=True)
+            scheme = "http" if limits.tls is None else "https"
+            print(f"status: {scheme}://{limits.http.host}:{status.port}/health", flush=True)
         if limits.duration_s is not None:
             stack.callback(loop.call_later(limits.duration_s, stopping.set).cancel)
         for number in (signal.SIGINT, signal.SIGTERM):

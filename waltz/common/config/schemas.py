@@ -79,15 +79,19 @@ def _user(value: object) -> object:
 
 
 def _check_http(http: "HttpConfig", port: int | None, acl: "AclConfig", tls: "TlsConfig", prefix: str) -> None:
-    if http.tls and port is None:
-        raise ValueError(f"{prefix}.http.tls has an effect only with {prefix}.jetty.port, the port of the endpoints")
-    if http.tls and tls.plaintext:
-        raise ValueError(f"{prefix}.http.tls needs TLS, which {prefix}.ssl.plaintext turns off")
+    _check_https(http.tls, port, tls, prefix)
     if http.open is not None and not acl.enabled:
         raise ValueError(
             f"{prefix}.http.open has an effect only with {prefix}.acl.enabled: true, since without access rules "
             "everybody may read all paths"
         )
+
+
+def _check_https(wanted: bool, port: int | None, tls: "TlsConfig", prefix: str) -> None:
+    if wanted and port is None:
+        raise ValueError(f"{prefix}.http.tls has an effect only with {prefix}.jetty.port, the port of the endpoints")
+    if wanted and tls.plaintext:
+        raise ValueError(f"{prefix}.http.tls needs TLS, which {prefix}.ssl.plaintext turns off")
 
 
 def _open_paths(value: str | None) -> str | None:
@@ -459,7 +463,14 @@ class ArchiveConfig(ClusterConfig):
         default_factory=lambda: socket.gethostname(), validation_alias="archive.bindAddress"
     )
     """Address of the HTTP endpoints. Default: the address of this host's name."""
+    http_tls: bool = Field(default=False, validation_alias="archive.http.tls")
+    """HTTPS in place of HTTP, with the stores of `archive.ssl`: with a trust store readers need a certificate."""
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="archive.ssl")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_https(self.http_tls, self.archive_jetty_port, self.tls, "archive")
+        return self
 
 
 class ClientConfig(ClusterConfig):
@@ -515,9 +526,15 @@ class CliConfig(ClusterConfig):
     zookeeper_connect_timeout_ms: _Positive = Field(default=10_000, validation_alias="zookeeper.connectTimeout")
     """How long a tool waits for a session with ZooKeeper."""
     http_tls: bool = Field(default=False, validation_alias="http.tls")
-    """The HTTP endpoints that tools read use TLS, as ``server.http.tls`` says. A tool shows its certificate or its
-    token there."""
+    """The HTTP endpoints that tools read use TLS, as ``server.http.tls`` says: a tool shows its certificate or its
+    token there. Those that a [bot](bot.md) offers use TLS, too: with a trust store readers need a certificate."""
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="ssl")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.http_tls and self.tls.plaintext:
+            raise ValueError("http.tls needs TLS, which ssl.plaintext turns off")
+        return self
 
 
 MODELS = (ServerConfig, StorageConfig, ArchiveConfig, ClientConfig, CliConfig)

@@ -5,6 +5,7 @@ import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from waltz.common.config.schemas import (
+    ArchiveConfig,
     CliConfig,
     ClientConfig,
     ServerConfig,
@@ -215,6 +216,17 @@ def test_tokens_are_for_trusted_peers_over_tls(tls: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="there are two tokens"):
         given = {"ssl.trustStore.location": "/trust", "ssl.token.location": "/token", "ssl.token.value": "secret"}
         from_mapping({"zookeeper.connectString": "zk", "cluster.root": "/waltz", **given}, CliConfig)
+
+
+def test_https_of_archivers_and_of_tools() -> None:
+    archiver = {"zookeeper.connectString": "zk", "cluster.root": "/w", "archive.url": "file:///archive"}
+    with pytest.raises(ConfigError, match=r"archive.http.tls has an effect only with archive.jetty.port"):
+        from_mapping({**archiver, "archive.http.tls": True}, ArchiveConfig)
+    assert from_mapping({**archiver, "archive.http.tls": True, "archive.jetty.port": 1}, ArchiveConfig).http_tls
+    tools = {"zookeeper.connectString": "zk", "cluster.root": "/w", "http.tls": True}
+    with pytest.raises(ConfigError, match=r"http.tls needs TLS, which ssl.plaintext turns off"):
+        from_mapping({**tools, "ssl.plaintext": True}, CliConfig)
+    assert from_mapping(tools, CliConfig).http_tls
 
 
 def test_paths_that_are_open() -> None:
