@@ -737,7 +737,7 @@ MUTANTS: dict[str, Mutant] = {
     "L7-cleared-by-what-was-read": Mutant(
         "an operator's tool deletes files by metadata read before, and a server opens a session that counts them",
         20,
-        0,
+        10,
         _patch(ReplicaMover, "_delete_files", operations.delete_by_what_was_read_before),
         conditions={
             **CONDITIONS["moves"],
