@@ -23,6 +23,7 @@ from tests.simulation.cluster import (
     CLUSTER_KEY,
     DIRECTORY,
     MARK_READER,
+    OPERATOR,
     ROOT,
     SimulatedCluster,
     StorageHost,
@@ -36,6 +37,7 @@ from tests.simulation.database_application import DatabaseHost
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.isolated_side import IsolatedSide, claims_are_checked
+from tests.simulation.levels import Levels, OperatorHost
 from tests.simulation.line_faults import lay_lines
 from tests.simulation.liveness import Watch, lock_failures_are_told, registered_links_are_newest
 from tests.simulation.lock_table_checks import LockTableChecks
@@ -142,7 +144,9 @@ class Simulation:
         self.assignment_checks = AssignmentChecks(self.fail)
         self.lock_table_checks = LockTableChecks(self.fail)
         self.cluster = SimulatedCluster(self.world)
-        self.clients = make_applications(self.world, self.checker)
+        self.levels = Levels(self.world, self.cluster) if options.level_share else None
+        self.operator = OperatorHost(self.world, OPERATOR) if options.level_share else None
+        self.clients = make_applications(self.world, self.checker, self.levels)
         self.bulk_reader = self._make_bulk_reader()
         self.mark_reader = MarkReaderHost(self.world, MARK_READER) if options.mark_interval_s else None
         has_sessions = options.wire_clients or options.session_share
@@ -153,6 +157,7 @@ class Simulation:
         others = [
             *([] if self.write_sessions is None else self.write_sessions.hosts),
             *([] if self.side is None else self.side.hosts),
+            *([] if self.operator is None else [self.operator]),
             *([] if self.consumers is None else self.consumers.hosts),
             *([] if self.tables is None else self.tables.hosts),
         ]
@@ -253,9 +258,11 @@ class Simulation:
         side = self.side.observing() if self.side else contextlib.nullcontext()
         consumers = self.consumers.observing() if self.consumers else contextlib.nullcontext()
         tables = self.tables.observing() if self.tables else contextlib.nullcontext()
+        levels = self.levels.observing() if self.levels else contextlib.nullcontext()
         write_sessions = self.write_sessions.observing() if self.write_sessions else contextlib.nullcontext()
         with (
             storages,
+            levels,
             write_sessions,
             told,
             answers,
@@ -357,18 +364,10 @@ class Simulation:
         self.watch.look()
         for client in self.clients:
             client.start()
-        if self.bulk_reader is not None:
-            self.bulk_reader.start()
-        if self.mark_reader is not None:
-            self.mark_reader.start()
-        if self.write_sessions is not None:
-            self.write_sessions.start()
-        if self.side is not None:
-            self.side.start()
-        if self.consumers is not None:
-            self.consumers.start()
-        if self.tables is not None:
-            self.tables.start()
+        others = (self.operator, self.bulk_reader, self.mark_reader, self.write_sessions, self.side, self.consumers)
+        for other in (*others, self.tables):
+            if other is not None:
+                other.start()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
         if self.options.away_storages:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
