@@ -25,6 +25,7 @@ from waltz.common.metrics.registry import Registry
 from waltz.common.wire.frames import STORAGE
 from waltz.common.zk.store_admin import add_storage_node, assign_partitions, create_cluster, unassign_partitions
 from waltz.server.process.node import WaltzServer
+from waltz.server.process.property_watch import PropertyWatch
 from waltz.storage.disk.draining import drain
 from waltz.storage.node.node import StorageNode
 from waltz.storage.node.request_queue import QueueLimits
@@ -37,6 +38,7 @@ DIRECTORY = "/data"
 BULK_READER = "reader-0"
 """The machine that reads in bulk, where there is one."""
 MARK_READER = "asker-0"
+OPERATOR = "operator-0"
 """The machine that asks for marks, where there is one."""
 SUPERVISOR_PAUSE_S = 1.0
 """After so long a program that ended by itself is started again."""
@@ -282,6 +284,7 @@ class ServerHost(Host):
         super().__init__(world, name)
         self.server: WaltzServer | None = None
         """The server of the present run, once it is part of the cluster."""
+        self._properties: PropertyWatch | None = None
         options = world.options
         self._config = from_mapping(
             {
@@ -304,7 +307,7 @@ class ServerHost(Host):
         )
 
     async def program(self, process: Process) -> None:
-        self.server = None
+        self.server = self._properties = None
         zookeeper = await self.connect_zookeeper(process)
         server = WaltzServer(
             self._config,
@@ -313,6 +316,10 @@ class ServerHost(Host):
             random_source=self.world.random(f"{self.name} run {self.runs}"),
             clock_ms=lambda: 1_700_000_000_000 + int(process.loop.now_s * 1000),
         )
+        if self.world.options.level_share:
+            draw = self.world.random(f"properties of {self.name} run {self.runs}")
+            self._properties = PropertyWatch(zookeeper, ROOT, server.set_append_rules, draw)
+            await self._properties.start()
         await server.start()
         self.server = server
         await asyncio.Event().wait()
@@ -322,6 +329,8 @@ class ServerHost(Host):
         return self.running and self.server is not None
 
     async def stop(self) -> None:
+        if self._properties is not None:
+            await self._properties.close()
         if self.server is not None:
             await self.server.close()
         if self.zookeeper is not None:

@@ -15,6 +15,7 @@ from tests.memory_zookeeper import MemoryZooKeeper
 from tests.simulation import planted_borders as borders
 from tests.simulation import planted_clients as clients
 from tests.simulation import planted_journal as journal
+from tests.simulation import planted_levels as levels
 from tests.simulation import planted_liveness as liveness
 from tests.simulation import planted_marks as marks
 from tests.simulation import planted_operations as operations
@@ -33,6 +34,7 @@ from waltz.common.wire import storage_version1
 from waltz.operations import replica_moves
 from waltz.operations.replica_moving import ReplicaMover
 from waltz.server.feeding.feed import Feed
+from waltz.server.partition.append_rule import AppendRule
 from waltz.server.partition.locks import LockTable
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.partition.registrations import Registrations
@@ -1099,6 +1101,27 @@ MUTANTS: dict[str, Mutant] = {
         0,
         sessions.elected_without_a_node,
         conditions=CONDITIONS["elections"],
+    ),
+    "level-all-is-a-quorum": Mutant(
+        "an append for all storages is acknowledged when it is committed",
+        10,
+        0,
+        _patch(StoreSession, "mark_of_all", property(levels.stored_by_a_quorum)),
+        conditions=CONDITIONS["levels"],
+    ),
+    "level-without-those-away": Mutant(
+        "a storage that has left the session does not count among all",
+        20,
+        0,
+        _patch(StoreSession, "mark_of_all", property(levels.stored_by_the_living)),
+        conditions=CONDITIONS["levels"],
+    ),
+    "level-below-the-property": Mutant(
+        "nobody looks at what a partition demands of appends",
+        10,
+        0,
+        _patch(AppendRule, "refusal", levels.nothing_is_demanded),
+        conditions=CONDITIONS["levels"],
     ),
     "locks-not-raised": Mutant("no lock is ever raised", 10, 0, _patch(LockTable, "admit", borders.raise_nothing)),
 }

@@ -120,6 +120,8 @@ class SimulationOptions:
     """Machines with tables in memory; see :mod:`tests.simulation.tables`."""
     archivers: int = 0
     """Archivers, over a store with troubles; see :mod:`tests.simulation.archive`."""
+    level_share: float = 0.0
+    """Share of the appends of plain applications with a level of consistency; see :mod:`tests.simulation.levels`."""
     session_share: float = 0.0
     """Share of the applications that append within write sessions."""
     elections: bool = False
@@ -183,6 +185,7 @@ def draw_options(
         plain_share=draw.choice((0.0, 0.0, 0.0, 0.5)),
         wandering=draw.random() < 0.25,
         max_feed_count=random.Random(f"{seed}/feed").choice((MAX_FEED_COUNT, MAX_FEED_COUNT, MAX_FEED_COUNT, 40)),
+        level_share=_level_share(seed),
         old_storages=random.Random(f"{seed}/storages").choice((0.0, 0.0, 0.5, 1.0)),
         journal_share=random.Random(f"{seed}/journal").choice((0.0, 0.6, 1.0, 1.0, 1.0)),
         journal_file_bytes=random.Random(f"{seed}/journal files").choice((64 << 10, 256 << 10)),
@@ -198,6 +201,17 @@ def draw_options(
     return options
 
 
+FIRST_SEED_WITH_LEVELS = 1_000_000
+"""Seeds before it have no levels, so that their courses, which planted bugs depend on, stay."""
+
+
+def _level_share(seed: int) -> float:
+    """Drawn apart from all else, so that seeds without levels keep their courses, too."""
+    if seed < FIRST_SEED_WITH_LEVELS:
+        return 0.0
+    return random.Random(f"{seed}/levels").choice((0.0, 0.0, 0.0, 0.5))
+
+
 WITHOUT_JOURNAL: Mapping[str, Any] = MappingProxyType(
     {"journal_share": 0.0, "journal_switches": False, "journal_file_bytes": 256 << 10}
 )
@@ -211,6 +225,7 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "bulk-reader": {"bulk_read_interval_s": 1.0},
         "small-windows": {"window_size_bytes": 1_500, "ring_size_bytes": 6_000, "data_size_bytes": 200},
         "mark-questions": {"mark_interval_s": 0.1},
+        "levels": {"level_share": 0.7, "plain_share": 1.0, "old_clients": 0.0, "database_share": 0.0},
         "isolated-sides": {
             "members": 2,
             "servers": 3,

@@ -24,6 +24,7 @@ from tests.simulation.cluster import (
     CLUSTER_KEY,
     DIRECTORY,
     MARK_READER,
+    OPERATOR,
     ROOT,
     SimulatedCluster,
     StorageHost,
@@ -37,6 +38,7 @@ from tests.simulation.database_application import DatabaseHost
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.isolated_side import IsolatedSide, claims_are_checked
+from tests.simulation.levels import Levels, OperatorHost
 from tests.simulation.line_faults import lay_lines
 from tests.simulation.liveness import Watch, lock_failures_are_told, registered_links_are_newest
 from tests.simulation.lock_table_checks import LockTableChecks
@@ -143,7 +145,9 @@ class Simulation:
         self.assignment_checks = AssignmentChecks(self.fail)
         self.lock_table_checks = LockTableChecks(self.fail)
         self.cluster = SimulatedCluster(self.world)
-        self.clients = make_applications(self.world, self.checker)
+        self.levels = Levels(self.world, self.cluster) if options.level_share else None
+        self.operator = OperatorHost(self.world, OPERATOR) if options.level_share else None
+        self.clients = make_applications(self.world, self.checker, self.levels)
         self.bulk_reader = self._make_bulk_reader()
         self.mark_reader = MarkReaderHost(self.world, MARK_READER) if options.mark_interval_s else None
         has_sessions = options.wire_clients or options.session_share
@@ -155,6 +159,7 @@ class Simulation:
         others = [
             *([] if self.write_sessions is None else self.write_sessions.hosts),
             *([] if self.side is None else self.side.hosts),
+            *([] if self.operator is None else [self.operator]),
             *([] if self.consumers is None else self.consumers.hosts),
             *([] if self.tables is None else self.tables.hosts),
             *([] if self.archiving is None else self.archiving.hosts),
@@ -257,9 +262,11 @@ class Simulation:
         consumers = self.consumers.observing() if self.consumers else contextlib.nullcontext()
         tables = self.tables.observing() if self.tables else contextlib.nullcontext()
         archiving = self.archiving.observing() if self.archiving else contextlib.nullcontext()
+        levels = self.levels.observing() if self.levels else contextlib.nullcontext()
         write_sessions = self.write_sessions.observing() if self.write_sessions else contextlib.nullcontext()
         with (
             storages,
+            levels,
             write_sessions,
             told,
             answers,
@@ -411,6 +418,7 @@ class Simulation:
     def _start_others(self) -> None:
         """All that is beside the applications, in this order."""
         for others in (
+            self.operator,
             self.bulk_reader,
             self.mark_reader,
             self.write_sessions,
