@@ -60,7 +60,7 @@ from waltz.server.requests.deadlines import Deadlines
 from waltz.server.requests.failures import tell_failed
 from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import AnyFeedRequest, Awaits, Pending
-from waltz.server.requests.permission import right_of
+from waltz.server.requests.permission import right_of, tells_refusal
 from waltz.server.store.interface import Append, record_bytes_of
 from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryBudget
 from waltz.server.store.replica.replica_view import ReplicaView
@@ -740,7 +740,8 @@ class ServerPartition:
             self._sequencer.expire(pending)
         elif verdict is Verdict.READY and (refusal := self._refusal(pending)) is not None:
             self._sequencer.expire(pending)
-            if not pending.link.refuse(pending.request.req_id, refusal):
+            request = pending.request
+            if not (tells_refusal(request) and pending.link.refuse(request.req_id, refusal)):
                 self._give_up(pending, refusal)
         elif isinstance(pending.request, AnyFeedRequest) and verdict is Verdict.READY:
             self._feed_again(pending.link, pending.request)
@@ -752,7 +753,7 @@ class ServerPartition:
             self._proof = owned(self._prove_mark(), f"proof of the mark of partition {self.partition_id}")
 
     def _give_up(self, pending: Pending, reason: str) -> None:
-        """Answer a request that may not be executed any more, for a client whose version has no message for that."""
+        """Answer a request that may not be executed any more, where no message tells that."""
         if isinstance(pending.request, HeartbeatRequest | LastTransactionIdRequest):
             self._fencing.give_up(pending, self.high_water_mark, reason)
         else:

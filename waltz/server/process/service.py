@@ -53,7 +53,7 @@ from waltz.server.requests.deadlines import Deadlines
 from waltz.server.requests.failures import tell_failed
 from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import AnyFeedRequest, Pending
-from waltz.server.requests.permission import right_of
+from waltz.server.requests.permission import right_of, tells_refusal
 
 logger = logging.getLogger(__name__)
 
@@ -325,7 +325,7 @@ class ServerService:
             else:
                 refusal = _refusal(link, right_of(message), message.req_id, noted=noted)
             if refusal is not None:
-                if not link.refuse(message.req_id, refusal):
+                if not (tells_refusal(message) and link.refuse(message.req_id, refusal)):
                     refused(link, message)
             elif partition is None:
                 elsewhere(link, message)

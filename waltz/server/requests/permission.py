@@ -45,3 +45,9 @@ def right_of(request: object) -> Right:
     if isinstance(request, HeartbeatRequest) and HeartbeatOption.EXCLUSIVE in request.heartbeat:
         return Right.FENCE
     return RIGHTS[type(request)]
+
+
+def tells_refusal(request: object) -> bool:
+    """Whether a refusal may be told with the id of the request. A flush has the id of an append: the client would take
+    the refusal for that of the append, which may be in the log. A flush without an answer is repeated."""
+    return type(request) is not FlushRequest

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from tests.unit.server.fakes import GENERATION, FakeChannel, append, feed, mount, req_id, take
+from tests.unit.server.fakes import GENERATION, FakeChannel, append, feed, flush, mount, req_id, take
 from tests.unit.server.process.test_service import Setup, settle
 from waltz.common.access import Right
 from waltz.common.acl.document import Document, Mode, Rule
@@ -167,6 +167,19 @@ async def test_a_client_of_version_5_hears_that_its_append_has_failed(setup: Rul
     assert (failed.req_id, failed.reason) == (req_id(2), AppendFailure.MOVED)
     assert failed.text == TEXT.format("append to", 2, "append")
     assert committed(setup) == 0
+
+
+async def test_a_refused_flush_is_not_taken_for_the_refusal_of_an_append(setup: Ruled) -> None:
+    """It has the id of the append, which is in order, and will be in the log."""
+    link = mounted(setup)
+    setup.service.append(link, [append(2)])
+    setup.service.received(link, flush(2))
+    await setup.allow(Right.DESCRIBE)
+    setup.service.received(link, flush(2))
+    setup.made[0].log.commit()
+    text = TEXT.format("follow the ids and headers of", 2, "metadata")
+    assert take(link) == [NotAuthorized(req_id(1), text)]  # the feed, by the id of its mount
+    assert committed(setup) == 1
 
 
 async def test_a_mount_that_waits_is_judged_when_it_is_answered(setup: Ruled) -> None:
