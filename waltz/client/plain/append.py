@@ -13,7 +13,8 @@ _AT_THE_COMMIT: Final = Consistency.LEADER_QUORUM
 
 
 class PlainSubmission(AwaitedSubmission[int]):
-    """The same transaction at each attempt. A lost one is sent again until the deadline; a conflict ends it."""
+    """The submission of one fixed transaction. A lost append is sent again until the deadline; a conflict ends the
+    submission."""
 
     __slots__ = ("_conflict", "_fields", "_partition_id", "level")
 
@@ -65,16 +66,16 @@ class PlainSubmission(AwaitedSubmission[int]):
 
 
 class Deadlines:
-    """The deadlines of appends: one timer for all of them, which costs nearly nothing while they are met.
+    """The deadlines of appends. All of them share one timer, which costs nearly nothing while the deadlines are met.
 
-    The caller adds an append to ``pending``, calls :meth:`arm` if its deadline is the first one, and removes it at its
-    end; ``append.expire`` is called for an append that is still there at its deadline.
+    The caller adds an append to ``pending``, calls :meth:`arm` if its deadline is the first one, and removes the append
+    at its end. ``append.expire`` is called for an append that is still in ``pending`` at its deadline.
     """
 
     def __init__(self) -> None:
         self.pending: dict[PlainSubmission, None] = {}
         self.due_s = float("inf")
-        """When the timer goes off; at the earliest deadline, or before."""
+        """The time of the timer: the earliest deadline, or before."""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
