@@ -143,6 +143,10 @@ def test_who_has_no_user_or_a_wrong_password_hears_it(
         asyncio.run(connected(wrong))
     path = str(cluster.layout.cli_config_path)
     assert "has no zookeeper.user" in failed("zookeeper", "list", "-c", path)
+
+
+@pytest.mark.deep
+def test_nodes_without_a_user_do_not_start(cluster: LocalCluster, directory: Path) -> None:
     for name, module in (("storage-1", "waltz.storage"), ("server-1", "waltz.serving")):
         node = yaml.safe_load(cluster.layout.config_path(name).read_text())
         del node["zookeeper.user"], node["zookeeper.passwordFile"]
@@ -155,6 +159,7 @@ def test_who_has_no_user_or_a_wrong_password_hears_it(
         assert "has no zookeeper.user" in refused.stderr
 
 
+@pytest.mark.deep
 def test_no_password_is_in_a_log(cluster: LocalCluster, config: ClientConfig, directory: Path) -> None:
     code = "import logging, waltz.cli.main as cli; logging.basicConfig(level=1); cli.main(['zookeeper', 'list'])"
     told = subprocess.run(

@@ -37,9 +37,9 @@ class ClientSettings(TypedDict, total=False):
     cluster_root: str
     zookeeper_session_timeout_ms: int
     zookeeper_connect_timeout_ms: int
-    zookeeper_user: str
-    zookeeper_password: str | SecretStr
-    zookeeper_password_file: str
+    zookeeper_user: str | None
+    zookeeper_password: SecretStr | None
+    zookeeper_password_file: str | None
     zookeeper_ssl_enabled: bool
     auto_mount: bool
     num_transaction_retry_threads: int

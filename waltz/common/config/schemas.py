@@ -118,8 +118,7 @@ _NotNegative = Annotated[_Integer, Field(ge=0)]
 _Port = Annotated[_Integer, Field(ge=0, le=65535)]
 """Port 0 lets the operating system choose."""
 _Text = Annotated[str, Field(min_length=1)]
-_User = Annotated[str, BeforeValidator(_user)]
-_Password = Annotated[SecretStr, Field(min_length=1)]
+_User = Annotated[str | None, BeforeValidator(_user)]
 _RootPath = Annotated[str, BeforeValidator(_root_path)]
 
 _CONTENT_DECIDES = NoEffect("the content of the file decides")
@@ -280,11 +279,11 @@ class ClusterConfig(_Model):
     """The path of the cluster in ZooKeeper."""
     zookeeper_session_timeout_ms: _Positive = Field(validation_alias="zookeeper.sessionTimeout")
     """Time without contact after which ZooKeeper ends the session; other servers then take the partitions."""
-    zookeeper_user: _User | None = Field(default=None, validation_alias="zookeeper.user")
+    zookeeper_user: _User = Field(default=None, validation_alias="zookeeper.user")
     """User of this process in a [protected](security.md#zookeeper) tree."""
-    zookeeper_password: _Password | None = Field(default=None, validation_alias="zookeeper.password")
+    zookeeper_password: SecretStr | None = Field(default=None, validation_alias="zookeeper.password")
     """Password of that user."""
-    zookeeper_password_file: _Text | None = Field(default=None, validation_alias="zookeeper.passwordFile")
+    zookeeper_password_file: str | None = Field(default=None, validation_alias="zookeeper.passwordFile")
     """File with the password, read once at the start."""
     zookeeper_ssl_enabled: bool = Field(default=False, validation_alias="zookeeper.ssl.enabled")
     """TLS to ZooKeeper, with the key store and the trust store of this process; the connect string then names TLS
@@ -297,6 +296,8 @@ class ClusterConfig(_Model):
             raise ValueError("a password of ZooKeeper needs zookeeper.user")
         if self.zookeeper_user is not None and len(passwords) != 1:
             raise ValueError("zookeeper.user needs either zookeeper.password or zookeeper.passwordFile")
+        if self.zookeeper_password is not None and not self.zookeeper_password.get_secret_value():
+            raise ValueError("zookeeper.password is empty")
         return self
 
 

@@ -56,6 +56,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, content: bytes, why: str) ->
         ({"zookeeper_passwordFile": "file"}, "needs zookeeper.user"),
         ({"zookeeper_user": "svc"}, "needs either"),
         ({"zookeeper_user": "svc", "zookeeper_password": "secret", "zookeeper_passwordFile": "file"}, "needs either"),
+        ({"zookeeper_user": "svc", "zookeeper_password": ""}, "zookeeper.password is empty"),
         ({"zookeeper_user": "a:b", "zookeeper_password": "secret"}, "without colons"),
         ({"zookeeper_user": "svc", "zookeeper_password": 12345678}, "expected text; put it in quotes"),
     ],
