@@ -133,6 +133,10 @@ def test_archivers_that_are_killed_make_one_whole_archive(cluster: LocalCluster,
         assert verified.count("whole") == 2
         compared = done("archive", "compare", archivers.url, "-c", str(cluster.layout.cli_config_path))
         assert compared.count("the same in") == 2 * len(cluster.layout.storages)
+        config = ["-c", str(cluster.layout.cli_config_path)]
+        done("archive", "set-url", archivers.url, *config)
+        assert done("archive", "show-url", *config).strip() == archivers.url
+        done("archive", "remove-url", *config)
         listed = json.loads(done("archive", "list", "--json", archivers.url))
         assert all(each["committed_by"] for each in listed), "the servers tell times"
 

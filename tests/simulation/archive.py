@@ -18,6 +18,7 @@ from tests.simulation.checker import Checker, Entry
 from tests.simulation.cluster import CLUSTER_KEY, ROOT, Host, World
 from tests.simulation.loop import Process
 from tests.simulation.object_store import SimulatedObjectStore
+from waltz.archive import manifest
 from waltz.archive.chain import Place, read_ranges
 from waltz.archive.errors import ArchiveDamagedError
 from waltz.archive.manifest import MANIFEST_FOLDER, decode_page
@@ -37,6 +38,8 @@ from waltz.storage.disk.segment.segment_format import decode_span
 
 MAX_AGE_MS = 3_000
 INTERVAL_S = 0.5
+PAGE_RANGES = 3
+"""Ranges of a full page of a manifest."""
 UNLOCKED_SHARE = 0.4
 """Share of the runs of archivers that take no lock: as if the session with it had ended, and nobody had noticed."""
 
@@ -138,8 +141,10 @@ class ArchiveChecks:
             self._world.fail(f"{path} has transactions that are not committed: the log is up to {mark}")
         index, blocks = decode_object(data, CLUSTER_KEY, partition_id, name, path)
         for block, records in zip(index.blocks, blocks, strict=True):
-            bounds = [*itertools.accumulate(records.sizes, initial=0)]
-            for record in decode_span(records.data, bounds, block.first):
+            found = decode_span(records.data, [*itertools.accumulate(records.sizes, initial=0)], block.first)
+            if len(found) < block.record_count:
+                self._world.fail(f"{path} has a damaged record at {block.first + len(found)}")
+            for record in found:
                 entry = Entry(bytes(record.req_id), record.header)
                 self._checker.certain("the archive", partition_id, record.transaction_id, entry)
                 self._checker.read("the archive", partition_id, record.header, record.data)
@@ -205,6 +210,7 @@ class Archiving:
             mock.patch.object(archiver_module, "random", SimpleNamespace(Random=lambda: random.Random(draw.random()))),
             mock.patch.object(source, "random", SimpleNamespace(sample=draw.sample)),
             mock.patch.object(mutex, "uuid", numbered),
+            mock.patch.object(manifest, "PAGE_RANGES", PAGE_RANGES),
         ):
             yield
 

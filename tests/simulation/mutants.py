@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from tests.memory_zookeeper import MemoryZooKeeper
+from tests.simulation import planted_archive as archive
 from tests.simulation import planted_borders as borders
 from tests.simulation import planted_clients as clients
 from tests.simulation import planted_journal as journal
@@ -23,6 +24,9 @@ from tests.simulation import planted_sessions as sessions
 from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
+from waltz.archive import chain
+from waltz.archive.process import archiver
+from waltz.archive.process.daemon import RunningCluster
 from waltz.client.databases.marks import MarkTable
 from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.partition.appends import PartitionAppends
@@ -1122,6 +1126,48 @@ MUTANTS: dict[str, Mutant] = {
         0,
         _patch(AppendRule, "refusal", levels.nothing_is_demanded),
         conditions=CONDITIONS["levels"],
+    ),
+    "archive-beyond-the-mark": Mutant(
+        "the archiver takes one transaction more for committed than the owners tell",
+        20,
+        0,
+        _patch(RunningCluster, "committed_marks", archive.beyond_the_mark),
+        conditions=CONDITIONS["archive"],
+    ),
+    "archive-entry-before-object": Mutant(
+        "the manifest counts an object before it is there",
+        20,
+        0,
+        _patch(archiver, "add_object", archive.entry_before_object),
+        conditions=CONDITIONS["archive"],
+    ),
+    "archive-entry-overwritten": Mutant(
+        "an entry of the manifest is written whatever is there",
+        20,
+        1,
+        _patch(archiver, "add_object", archive.overwritten),
+        conditions=CONDITIONS["archive"],
+    ),
+    "archive-conflict-ignored": Mutant(
+        "an archiver that comes second goes on behind its own object",
+        20,
+        7,
+        _patch(archiver, "add_object", archive.conflict_ignored),
+        conditions=CONDITIONS["archive"],
+    ),
+    "archive-silence-is-success": Mutant(
+        "an entry whose answer is lost is taken for written",
+        20,
+        0,
+        _patch(archiver, "add_object", archive.silence_is_success),
+        conditions=CONDITIONS["archive"],
+    ),
+    "archive-page-without-predecessor": Mutant(
+        "a new page of the manifest does not name the one before",
+        20,
+        0,
+        _patch(chain, "with_range", archive.page_without_predecessor),
+        conditions=CONDITIONS["archive"],
     ),
     "locks-not-raised": Mutant("no lock is ever raised", 10, 0, _patch(LockTable, "admit", borders.raise_nothing)),
 }

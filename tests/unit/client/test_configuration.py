@@ -51,20 +51,12 @@ def test_no_two_keys_share_a_variable() -> None:
     assert len(VARIABLES) == len(set(VARIABLES.values()))
 
 
-OPTIONAL: dict[str, object] = {
-    "zookeeper_user": str,
-    "zookeeper_password": str | SecretStr,
-    "zookeeper_password_file": str,
-}
-"""Settings without a default: as arguments they are given or left out."""
-
-
 def test_all_settings_are_keyword_arguments() -> None:
     hints = get_type_hints(ClientSettings)
     assert hints.keys() == ClientConfig.model_fields.keys()
     for name, hint in hints.items():
         annotation = ClientConfig.model_fields[name].annotation
-        assert hint == OPTIONAL.get(name, annotation), name
+        assert hint == annotation, name
 
 
 def test_the_variables_of_the_guide_are_there() -> None:
