@@ -15,7 +15,7 @@ from waltz.common.access import ALLOW_ALL, ANONYMOUS, Access, Right
 from waltz.common.metrics.exposition import http_pieces, prometheus_pieces, to_json
 from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.channel import peer_name
-from waltz.common.net.listener import bound_port, start_server
+from waltz.common.net.listener import bound_port, close_server, start_server
 from waltz.common.pieces import Pieces
 from waltz.common.version import installed_version
 
@@ -272,9 +272,9 @@ class HttpServer:
 
     async def close(self) -> None:
         """Stop accepting and close open connections. May be called twice."""
-        self._closed = True
         if self._server is not None:
-            self._server.close()
+            await close_server(self._server)
+        self._closed = True
         for connection in list(self._connections):
             connection.abort()
             await connection.lost.wait()
