@@ -52,6 +52,10 @@ class SimulatedSocket:
         """Host and port."""
         return self._name
 
+    def fileno(self) -> int:
+        """As of a closed socket: there is no file."""
+        return -1
+
 
 class ConnectedSocket:
     """What a transport shows of its socket."""

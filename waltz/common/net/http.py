@@ -19,7 +19,7 @@ from waltz.common.access import ALLOW_ALL, Access, Proof, Rights, principal_of
 from waltz.common.metrics.exposition import http_pieces, prometheus_pieces, to_json
 from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.channel import peer_name
-from waltz.common.net.listener import bound_port, listening_errors, start_server
+from waltz.common.net.listener import bound_port, close_server, listening_errors, start_server
 from waltz.common.net.page_rules import page_rule
 from waltz.common.net.tls_acceptor import TlsAcceptor
 from waltz.common.net.token_gate import Identities
@@ -352,9 +352,9 @@ class HttpServer:
 
     async def close(self) -> None:
         """Stop accepting and close open connections. May be called twice."""
-        self._closed = True
         if self._server is not None:
-            self._server.close()
+            await close_server(self._server)
+        self._closed = True
         if self._acceptor is not None:
             await self._acceptor.close()
         for connection in list(self._connections):

@@ -10,7 +10,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Self
 
 from waltz.common.access import Proof
@@ -25,6 +25,10 @@ from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.frames import Family
 
 logger = logging.getLogger(__name__)
+
+_TURNS_OF_ACCEPTING = 2
+"""Turns of the loop from the one in which an accepted connection gets its transport to the end of the one in which its
+protocol gets that."""
 
 NameOf = Callable[[str, Proof], str | None]
 """The principal for whom a connection counts, by its name in a certificate or a token; ``None`` if it counts for
@@ -234,9 +238,9 @@ class Listener:
 
     async def close(self) -> None:
         """Stop accepting and close all channels; those that take too long are aborted. May be called twice."""
-        self._closed = True
         if self._server is not None:
-            self._server.close()
+            await close_server(self._server)
+        self._closed = True
         if self._acceptor is not None:
             await self._acceptor.close()
         channels = list(self.channels)
@@ -267,6 +271,23 @@ async def start_server(protocol_factory: Callable[[], asyncio.Protocol], host: s
     """``loop.create_server`` whose errors are ``WaltzError`` with a remedy."""
     with listening_errors(host, port):
         return await asyncio.get_running_loop().create_server(protocol_factory, host, port, backlog=BACKLOG)
+
+
+async def close_server(server: asyncio.Server) -> None:
+    """Stop listening, and return when all connections that were accepted are known to their protocols.
+
+    A connection is made known in turns of the loop after that of its acceptance, and nothing else tells of it before.
+    asyncio leaves it open if the server closes in the first of these turns. The caller then ends the connections, and
+    waits with ``server.wait_closed()``. May be called twice.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        with suppress(NotImplementedError):  # a loop that has no readers
+            loop.remove_reader(listening.fileno())
+    await asyncio.sleep(0)
+    server.close()
+    for _ in range(_TURNS_OF_ACCEPTING):
+        await asyncio.sleep(0)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 import json
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.common.net.peers import has_ended
 from tests.unit.rules import Only
 from waltz.common import pieces
 from waltz.common.access import Right
@@ -342,3 +344,13 @@ async def test_pages_of_readers_who_lack_the_right() -> None:
     assert answer.endswith(b"principal 'anonymous' may not administer this node\n")
     assert reset == []
     await server.close()
+
+
+async def test_close_ends_a_connection_however_little_of_it_is_accepted() -> None:
+    for turns in range(8):
+        server = await start()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.close()
+            assert has_ended(client), turns
