@@ -9,7 +9,7 @@ from tests.simulation.checker import Attempt, Entry, Outcome, Submitted
 from tests.simulation.clients import client_environment
 from tests.simulation.loop import Process
 from waltz.client.builder import Append
-from waltz.client.errors import AppendError, AppendManyError, ClientClosedError, LockConflict
+from waltz.client.errors import AppendError, AppendManyError, ClientClosedError, LockConflict, NotAuthorizedError
 from waltz.client.plain.client import Client
 from waltz.common.errors import WaltzError
 from waltz.common.wire.versions import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LOCKS
@@ -168,7 +168,7 @@ class PlainHost(ApplicationHost):
     def _ended_with(self, submitted: Submitted, error: BaseException) -> None:
         if isinstance(error, LockConflict):
             self.checker.lock_failure(self.name, submitted, error.transaction_id)
-        known = isinstance(error, AppendError) and error.outcome_known
-        if not isinstance(error, AppendError | ClientClosedError):
+        known = isinstance(error, NotAuthorizedError) or (isinstance(error, AppendError) and error.outcome_known)
+        if not isinstance(error, AppendError | ClientClosedError | NotAuthorizedError):
             self.world.fail(f"{self.name}: the append of {submitted.number} ended with {error!r}")
         self.ended(submitted, Outcome.FAILED if known else Outcome.UNKNOWN, str(error))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 from tests.simulation.absence import keep_storages_away
+from tests.simulation.access_scenario import AccessScenario
 from tests.simulation.applications import make_applications
 from tests.simulation.assignment_checks import AssignmentChecks
 from tests.simulation.checker import Checker, Entry
@@ -24,10 +25,12 @@ from tests.simulation.cluster import (
     DIRECTORY,
     MARK_READER,
     ROOT,
+    Host,
     SimulatedCluster,
     StorageHost,
     World,
     logs_in_trace,
+    principal_of,
 )
 from tests.simulation.consumers import Consumers
 from tests.simulation.coordinators import as_many_as_the_fault_says
@@ -158,6 +161,7 @@ class Simulation:
         ]
         self.target = Target(self.world, self.cluster, self.clients, others)
         self.watch = Watch(self.world, self.cluster)
+        self.access = self._make_access(others) if options.access_rules else None
 
     def run(self) -> Result:
         """Run to the end, or to the first failure."""
@@ -185,6 +189,12 @@ class Simulation:
         from tests.simulation.bulk_reader import BulkReaderHost  # imports Arrow, which takes a while
 
         return BulkReaderHost(self.world, BULK_READER, self.checker)
+
+    def _make_access(self, others: Sequence[Host]) -> AccessScenario:
+        applications = [principal_of(host.name) for host in (*self.clients, *others)]
+        return AccessScenario(
+            self.world, self.cluster, applications, [principal_of(name) for name in (BULK_READER, MARK_READER)]
+        )
 
     def fail(self, reason: str) -> None:
         """Something is wrong: remember it and stop."""
@@ -254,6 +264,7 @@ class Simulation:
         consumers = self.consumers.observing() if self.consumers else contextlib.nullcontext()
         tables = self.tables.observing() if self.tables else contextlib.nullcontext()
         write_sessions = self.write_sessions.observing() if self.write_sessions else contextlib.nullcontext()
+        access = self.access.observing() if self.access else contextlib.nullcontext()
         with (
             storages,
             write_sessions,
@@ -266,6 +277,7 @@ class Simulation:
             side,
             consumers,
             tables,
+            access,
             self._observing_sessions(),
             self._observing_partitions(),
             logs_in_trace(self.world),
@@ -355,21 +367,11 @@ class Simulation:
         await self.cluster.set_up()
         self.cluster.storages[0].disk.slowness = self.options.slow_storage_factor
         self.watch.look()
-        for client in self.clients:
-            client.start()
-        if self.bulk_reader is not None:
-            self.bulk_reader.start()
-        if self.mark_reader is not None:
-            self.mark_reader.start()
-        if self.write_sessions is not None:
-            self.write_sessions.start()
-        if self.side is not None:
-            self.side.start()
-        if self.consumers is not None:
-            self.consumers.start()
-        if self.tables is not None:
-            self.tables.start()
+        self._start_clients()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
+        if self.access is not None:
+            self.access.look()
+            tasks.append(asyncio.create_task(self.access.operate()))
         if self.options.away_storages:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
         await asyncio.sleep(max(self.options.duration_s - self.loop.now_s, 0))
@@ -383,6 +385,8 @@ class Simulation:
             if not task.cancelled() and task.exception() is not None:
                 raise task.exception() or AssertionError
         heal(self.target)
+        if self.access is not None:
+            await self.access.open_all()
         if self.write_sessions is not None:
             tasks.append(asyncio.create_task(self.write_sessions.calm_down()))  # to the end
         if not await self._all_owned(healed_s + self.options.recovery_max_s):
@@ -397,6 +401,8 @@ class Simulation:
             self.fail(f"{self.mark_reader.name} was never told a mark")
         if self.side is not None and self.side.silent:
             self.fail(f"{', '.join(self.side.silent)} was never told a confirmed mark")
+        if self.access is not None and not self.access.checks.objections:
+            self.fail("access rules have never refused a request, nor would have")
         await self._check_disks()
         if self.consumers is not None:
             self.consumers.check()
@@ -407,6 +413,22 @@ class Simulation:
             if isinstance(client, DatabaseHost):
                 client.close_database()
         self.checker.check_outcomes()
+
+    def _start_clients(self) -> None:
+        for client in self.clients:
+            client.start()
+        if self.bulk_reader is not None:
+            self.bulk_reader.start()
+        if self.mark_reader is not None:
+            self.mark_reader.start()
+        if self.write_sessions is not None:
+            self.write_sessions.start()
+        if self.side is not None:
+            self.side.start()
+        if self.consumers is not None:
+            self.consumers.start()
+        if self.tables is not None:
+            self.tables.start()
 
     async def _repaired(self, deadline_s: float) -> None:
         """An operator repairs what is still damaged."""
