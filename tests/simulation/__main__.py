@@ -57,6 +57,8 @@ class Course:
     def options(self, seed: int, log_level: int = logging.WARNING) -> SimulationOptions:
         """The options of a seed."""
         drawn = draw_options(seed, log_level=log_level, fault_kinds=self.fault_kinds)
+        if self.conditions or self.fault_kinds:  # a course of its own: nothing else comes between
+            drawn = replace(drawn, access_rules=False)
         return replace(drawn, **self.conditions)
 
     def faults(self, seed: int) -> list[Fault]:

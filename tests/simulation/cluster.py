@@ -18,7 +18,7 @@ from tests.simulation.session_checks import SessionChecks
 from tests.simulation.storage_checks import StorageChecks
 from tests.simulation.trace import Trace
 from tests.simulation.zookeeper import ProcessZooKeeper, SimulatedEnsemble
-from waltz.common.config.schemas import ServerConfig, StorageConfig, from_mapping
+from waltz.common.config.schemas import AclConfig, ServerConfig, StorageConfig, from_mapping
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.registry import Registry
@@ -40,8 +40,20 @@ BULK_READER = "reader-0"
 MARK_READER = "asker-0"
 OPERATOR = "operator-0"
 """The machine that asks for marks, where there is one."""
+OPERATOR = "operator"
+"""The machine of operators, to which nothing ever happens."""
 SUPERVISOR_PAUSE_S = 1.0
 """After so long a program that ended by itself is started again."""
+
+
+def principal_of(host: str) -> str:
+    """The principal of a machine, by its certificate."""
+    return f"CN={host}"
+
+
+ACCESS_RULES = AclConfig.model_validate({"enabled": True, "superPrincipals": principal_of(OPERATOR)})
+"""The configuration of a node with access rules. A node's file would also have to turn TLS on, which is not simulated;
+the network says whose certificates it would have verified."""
 
 
 class World:
@@ -228,7 +240,7 @@ class StorageHost(Host):
 
     def config(self) -> StorageConfig:
         """The configuration of its next start."""
-        return from_mapping(
+        config = from_mapping(
             {
                 "zookeeper.connectString": "zookeeper",
                 "zookeeper.sessionTimeout": round(self.world.options.session_timeout_s * 1000),
@@ -244,6 +256,7 @@ class StorageHost(Host):
             },
             StorageConfig,
         )
+        return config.model_copy(update={"acl": ACCESS_RULES}) if self.world.options.access_rules else config
 
     async def program(self, process: Process) -> None:
         files = SimulatedFiles(self.disk, process, clock_error_s=lambda: self.clock_error_s)
@@ -263,8 +276,9 @@ class StorageHost(Host):
             limits=QueueLimits(write_ahead_bytes=self.world.options.write_ahead_bytes),
             family=self.family,
         )
-        await zookeeper.close()
-        self.zookeeper = None
+        if not self.world.options.access_rules:
+            await zookeeper.close()
+            self.zookeeper = None
         self.node = node
         await asyncio.Event().wait()
 
@@ -275,6 +289,8 @@ class StorageHost(Host):
     async def stop(self) -> None:
         if self.node is not None:
             await self.node.close()
+        if self.zookeeper is not None:
+            await self.zookeeper.close()
 
 
 class ServerHost(Host):
@@ -305,6 +321,8 @@ class ServerHost(Host):
             },
             ServerConfig,
         )
+        if options.access_rules:
+            self._config = self._config.model_copy(update={"acl": ACCESS_RULES})
 
     async def program(self, process: Process) -> None:
         self.server = self._properties = None
@@ -415,7 +433,7 @@ class SimulatedCluster:
         Who is cancelled meanwhile waits for the end of it: ZooKeeper may have the change already, and :attr:`replicas`
         has to say the same.
         """
-        process = Process(self.world.loop, "operator")
+        process = Process(self.world.loop, OPERATOR)
         task = process.run(work(process))
         try:
             await asyncio.wait([task])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from tests.memory_zookeeper import MemoryZooKeeper
+from tests.simulation import planted_access as access
 from tests.simulation import planted_archive as archive
 from tests.simulation import planted_borders as borders
 from tests.simulation import planted_clients as clients
@@ -33,6 +34,8 @@ from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.engine.partition.partition_session import PartitionSession
 from waltz.client.engine.reads.marks import MarkQuestions
+from waltz.common.acl.throttling import Throttles
+from waltz.common.acl.watch import RuleWatch
 from waltz.common.cluster import policy, replicas
 from waltz.common.wire import storage_version1
 from waltz.operations import replica_moves
@@ -1168,6 +1171,144 @@ MUTANTS: dict[str, Mutant] = {
         0,
         _patch(chain, "with_range", archive.page_without_predecessor),
         conditions=CONDITIONS["archive"],
+    ),
+    "A-judged-at-arrival": Mutant(
+        "appends that have waited are not judged again when they get their place",
+        20,
+        0,
+        _patch(ServerPartition, "_refusal", access.judge_at_arrival),
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-rights-of-connections": Mutant(
+        "connections keep the rights that they began with",
+        20,
+        0,
+        access.keep_rights_of_connections,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-told-before-applied": Mutant(
+        "a node says that it applies rules before it does",
+        20,
+        0,
+        _patch(RuleWatch, "_read", access.tell_before_it_applies),
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-feeds-go-on": Mutant(
+        "open feeds go on without their right",
+        20,
+        0,
+        _patch(ServerPartition, "rights_lost", access.end_nothing),
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-feeds-end-in-silence": Mutant(
+        "a feed ends, and its client does not hear of that",
+        20,
+        0,
+        access.end_feeds_in_silence,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-old-connections-stay": Mutant(
+        "a client that cannot be told of the end of its feed is not disconnected",
+        20,
+        0,
+        access.keep_old_connections,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-in-order-fails": Mutant(
+        "appends that have their place are said to have failed when the right goes",
+        20,
+        0,
+        access.fail_what_is_in_order,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-exclusive-goes-on": Mutant(
+        "an exclusive session outlives the right of its holder",
+        20,
+        0,
+        _patch(ServerPartition, "holder_lost_rights", access.hold_for_ever),
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-exclusive-begins": Mutant(
+        "an exclusive session that begins while its right goes keeps its holder",
+        20,
+        0,
+        access.judge_fences_before_they_begin,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-audit-to-enforce": Mutant(
+        "what an audit has let pass goes on when the rules are enforced",
+        20,
+        0,
+        access.enforce_for_new_requests,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-audit-at-arrival": Mutant(
+        "the audit does not note what has lost its right while it waited",
+        20,
+        0,
+        access.audit_by_the_rules_at_arrival,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-flush-refused": Mutant(
+        "a client is told that its flush is refused, with the id of an append that is in the log",
+        20,
+        6,
+        access.tell_of_refused_flushes,
+        conditions={
+            "access_rules": True,
+            "journal_share": 1.0,
+            "journal_file_bytes": 64 << 10,
+            "journal_switches": False,
+        },
+    ),
+    "A-bulk-reads-go-on": Mutant(
+        "a storage judges only the first request of a bulk read",
+        20,
+        4,
+        access.judge_bulk_reads_once,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-unusable-opens": Mutant(
+        "a node that cannot use new rules enforces nothing",
+        20,
+        0,
+        access.open_without_usable_rules,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-none-opens": Mutant(
+        "a node that has never seen any rules permits everything",
+        20,
+        0,
+        access.open_before_any_rules,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-forgotten": Mutant(
+        "a node that loses ZooKeeper forgets the rules",
+        20,
+        1,
+        access.forget_with_the_session,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "Q-whole-limit": Mutant(
+        "each server takes the limit of a quota for itself",
+        20,
+        5,
+        _patch(Throttles, "_share", access.take_the_whole_limit),
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "Q-used-anew": Mutant(
+        "any change of the rules begins the use of all quotas anew",
+        20,
+        6,
+        access.use_quotas_anew,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "Q-refused-and-taken": Mutant(
+        "an append that exceeds a quota is refused, and in the log all the same",
+        20,
+        5,
+        access.take_what_a_quota_refuses,
+        conditions=CONDITIONS["access-rules"],
     ),
     "locks-not-raised": Mutant("no lock is ever raised", 10, 0, _patch(LockTable, "admit", borders.raise_nothing)),
 }

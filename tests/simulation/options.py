@@ -134,6 +134,9 @@ class SimulationOptions:
     """Share of the storages that offer servers nothing but the version of the original."""
     away_storages: int = 0
     """Number of storages, others now and then, that are away from the beginning to the end of the faults."""
+    access_rules: bool = False
+    """Whether nodes have access rules, which operators change all the time; see
+    :mod:`tests.simulation.access_scenario`."""
     fault_count: int = 16
     fault_kinds: tuple[str, ...] = ()
     """The only kinds of faults; none: whatever the seed selects."""
@@ -191,6 +194,7 @@ def draw_options(
         journal_file_bytes=random.Random(f"{seed}/journal files").choice((64 << 10, 256 << 10)),
         journal_switches=random.Random(f"{seed}/journal switches").random() < 0.3,
         archivers=random.Random(f"{seed}/archivers").choice((0, 0, 0, 0, 0, 0, 0, 2)),
+        access_rules=random.Random(f"{seed}/access rules").random() < ACCESS_RULES_SHARE,
         fault_kinds=fault_kinds,
         log_level=log_level,
     )
@@ -211,6 +215,9 @@ def _level_share(seed: int) -> float:
         return 0.0
     return random.Random(f"{seed}/levels").choice((0.0, 0.0, 0.0, 0.5))
 
+
+ACCESS_RULES_SHARE = 1 / 16
+"""Share of the seeds with access rules, among those of the ordinary mix."""
 
 WITHOUT_JOURNAL: Mapping[str, Any] = MappingProxyType(
     {"journal_share": 0.0, "journal_switches": False, "journal_file_bytes": 256 << 10}
@@ -433,6 +440,41 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "depose",
                 "flap",
                 "boomerang",
+                "strand-minority",
+            ),
+        },
+        "access-rules": {
+            "access_rules": True,
+            "bulk_read_interval_s": 0.5,
+            "wire_clients": 1,
+            "session_share": 0.35,
+            "plain_share": 0.3,
+            "old_clients": 0.4,
+            "storages": 3,
+            "replicas": 3,
+            "away_storages": 0,
+            "transactions": 600,
+            "duration_s": 30.0,
+            "session_timeout_s": 3.0,
+            "slow_lines": 0.0,
+            "wandering": False,
+            "apply_pause_s": 0.0,
+            "fault_count": 8,
+            "fault_kinds": (
+                "kill-server",
+                "kill-storage",
+                "pause-server",
+                "cut",
+                "isolate",
+                "break-connections",
+                "expire-session",
+                "disconnect-zookeeper",
+                "lose-answer",
+                "lag-follower",
+                "slow-watches",
+                "prefer-partitions",
+                "depose",
+                "flap",
                 "strand-minority",
             ),
         },

@@ -10,7 +10,14 @@ from tests.simulation.clients import client_environment
 from tests.simulation.levels import Levels, drawn_level
 from tests.simulation.loop import Process
 from waltz.client.builder import Append
-from waltz.client.errors import AppendError, AppendManyError, ClientClosedError, LockConflict, NotGuaranteedError
+from waltz.client.errors import (
+    AppendError,
+    AppendManyError,
+    ClientClosedError,
+    LockConflict,
+    NotAuthorizedError,
+    NotGuaranteedError,
+)
 from waltz.client.plain.client import Client
 from waltz.common.errors import WaltzError
 from waltz.common.wire.versions import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LOCKS
@@ -180,7 +187,7 @@ class PlainHost(ApplicationHost):
             return
         if isinstance(error, LockConflict):
             self.checker.lock_failure(self.name, submitted, error.transaction_id)
-        known = isinstance(error, AppendError) and error.outcome_known
-        if not isinstance(error, AppendError | ClientClosedError):
+        known = isinstance(error, NotAuthorizedError) or (isinstance(error, AppendError) and error.outcome_known)
+        if not isinstance(error, AppendError | ClientClosedError | NotAuthorizedError):
             self.world.fail(f"{self.name}: the append of {submitted.number} ended with {error!r}")
         self.ended(submitted, Outcome.FAILED if known else Outcome.UNKNOWN, str(error))

@@ -41,6 +41,7 @@ def write_sessions_are_checked(checks: SessionChecks) -> Iterator[None]:
             (StoragePartition, "_set_low_water_mark", _recording(checks)),
             (ControlFile, "keep_low_water_mark", _recording_by_the_journal(checks)),
             (Fencing, "refuse", _refusing(checks)),
+            (Fencing, "_release", _releasing(checks)),
             (ClientLink, "send", _telling(checks)),
         ):
             stack.enter_context(mock.patch.object(target, name, replacement))
@@ -113,6 +114,16 @@ def _refusing(checks: SessionChecks) -> Callable[[Fencing, ClientLink, Sequence[
         refuse(fencing, link, appends, mark)
 
     return refused
+
+
+def _releasing(checks: SessionChecks) -> Callable[[Fencing], None]:
+    release = Fencing._release
+
+    def released(fencing: Fencing) -> None:
+        checks.released(fencing._partition_id, fencing.session.number)
+        release(fencing)
+
+    return released
 
 
 def _telling(checks: SessionChecks) -> Callable[[ClientLink, Message], None]:

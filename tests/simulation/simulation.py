@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 from tests.simulation.absence import keep_storages_away
+from tests.simulation.access_scenario import AccessScenario
 from tests.simulation.applications import make_applications
 from tests.simulation.archive import Archiving
 from tests.simulation.assignment_checks import AssignmentChecks
@@ -26,10 +27,12 @@ from tests.simulation.cluster import (
     MARK_READER,
     OPERATOR,
     ROOT,
+    Host,
     SimulatedCluster,
     StorageHost,
     World,
     logs_in_trace,
+    principal_of,
 )
 from tests.simulation.consumers import Consumers
 from tests.simulation.coordinators import as_many_as_the_fault_says
@@ -166,6 +169,7 @@ class Simulation:
         ]
         self.target = Target(self.world, self.cluster, self.clients, others)
         self.watch = Watch(self.world, self.cluster)
+        self.access = self._make_access(others) if options.access_rules else None
 
     def run(self) -> Result:
         """Run to the end, or to the first failure."""
@@ -193,6 +197,12 @@ class Simulation:
         from tests.simulation.bulk_reader import BulkReaderHost  # imports Arrow, which takes a while
 
         return BulkReaderHost(self.world, BULK_READER, self.checker)
+
+    def _make_access(self, others: Sequence[Host]) -> AccessScenario:
+        applications = [principal_of(host.name) for host in (*self.clients, *others)]
+        return AccessScenario(
+            self.world, self.cluster, applications, [principal_of(name) for name in (BULK_READER, MARK_READER)]
+        )
 
     def fail(self, reason: str) -> None:
         """Something is wrong: remember it and stop."""
@@ -264,6 +274,7 @@ class Simulation:
         archiving = self.archiving.observing() if self.archiving else contextlib.nullcontext()
         levels = self.levels.observing() if self.levels else contextlib.nullcontext()
         write_sessions = self.write_sessions.observing() if self.write_sessions else contextlib.nullcontext()
+        access = self.access.observing() if self.access else contextlib.nullcontext()
         with (
             storages,
             levels,
@@ -278,6 +289,7 @@ class Simulation:
             consumers,
             tables,
             archiving,
+            access,
             self._observing_sessions(),
             self._observing_partitions(),
             logs_in_trace(self.world),
@@ -371,6 +383,9 @@ class Simulation:
             client.start()
         self._start_others()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
+        if self.access is not None:
+            self.access.look()
+            tasks.append(asyncio.create_task(self.access.operate()))
         if self.options.away_storages:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
         if self.archiving is not None:
@@ -388,6 +403,8 @@ class Simulation:
         heal(self.target)
         if self.archiving is not None:
             self.archiving.checks.store.heal()
+        if self.access is not None:
+            await self.access.open_all()
         if self.write_sessions is not None:
             tasks.append(asyncio.create_task(self.write_sessions.calm_down()))  # to the end
         if not await self._all_owned(healed_s + self.options.recovery_max_s):
@@ -404,6 +421,8 @@ class Simulation:
             self.fail(f"{', '.join(self.side.silent)} was never told a confirmed mark")
         if self.archiving is not None:
             await self.archiving.checks.check_end()
+        if self.access is not None and not self.access.checks.objections:
+            self.fail("access rules have never refused a request, nor would have")
         await self._check_disks()
         if self.consumers is not None:
             self.consumers.check()
