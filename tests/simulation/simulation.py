@@ -413,16 +413,9 @@ class Simulation:
         await self._repaired(healed_s + self.options.healing_s)
         if not await self._all_ended(healed_s):
             return
-        if self.bulk_reader is not None and not self.bulk_reader.reads:
-            self.fail(f"{self.bulk_reader.name} has never read the whole log")
-        if self.mark_reader is not None and not self.mark_reader.answers:
-            self.fail(f"{self.mark_reader.name} was never told a mark")
-        if self.side is not None and self.side.silent:
-            self.fail(f"{', '.join(self.side.silent)} was never told a confirmed mark")
+        self._check_that_all_have_worked()
         if self.archiving is not None:
             await self.archiving.checks.check_end()
-        if self.access is not None and not self.access.checks.objections:
-            self.fail("access rules have never refused a request, nor would have")
         await self._check_disks()
         if self.consumers is not None:
             self.consumers.check()
@@ -433,6 +426,16 @@ class Simulation:
             if isinstance(client, DatabaseHost):
                 client.close_database()
         self.checker.check_outcomes()
+
+    def _check_that_all_have_worked(self) -> None:
+        if self.bulk_reader is not None and not self.bulk_reader.reads:
+            self.fail(f"{self.bulk_reader.name} has never read the whole log")
+        if self.mark_reader is not None and not self.mark_reader.answers:
+            self.fail(f"{self.mark_reader.name} was never told a mark")
+        if self.side is not None and self.side.silent:
+            self.fail(f"{', '.join(self.side.silent)} was never told a confirmed mark")
+        if self.access is not None and not self.access.checks.objections:
+            self.fail("access rules have never refused a request, nor would have")
 
     def _start_others(self) -> None:
         """All that is beside the applications, in this order."""
