@@ -354,3 +354,27 @@ async def test_close_ends_a_connection_however_little_of_it_is_accepted() -> Non
                 await asyncio.sleep(0)
             await server.close()
             assert has_ended(client), turns
+
+
+@pytest.mark.parametrize(
+    ("headers", "token"),
+    [
+        ("Authorization: Bearer a.b.c\r\n", "a.b.c"),
+        ("authorization:bearer   a.b.c  \r\n", "a.b.c"),
+        ("Authorization: Bearer\r\n", ""),
+        ("Authorization: Basic dXNlcjpzZWNyZXQ=\r\n", None),
+        ("Proxy-Authorization: Bearer a.b.c\r\n", None),
+        ("", None),
+    ],
+)
+def test_the_token_of_a_request(headers: str, token: str | None) -> None:
+    request = RequestParser().feed(f"GET /metrics HTTP/1.1\r\n{headers}\r\n".encode())
+    assert request is not None
+    assert (None if request.token is None else request.token.get_secret_value()) == token
+    assert "a.b.c" not in repr(request), "it is in no log"
+
+
+def test_two_tokens_are_none() -> None:
+    twice = b"Authorization: Bearer a\r\nauthorization: Bearer b\r\n"
+    with pytest.raises(HttpError, match="two Authorization headers"):
+        RequestParser().feed(b"GET /metrics HTTP/1.1\r\n" + twice + b"\r\n")
