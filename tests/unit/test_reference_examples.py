@@ -116,6 +116,10 @@ def suspended(stage: Stage) -> None:
     stage.driver.suspend_feed()
 
 
+def slow_storage(stage: Stage) -> None:
+    stage.driver.partitions[0].hold_storage()
+
+
 def unreachable(stage: Stage) -> None:
     stage.driver = Unreachable(stage.driver.partitions)
 
@@ -233,6 +237,7 @@ SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     f"{ERRORS}ClientTimeoutError": suspended,
     f"{ERRORS}OutcomeUnknownError": suspended,
     f"{ERRORS}NotAppendedError": unreachable,
+    f"{ERRORS}NotGuaranteedError": slow_storage,
     f"{ERRORS}NotAuthorizedError": without_a_right,
     f"{ERRORS}DataChecksumError": damaged_record,
     f"{ERRORS}RpcError": transaction_that_is_gone,

@@ -357,7 +357,7 @@ class NotGuaranteedError(AppendError):
     Examples:
         ```python
         try:
-            await client.append(0, b"paid", consistency="leader_all", timeout_s=5)
+            await client.append(0, b"paid", consistency="leader_all", timeout_s=0.5)
         except waltz.NotGuaranteedError as error:
             print("transaction", error.transaction_id, "is committed, on a quorum at least:", error)
         ```
