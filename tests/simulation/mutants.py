@@ -182,7 +182,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "repair-leaves-a-gap": Mutant(
         "a repair takes a damaged file away before the whole one is in its place",
-        20,
+        60,
         8,
         _patch(Salvage, "_keep_aside", storage.move_aside),
         conditions=CONDITIONS["repairs"],
