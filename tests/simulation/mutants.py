@@ -150,7 +150,7 @@ _RECOVERY = {**CONDITIONS["recover-partition"], "fault_count": 6}
 MUTANTS: dict[str, Mutant] = {
     "quorum-off-by-one": Mutant("half of the replicas are taken for a majority", 10, 2, storage.quorum_off_by_one),
     "live-counted-as-quorum": Mutant(
-        "a majority of the replicas that are live is taken for a majority of all", 20, 11, storage.count_live_replicas
+        "a majority of the replicas that are live is taken for a majority of all", 20, 5, storage.count_live_replicas
     ),
     "ack-before-sync": Mutant(
         "a storage syncs no file", 10, 0, _patch(SimulatedFile, "datasync", storage.sync_nothing)
@@ -176,7 +176,7 @@ MUTANTS: dict[str, Mutant] = {
     "unfinished-segment-is-damage": Mutant(
         "a segment whose creation was interrupted is taken for damage",
         10,
-        5,
+        4,
         _patch(log_opening, "_discard_unfinished", storage.take_unfinished_segments_for_damage),
         ("crash-between-calls",),
         {"segment_size_bytes": 8 << 10, "data_size_bytes": 2_000, "fault_count": 40},
@@ -191,7 +191,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "repair-leaves-a-gap": Mutant(
         "a repair takes a damaged file away before the whole one is in its place",
-        20,
+        60,
         8,
         _patch(Salvage, "_keep_aside", storage.move_aside),
         conditions=CONDITIONS["repairs"],
