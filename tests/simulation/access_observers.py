@@ -161,14 +161,14 @@ class Observers:
             refusals: Refusals,
             principal: str,
             right: Right,
-            partition_id: int | None,
+            places: Sequence[int | None],
             explain: Callable[[], str],
             peer: str,
             count: int,
             *,
             audited: bool,
         ) -> None:
-            add(refusals, principal, right, partition_id, explain, peer, count, audited=audited)
+            add(refusals, principal, right, places, explain, peer, count, audited=audited)
             self._noted += count if audited else 0
 
         return adding
