@@ -143,10 +143,6 @@ class SimulationOptions:
     log_level: int = logging.WARNING
 
 
-ARCHIVERS_FROM = 1_000
-"""Seeds below this keep the courses of events that they had before there were archivers: tests rest on them."""
-
-
 def draw_options(
     seed: int, *, log_level: int = logging.WARNING, fault_kinds: tuple[str, ...] = ()
 ) -> SimulationOptions:
@@ -197,7 +193,6 @@ def draw_options(
         journal_share=random.Random(f"{seed}/journal").choice((0.0, 0.6, 1.0, 1.0, 1.0)),
         journal_file_bytes=random.Random(f"{seed}/journal files").choice((64 << 10, 256 << 10)),
         journal_switches=random.Random(f"{seed}/journal switches").random() < 0.3,
-        archivers=random.Random(f"{seed}/archivers").choice((0, 0, 0, 0, 0, 0, 0, 2)) if seed >= ARCHIVERS_FROM else 0,
         access_rules=random.Random(f"{seed}/access rules").random() < ACCESS_RULES_SHARE,
         fault_kinds=fault_kinds,
         log_level=log_level,
