@@ -192,7 +192,7 @@ MUTANTS: dict[str, Mutant] = {
     "repair-leaves-a-gap": Mutant(
         "a repair takes a damaged file away before the whole one is in its place",
         60,
-        8,
+        37,
         _patch(Salvage, "_keep_aside", storage.move_aside),
         conditions=CONDITIONS["repairs"],
     ),
