@@ -339,8 +339,7 @@ def _move_partition(options: argparse.Namespace, _: ControlFile, volumes: Volume
 
 
 def _forget_volume(options: argparse.Namespace, control_file: ControlFile, volumes: Volumes) -> None:
-    if not control_file.guarded:
-        control_file.guard()
+    volumes.guard(control_file)
     partition_ids = volumes.forget(options.volume)
     document: dict[str, Json] = {"volume": str(options.volume), "partitions": [*partition_ids]}
     lines = [f"volume {options.volume} is forgotten; its partitions: {', '.join(map(str, partition_ids)) or 'none'}"]

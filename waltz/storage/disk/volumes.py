@@ -21,7 +21,9 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from waltz.common.storage_health import ABSENT_VOLUME, LOST_WITH_VOLUME
+from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.files.files import File, Files, replace_file
+from waltz.storage.disk.journal.journal import DIRECTORY_NAME
 from waltz.storage.disk.journal.replay import mark_lost
 from waltz.storage.errors import StorageError
 
@@ -209,12 +211,25 @@ class Volumes:
                 known = self._known.partitions
                 self._change({each: known[each].model_copy(update={"lost": text}) for each, text in reasons.items()})
 
+    def guard(self, control_file: ControlFile) -> None:
+        """Keep nodes of the original from a directory in which something is lost, as a journal does.
+
+        Raises ``StorageError`` and ``OSError``.
+        """
+        if control_file.guarded:
+            return
+        journal = str(Path(self._first) / DIRECTORY_NAME)
+        if not self._files.exists(journal):  # without its directory the journal would count as missing
+            self._files.make_directory(journal)
+            self._files.sync_directory(self._first)
+        control_file.guard()
+
     def forget(self, volume_id: UUID) -> tuple[int, ...]:
         """Forget a missing volume that will not come back; its partitions are marked as lost.
 
         The partitions are not empty: they lack what was acknowledged. They are not served until they are removed, and
-        copied from their other replicas. The control file has to be guarded first: the original would take them for
-        empty.
+        copied from their other replicas. The control file has to be :meth:`guarded <guard>` first: the original would
+        take them for empty.
 
         Returns:
             The partitions.

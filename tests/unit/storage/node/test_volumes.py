@@ -198,14 +198,18 @@ async def test_partitions_of_a_lost_volume_are_brought_back_by_a_repair(node: No
     node.unmount_one()
     manager = await open_manager(node.files, sizes, further=FURTHER)
     await manager.close()
+    control_file = ControlFile.open(node.files, DIRECTORY, KEY, PARTITIONS)
     volumes = Volumes.open(node.files, DIRECTORY, None, KEY)
+    volumes.guard(control_file)
     gone = next(each.volume_id for each in volumes.states() if not each.present)
     assert gone is not None
     assert volumes.forget(gone) == tuple(node.of_one)
     volumes.close()
+    control_file.close()
     manager = await open_manager(node.files, sizes, further=FURTHER)
-    for reason in manager.health().out_of_service.values():
-        assert "is lost, and all records of the partition with it" in reason
+    reasons = manager.health().out_of_service
+    assert sorted(reasons) == sorted(node.of_one)
+    assert all("is lost, and all records of the partition with it" in reason for reason in reasons.values())
     for partition_id in node.of_one:
         await manager.stage(partition_id, [record(0)])
         await manager.repair(partition_id, 0)

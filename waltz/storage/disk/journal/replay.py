@@ -12,7 +12,7 @@ damaged, durably. Nothing of a damaged partition is cut.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -40,6 +40,7 @@ from waltz.storage.disk.journal.entries import (
     walk_entries,
 )
 from waltz.storage.disk.journal.groups import GroupHead, entries_at
+from waltz.storage.disk.journal.journal import DIRECTORY_NAME
 from waltz.storage.disk.journal.reading import Contents, Lost, Place, read_bodies
 from waltz.storage.disk.segment.segment_format import (
     DATA_SUFFIX,
@@ -63,6 +64,7 @@ _LEFT_OUT = (
     "the journal had records of the partition while its volume was missing; bring them from the other replicas (waltz "
     "storage repair)"
 )
+_NO_GROUP = -1
 _MAX_REASON_BYTES = 4096
 _MAX_WRITE_BYTES = 1 << 20
 _MIN_WRITE_BYTES = 64 << 10
@@ -115,6 +117,9 @@ def replay(
     report = Report()
     if not control_file.guarded:
         return report
+    if not files.exists(str(Path(storage_directory) / DIRECTORY_NAME)):
+        # The directory is made before the file is guarded for the first time, and stays.
+        contents = replace(contents, lost=[Lost(_NO_GROUP, None)])
     run = _Replay(files, storage_directory, control_file, fence_file, contents, report, absent)
     run.all_groups(progress or _ignore)
     return report
@@ -271,10 +276,12 @@ class _Replay:
         """The assigned partitions that lost groups may have concerned, with the reason."""
         damaged: dict[int, str] = {}
         for lost in self._contents.lost:
+            group = f"group {lost.number} of the journal is damaged"
+            what = "the journal is missing" if lost.number == _NO_GROUP else group
             for partition_id in self._concerned(lost):
                 damaged[partition_id] = (
-                    f"group {lost.number} of the journal is damaged, and may have held records of the partition that "
-                    "were acknowledged; bring them from the other replicas (waltz storage repair)"
+                    f"{what}, and may have held records of the partition that were acknowledged; bring them from the "
+                    "other replicas (waltz storage repair)"
                 )
         return damaged
 

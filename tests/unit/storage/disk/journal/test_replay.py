@@ -544,6 +544,18 @@ def test_bytes_that_are_missing_before_an_entry_keep_the_partition_out() -> None
     assert lost_reason(crashed.files, "/0") is None
 
 
+def test_a_journal_that_is_missing_keeps_all_partitions_out() -> None:
+    """The guard tells that there was one: it may have held what was acknowledged."""
+    crashed = Crashed()
+    crashed.journal.append([records_entry(4, 1, crashed.end)])
+    crashed.files.root.names.pop("journal")
+    assert crashed.replay().damaged == {
+        0: "the journal is missing, and may have held records of the partition that were acknowledged; bring them from "
+        "the other replicas (waltz storage repair)"
+    }
+    assert lost_reason(crashed.files, "/0") is not None
+
+
 def test_a_directory_that_is_missing_keeps_the_partition_out() -> None:
     crashed = Crashed()
     crashed.journal.append([records_entry(4, 1, crashed.end)])
