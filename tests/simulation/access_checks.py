@@ -178,10 +178,10 @@ class AccessChecks:
         used.appends = max(used.appends - passed_s * (appends_per_s or 0.0), 0.0)
         used.size_bytes = max(used.size_bytes - passed_s * (bytes_per_s or 0.0), 0.0)
         for size in sizes:
-            full = _is_full(used.appends, appends_per_s) or _is_full(used.size_bytes, bytes_per_s)
-            if full and mode == "audit":
-                return  # it only would be refused, and does not count
-            if full:
+            limits = (used.appends, appends_per_s), (used.size_bytes, bytes_per_s)
+            if mode == "audit" and any(_is_full(*each, rounding=-_ROUNDING) for each in limits):
+                return  # it only would be refused, and does not count; in doubt it does not
+            if any(_is_full(*each) for each in limits):
                 self._fail(
                     f"{node} takes an append of {principal} to partition {partition_id}; {used.appends:.2f} appends and"
                     f" {used.size_bytes:.0f} bytes are used of {quota}, of which it has {used.part:.2f}"
@@ -220,5 +220,5 @@ class AccessChecks:
         return found
 
 
-def _is_full(used: float, limit: float | None) -> bool:
-    return limit is not None and used >= limit * BURST_S + _ROUNDING
+def _is_full(used: float, limit: float | None, rounding: float = _ROUNDING) -> bool:
+    return limit is not None and used >= limit * BURST_S + rounding
