@@ -138,8 +138,8 @@ def test_replicas_move_under_load_though_the_tool_and_a_storage_are_killed(clust
     assert failed(*move, "--apply") == "Error: nothing was done: nobody can be asked here; give --yes to agree"
     assert held(spare) == {}
     appended = [len(asyncio.run(sequences(cluster, [source], each))[0]) for each in range(PARTITIONS)]
-    for partition_id in range(PARTITIONS):  # the owner tells storages once a second what is committed
-        until(cluster, lambda partition_id=partition_id: bool(asyncio.run(times_of(cluster, source, partition_id))))
+    # The owner tells the storages once a second what is committed.
+    until(cluster, lambda: all(asyncio.run(times_of(cluster, source, each)) for each in range(PARTITIONS)))
     with Writer(cluster) as writer:
         with start(*move, "--apply", "--yes", "--rate", "1") as moving:
             read(moving, "partition 0: copying transactions 0 to ")
