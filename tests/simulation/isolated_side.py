@@ -47,6 +47,10 @@ class MemberHost(Host):
         self._holders = holders
         self._draw = world.random(self.name)
 
+    def _membership_ends(self, error: BaseException) -> None:
+        if not isinstance(error, GeneratorExit):  # its process is thrown away at the end, whenever garbage is collected
+            self.world.fail(f"{self.name}: its membership ends: {error!r}")
+
     async def program(self, process: Process) -> None:
         zookeeper = await self.connect_zookeeper(process)
         partition_ids = range(self.world.options.partitions)
@@ -60,7 +64,7 @@ class MemberHost(Host):
             take=self._take,
             give_back=self._give_back,
             lost=self._lost,
-            failed=lambda error: self.world.fail(f"{self.name}: its membership ends: {error!r}"),
+            failed=self._membership_ends,
         )
         run = f"{self.name} run {self.runs}"
         async with Client(client_environment(self.world, run, zookeeper)) as client:

@@ -851,9 +851,9 @@ MUTANTS: dict[str, Mutant] = {
     "ahead-without-proof": Mutant(
         "an owner says that a client is ahead of the log without having asked a quorum of the storages",
         20,
-        16,
+        18,
         _patch(Sequencer, "await_proof", marks.ahead_without_proof),
-        conditions={**CONDITIONS["isolated-sides"], "duration_s": 60.0, "fault_count": 20},
+        conditions={**CONDITIONS["isolated-sides"], "duration_s": 90.0, "fault_count": 30},
     ),
     "lost-when-connected-again": Mutant(
         "a session without a connection to ZooKeeper counts as ended only when there is one again",
