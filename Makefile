@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install demo demo-archive test test-deep test-all test-budget unit coverage lint format types \
-	bench bench-full bench-curves bench-page bench-storage bench-client bench-table bench-spark bench-availability bench-take-over bench-peers simulate simulate-mutants models smoke docs twins package wheel fuzz lock clean
+	bench bench-full bench-curves bench-page bench-storage bench-client bench-table bench-spark bench-availability bench-access bench-take-over bench-peers simulate simulate-mutants models smoke docs twins package wheel fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -119,6 +119,9 @@ bench-spark: $(STAMP) ## rows/s of the log in Spark, as a batch and as a stream,
 bench-availability: $(STAMP) ## how long appends stall when nodes fail
 	$(NEEDS_JAVA)
 	@$(BIN)/python -m benchmarks.availability
+
+bench-access: $(STAMP) ## what access rules and quotas cost an append: calls of functions, processor time
+	@$(BIN)/python -m benchmarks.access
 
 bench-take-over: $(STAMP) ## how long a server takes to take over hundreds of partitions from one that was killed
 	$(NEEDS_JAVA)

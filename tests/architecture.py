@@ -28,6 +28,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "common.zk": (
         "common",
         "common.config",
+        "common.net",
     ),
     "common.acl": (
         "common",
@@ -453,6 +454,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "local",
         "operations",
         "operations.survey",
+        "spark",
         "storage",
         "storage.disk",
         "storage.disk.files",

@@ -179,7 +179,7 @@ def _in_words(name: str, number: int) -> str:
 
 def table_of_keys(name: str) -> str:
     """The table of one kind of process, without the keys of TLS."""
-    listed = [key for key in keys_of(MODELS[name]) if "ssl." not in key.key]
+    listed = [key for key in keys_of(MODELS[name]) if "ssl." not in key.key or key.key.startswith("zookeeper.")]
     if name == "storages":
         listed = [_without_what_servers_say(key) for key in listed]
     return _table(sorted(listed, key=_place), ORIGINAL[name])

@@ -34,11 +34,13 @@ if TYPE_CHECKING:
         ClientError,
         ClientTimeoutError,
         ConfirmedMarkNotSupportedError,
+        ConsistencyRefusedError,
         DataChecksumError,
         InvalidOperationError,
         LockConflict,
         NotAppendedError,
         NotAuthorizedError,
+        NotGuaranteedError,
         OtherLogError,
         OutcomeUnknownError,
         PartitionInactiveError,
@@ -83,7 +85,7 @@ if TYPE_CHECKING:
         Serializer,
         StringSerializer,
     )
-    from waltz.common.zk.client import ZooKeeperUnreachableError
+    from waltz.common.zk.client import NotPermittedError, ZooKeeperUnreachableError
     from waltz.common.zk.store_admin import StoreAdminError
     from waltz.table.face.positions import ZooKeeperPositions
 
@@ -107,6 +109,7 @@ __all__ = [
     "ConfirmedMarkNotSupportedError",
     "ConnectFailedError",
     "ConnectionClosedError",
+    "ConsistencyRefusedError",
     "Consumer",
     "DataChecksumError",
     "DatabaseCallbacks",
@@ -127,6 +130,8 @@ __all__ = [
     "Move",
     "NotAppendedError",
     "NotAuthorizedError",
+    "NotGuaranteedError",
+    "NotPermittedError",
     "OtherLogError",
     "OutcomeUnknownError",
     "PartitionInactiveError",
@@ -188,11 +193,13 @@ _HOMES = {
         "ClientError",
         "ClientTimeoutError",
         "ConfirmedMarkNotSupportedError",
+        "ConsistencyRefusedError",
         "DataChecksumError",
         "InvalidOperationError",
         "LockConflict",
         "NotAppendedError",
         "NotAuthorizedError",
+        "NotGuaranteedError",
         "OtherLogError",
         "OutcomeUnknownError",
         "PartitionInactiveError",
@@ -240,7 +247,7 @@ _HOMES = {
     "waltz.common.ids": ("Endpoint", "ReqId"),
     "waltz.common.keys": ("partition_for",),
     "waltz.common.records": ("Record",),
-    "waltz.common.zk.client": ("ZooKeeperUnreachableError",),
+    "waltz.common.zk.client": ("NotPermittedError", "ZooKeeperUnreachableError"),
     "waltz.common.zk.store_admin": ("StoreAdminError",),
     "waltz.table.face.positions": ("ZooKeeperPositions",),
 }

@@ -6,8 +6,9 @@ from contextlib import suppress
 
 from tests.fuzz.target import Target
 from tests.unit.common.acl.tokens import AUDIENCE, PRIVATE, described, key_set, part, token
-from waltz.common.acl.tokens import ALGORITHMS, TokenError, Tokens, inspected, read_keys, read_withdrawn
+from waltz.common.acl.tokens import ALGORITHMS, Tokens, inspected, read_keys, read_withdrawn
 from waltz.common.errors import ConfigError, ProtocolError
+from waltz.common.net.token_problems import TokenRefusal
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER
 from waltz.common.wire.tokens import (
     FOR_EVER,
@@ -36,11 +37,11 @@ def decode_messages(data: bytes) -> None:
 def verify(data: bytes) -> None:
     """Only what the keys have signed is accepted."""
     text = data.decode(errors="replace")
-    with suppress(TokenError):
+    with suppress(TokenRefusal):
         inspected(text, None)
-    with suppress(TokenError):
+    with suppress(TokenRefusal):
         assert inspected(text, TOKENS.keys).principal == "svc-t"
-    with suppress(TokenError):
+    with suppress(TokenRefusal):
         found = TOKENS.verify(text)
         assert found.principal == "svc-t"
         assert found.expires_s > time.time()

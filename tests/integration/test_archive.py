@@ -111,6 +111,7 @@ def wait_for(cluster: LocalCluster, url: str) -> None:
         time.sleep(0.3)
 
 
+@pytest.mark.deep
 def test_archivers_that_are_killed_make_one_whole_archive(cluster: LocalCluster, tmp_path: Path) -> None:
     chance = random.Random(3)
     with archivers_of(cluster, tmp_path) as archivers:
@@ -133,10 +134,15 @@ def test_archivers_that_are_killed_make_one_whole_archive(cluster: LocalCluster,
         assert verified.count("whole") == 2
         compared = done("archive", "compare", archivers.url, "-c", str(cluster.layout.cli_config_path))
         assert compared.count("the same in") == 2 * len(cluster.layout.storages)
+        config = ["-c", str(cluster.layout.cli_config_path)]
+        done("archive", "set-url", archivers.url, *config)
+        assert done("archive", "show-url", *config).strip() == archivers.url
+        done("archive", "remove-url", *config)
         listed = json.loads(done("archive", "list", "--json", archivers.url))
         assert all(each["committed_by"] for each in listed), "the servers tell times"
 
 
+@pytest.mark.deep
 def test_a_store_that_goes_away_stops_no_append(cluster: LocalCluster, tmp_path: Path) -> None:
     with archivers_of(cluster, tmp_path) as archivers:
         asyncio.run(append(cluster, 300))

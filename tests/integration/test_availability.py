@@ -152,6 +152,7 @@ async def test_a_storage_with_an_uncommitted_tail_comes_back_late(tmp_path: Path
         await trial.finish()
 
 
+@pytest.mark.deep
 async def test_appends_go_on_without_zookeeper(tmp_path: Path) -> None:
     """Killed and away for several of its session time-outs; then a server is killed to see that all is well again."""
     async with LocalCluster(tmp_path, partitions=2) as cluster, Trial.running(cluster) as trial:

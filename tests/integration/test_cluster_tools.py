@@ -207,7 +207,7 @@ def test_what_is_down_is_named(mixed: LocalCluster) -> None:
     result = until(mixed, "cluster", "verify", "--exit-code", end=1)
     assert "checks failed" in result.stderr
     named = done("cluster", "verify", *config(mixed))
-    assert f"storage {storage.connect_string} did not tell its partitions: " in named
+    assert f"storage {storage.connect_string} did not report its partitions: " in named
     assert "PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY failed" in named
     assert "PARTITION_QUORUM_STATUS" not in named
     connectivity = done("cluster", "check-connectivity", *config(mixed))

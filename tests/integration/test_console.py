@@ -104,7 +104,7 @@ def test_on_a_real_cluster(browser: Browser, cluster: LocalCluster, tmp_path: Pa
         browser.driver.get(f"http://localhost:{server.http_port}/console")
         browser.until(ROWS, lambda rows: rows == 2)
         browser.until(TEXT, lambda text: "All 2 partitions are well" in str(text))
-        browser.until("return document.querySelectorAll('#totals .chart').length", lambda charts: charts == 4)
+        browser.until("return document.querySelectorAll('#totals .chart').length", lambda charts: charts == 5)
         text = str(browser.run(TEXT))
         for storage in cluster.layout.storages:
             assert f"{storage.connect_string}\nanswers" in text
@@ -117,7 +117,7 @@ def test_on_a_real_cluster(browser: Browser, cluster: LocalCluster, tmp_path: Pa
         choose(browser, "current")
         browser.until(ROWS, lambda rows: rows == 2)
         browser.run("document.querySelector('tbody tr.row button').click()")
-        browser.until("return document.querySelectorAll('tr.detail dt').length", lambda facts: facts == 7)
+        browser.until("return document.querySelectorAll('tr.detail dt').length", lambda facts: facts == 8)
     assert browser.driver.save_screenshot(str(tmp_path / "console.png"))
     assert (tmp_path / "console.png").stat().st_size > 10_000
     assert {urlsplit(url).netloc for url in browser.requested()} == hosts

@@ -21,7 +21,8 @@ from tests.promql import Sample, labels_of_targets, matching, samples, selectors
 from tests.unit.test_metrics_page import ALERTS, DASHBOARD, SAMPLE, expressions, rules
 from waltz.archive.process.archive_metrics import ArchiveMetrics
 from waltz.archive.process.due import Backlog
-from waltz.common.metrics.exposition import prometheus_pieces
+from waltz.client.mock import MockDriver
+from waltz.common.metrics.exposition import prometheus_pieces, prometheus_text
 from waltz.common.metrics.registry import Description, Registry
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Node
@@ -112,7 +113,12 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
         def all_replicas(found: Scrape) -> bool:
             return found.value("waltz_server_under_replicated_partitions") == 0
 
-        healthy = asyncio.run(scrape_until(cluster, all_replicas))
+        def all_times(found: Scrape) -> bool:
+            """The owner tells the storages once a second what is committed."""
+            times = [each for each in found.samples if each.name == "waltz_storage_partition_commit_time_seconds"]
+            return len(times) == len(cluster.layout.storages) * cluster.layout.partitions
+
+        healthy = asyncio.run(scrape_until(cluster, lambda found: all_replicas(found) and all_times(found)))
         cluster.kill("zookeeper")
         connected = "waltz_server_zookeeper_connected"
         zookeeper_away = asyncio.run(scrape_until(cluster, lambda found: found.value(connected) == 0))
@@ -227,9 +233,20 @@ def archiver_samples() -> list[Sample]:
     return samples("".join(prometheus_pieces(registry)), job="waltz-archive", instance="archive", cluster="local")
 
 
+def client_samples() -> list[Sample]:
+    """The metrics of a client, which applications have scraped."""
+
+    async def read() -> str:
+        async with waltz.connect(MockDriver(1)) as client:
+            await client.append(0, b"a")
+            return prometheus_text(client.metrics)
+
+    return samples(asyncio.run(read()), job="application", instance="client", cluster="local")
+
+
 def test_all_that_alerts_and_dashboard_ask_for_is_in_a_scrape(course: Course) -> None:
     found: dict[str, set[str]] = {}
-    for sample in [*course.healthy.samples, *archiver_samples()]:
+    for sample in [*course.healthy.samples, *archiver_samples(), *client_samples()]:
         found.setdefault(sample.name, set()).update(sample.labels)
     for expression in expressions():
         for name, labels in selectors(promql_parser.parse(expression)):
@@ -363,6 +380,10 @@ FIRING: dict[str, dict[str, str]] = {
         f'waltz_server_partition_dropped_exclusive_total{{{SERVER_TARGET},partition="0"}}': "0+1x60"
     },
     "WaltzFencesTooOften": {f'waltz_server_partition_fences_total{{{SERVER_TARGET},partition="0"}}': "0+2x60"},
+    "WaltzReplicaLate": {
+        f'waltz_server_partition_replica_lag_seconds{{{SERVER_TARGET},partition="0",storage="s:1"}}': "90x60"
+    },
+    "WaltzConsumerLate": {f'waltz_client_partition_lag_seconds{{{SERVER_TARGET},client="7",partition="0"}}': "90x60"},
     "WaltzClientLags": {f'waltz_server_partition_feed_lag_transactions{{{SERVER_TARGET},partition="0"}}': "200000x60"},
     "WaltzClientLate": {f'waltz_server_partition_feed_lag_seconds{{{SERVER_TARGET},partition="0"}}': "90x60"},
     "WaltzArchiveStoreAway": {f"waltz_archive_store_available{{{ARCHIVE_TARGET}}}": "0x60"},

@@ -124,7 +124,7 @@ def test_a_storage_that_is_killed(cluster: LocalCluster) -> None:
     until_said(
         cluster,
         status=f"2 of 3 current, {node.connect_string} away",
-        verify=f"storage {node.connect_string} did not tell its partitions: ",
+        verify=f"storage {node.connect_string} did not report its partitions: ",
         console=silent,
         server='"do": "start the storage, or mend the network to it (docs/runbook.md#storage-down)"',
     )

@@ -19,11 +19,13 @@ from waltz.common.config.schemas import CliConfig, load
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context
 from waltz.common.records import Record
+from waltz.common.wire.storage_times import CommitTime
 from waltz.common.zk.store_admin import read_partition_metadata
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT, Node
 from waltz.operations.storages import connection
 from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.deep]
 
@@ -100,6 +102,20 @@ async def sequences(cluster: LocalCluster, nodes: list[Node], partition_id: int)
     return found
 
 
+async def times_of(cluster: LocalCluster, node: Node, partition_id: int) -> list[CommitTime]:
+    """The first entries of a node's time index."""
+    tls = client_context(load(cluster.layout.cli_config_path, CliConfig).tls)
+    zookeeper = await cluster.zookeeper()
+    try:
+        metadata = await read_partition_metadata(zookeeper, ROOT, partition_id)
+        assert metadata is not None
+        endpoint = Endpoint.parse(node.connect_string)
+        async with connection(StorageClient, ClusterHandle(zookeeper, ROOT, tls), endpoint) as data:
+            return await data.times(metadata.session_id, partition_id, 0, 10, timeout_s=TIMEOUT_S)
+    finally:
+        await zookeeper.close()
+
+
 def check_moved(cluster: LocalCluster, left: Node, holding: list[Node]) -> None:
     """One node holds nothing, not even files, and the others hold the same."""
     until_well(cluster)
@@ -121,6 +137,9 @@ def test_replicas_move_under_load_though_the_tool_and_a_storage_are_killed(clust
     ]
     assert failed(*move, "--apply") == "Error: nothing was done: nobody can be asked here; give --yes to agree"
     assert held(spare) == {}
+    appended = [len(asyncio.run(sequences(cluster, [source], each))[0]) for each in range(PARTITIONS)]
+    # The owner tells the storages once a second what is committed.
+    until(cluster, lambda: all(asyncio.run(times_of(cluster, source, each)) for each in range(PARTITIONS)))
     with Writer(cluster) as writer:
         with start(*move, "--apply", "--yes", "--rate", "1") as moving:
             read(moving, "partition 0: copying transactions 0 to ")
@@ -139,6 +158,9 @@ def test_replicas_move_under_load_though_the_tool_and_a_storage_are_killed(clust
         assert moving.returncode == 0
     writer.check()
     check_moved(cluster, source, [second, third, spare])
+    for partition_id in range(PARTITIONS):
+        times = asyncio.run(times_of(cluster, spare, partition_id))
+        assert times[0].transaction_id < appended[partition_id], "times of what was committed before the move"
     assert done(*move, "--plan", "-p", "0-1").startswith(f"nothing is to be done: {source.connect_string} holds none")
     assert "Warning" not in done("cluster", "verify")
 

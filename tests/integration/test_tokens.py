@@ -1,11 +1,18 @@
 """Clients and tools with tokens in a cluster of real processes: unknown, granted, renewed, withdrawn."""
 
 import asyncio
+import json
 import os
+import re
+import ssl
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +31,7 @@ class Files:
 
     def __init__(self, directory: Path) -> None:
         authority = Authority("authority")
+        self.directory = directory
         self.trust = write_pem(directory / "trust.pem", None, [authority.certificate])
         self.node = write_pem(directory / "node.pem", authority.issue("localhost"), [])
         self.keys = write_keys(directory / "keys.json", described("ES256"))
@@ -50,6 +58,9 @@ def cluster(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             f"{node}.acl.superPrincipals": "CN=localhost;ops",
             f"{node}.acl.tokens.keys": files.keys,
             f"{node}.acl.tokens.withdrawn": str(files.withdrawn),
+            f"{node}.acl.auditLog": str(files.directory / f"{node}.jsonl"),
+            f"{node}.http.tls": True,
+            f"{node}.http.open": "/health",
         }
 
     with pytest.MonkeyPatch.context() as patched:
@@ -175,6 +186,84 @@ def test_tools_present_tokens_to_servers_and_storages(
     assert "principal 'svc-t' (token) may not describe this node: no rule" in refused.stdout + refused.stderr
     unknown = listed(token(sub="ops"))
     assert "for another cluster" in unknown.stdout + unknown.stderr
+
+
+def page(files: Files, port: int, path: str, given: str | None = None) -> tuple[int, str]:
+    """Status and body of a page over HTTPS."""
+    headers = {} if given is None else {"Authorization": f"Bearer {given}"}
+    request = urllib.request.Request(f"https://localhost:{port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(
+            request, timeout=60, context=ssl.create_default_context(cafile=files.trust)
+        ) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_readers_and_tools_at_the_https_ports(cluster: LocalCluster, cluster_key: str, files: Files) -> None:
+    server, storage = cluster.layout.servers[0], cluster.layout.storages[0]
+    tool(cluster, "acl mode", "enforce", "--wait")
+    tool(cluster, "acl revoke", "anonymous", "describe", "*", "--wait")
+    reader = token(aud=cluster_key, sub="prometheus", jti="prometheus")
+    for node in (server, storage):
+        assert page(files, node.http_port, "/ping") == (200, "pong\n")
+        status, text = page(files, node.http_port, "/metrics", reader)
+        assert (status, text.partition(": ")[0]) == (403, "principal 'prometheus' (token) may not describe this node")
+        status, text = page(files, node.http_port, "/metrics")
+        assert (status, text.partition(": ")[0]) == (
+            403,
+            "principal 'anonymous' (no certificate) may not describe this node",
+        )
+        assert page(files, node.http_port, "/health")[0] in (200, 500), "which is open"
+    granted = tool(cluster, "acl grant", "prometheus", "describe", "*", "--wait")
+    assert "+ allow prometheus to describe at *" in granted
+    for node in (server, storage):
+        assert page(files, node.http_port, "/metrics/prometheus", reader)[0] == 200
+    assert page(files, server.http_port, "/console", reader)[0] == 200
+    tool(cluster, "acl revoke", "prometheus", "describe", "0", "--deny", "--wait")
+    status, text = page(files, server.http_port, "/console/cluster.json", reader)
+    assert (status, text.partition(": ")[0]) == (403, "principal 'prometheus' (token) may not describe partition 0")
+
+    shown = tool(cluster, "session show", "--http", str(server.http_port), "--set", "http.tls=true")
+    assert "fences: 0" in shown
+    listed = tool(cluster, "server list", "-s", f"localhost:{server.http_port}", "--set", "http.tls=true")
+    assert listed.startswith("There are 2 partitions for current server\n")
+    line = [sys.executable, "-m", "waltz.cli.main", "server", "list", "-s", f"localhost:{server.http_port}"]
+    plain = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+    assert (plain.returncode, plain.stderr.count("does it use TLS, as http.tls says?")) == (1, 1)
+
+    late = token(aud=cluster_key, sub="svc-late", exp=1)
+    assert page(files, server.http_port, "/metrics", late)[0] == 401
+    with pytest.raises(waltz.NotAppendedError, match="has expired"):
+        asyncio.run(_appended(without_certificate(cluster, files), late))
+    lines = until_noted(files.directory / "server.jsonl", 2)
+    assert [(each["user"]["name"], each["dst_endpoint"]["port"]) for each in lines] == [
+        ("svc-late", server.http_port),
+        ("svc-late", server.port),
+    ]
+    assert {each["status_detail"] for each in lines} == {"the token has expired; the client needs a new one"}
+    assert late.split(".")[2] not in (files.directory / "server.jsonl").read_text()
+    metrics = page(files, server.http_port, "/metrics/prometheus", token(aud=cluster_key, sub="ops", jti="ops"))[1]
+    for port in ("http", "client"):
+        assert re.search(rf'^waltz_tokens_refused_total{{port="{port}",reason="expired"}} [1-9]', metrics, re.M)
+
+
+async def _appended(config: ClientConfig, given: str) -> None:
+    async with waltz.connect(config, token=given) as client:
+        await client.append(0, b"hello", timeout_s=60)
+
+
+def until_noted(path: Path, count: int) -> list[dict[str, Any]]:
+    """The lines about tokens of "svc-late", when there are so many: a thread writes them."""
+    deadline_s = time.monotonic() + 60
+    while True:
+        lines = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        found = [line for line in lines if line["class_uid"] == 3002 and line["user"]["name"] == "svc-late"]
+        if len(found) >= count:
+            return found
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 def test_whose_token_it_is(files: Files) -> None:

@@ -238,10 +238,10 @@ def test_a_dead_replica_and_a_dead_owner(cluster: LocalCluster) -> None:
         cluster,
         {
             CONNECTIVITY: f"does not reach storage {node.connect_string}",
-            STORAGE: f"storage {node.connect_string} did not tell its partitions: ",
+            STORAGE: f"storage {node.connect_string} did not report its partitions: ",
             NODE: "it does not answer: ",
         },
     )
     cluster.kill(cluster.layout.servers[0])
     silent = {**dict.fromkeys((SERVER, CONNECTIVITY, HEALTH), "server "), NODE: "it does not answer: "}
-    until_found(cluster, {**silent, STORAGE: f"storage {node.connect_string} did not tell its partitions: "})
+    until_found(cluster, {**silent, STORAGE: f"storage {node.connect_string} did not report its partitions: "})

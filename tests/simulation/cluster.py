@@ -18,13 +18,14 @@ from tests.simulation.session_checks import SessionChecks
 from tests.simulation.storage_checks import StorageChecks
 from tests.simulation.trace import Trace
 from tests.simulation.zookeeper import ProcessZooKeeper, SimulatedEnsemble
-from waltz.common.config.schemas import ServerConfig, StorageConfig, from_mapping
+from waltz.common.config.schemas import AclConfig, ServerConfig, StorageConfig, from_mapping
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.registry import Registry
 from waltz.common.wire.frames import STORAGE
 from waltz.common.zk.store_admin import add_storage_node, assign_partitions, create_cluster, unassign_partitions
 from waltz.server.process.node import WaltzServer
+from waltz.server.process.property_watch import PropertyWatch
 from waltz.storage.disk.draining import drain
 from waltz.storage.node.node import StorageNode
 from waltz.storage.node.request_queue import QueueLimits
@@ -37,9 +38,22 @@ DIRECTORY = "/data"
 BULK_READER = "reader-0"
 """The machine that reads in bulk, where there is one."""
 MARK_READER = "asker-0"
+OPERATOR = "operator-0"
 """The machine that asks for marks, where there is one."""
+OPERATOR = "operator"
+"""The machine of operators, to which nothing ever happens."""
 SUPERVISOR_PAUSE_S = 1.0
 """After so long a program that ended by itself is started again."""
+
+
+def principal_of(host: str) -> str:
+    """The principal of a machine, by its certificate."""
+    return f"CN={host}"
+
+
+ACCESS_RULES = AclConfig.model_validate({"enabled": True, "superPrincipals": principal_of(OPERATOR)})
+"""The configuration of a node with access rules. A node's file would also have to turn TLS on, which is not simulated;
+the network says whose certificates it would have verified."""
 
 
 class World:
@@ -226,7 +240,7 @@ class StorageHost(Host):
 
     def config(self) -> StorageConfig:
         """The configuration of its next start."""
-        return from_mapping(
+        config = from_mapping(
             {
                 "zookeeper.connectString": "zookeeper",
                 "zookeeper.sessionTimeout": round(self.world.options.session_timeout_s * 1000),
@@ -242,6 +256,7 @@ class StorageHost(Host):
             },
             StorageConfig,
         )
+        return config.model_copy(update={"acl": ACCESS_RULES}) if self.world.options.access_rules else config
 
     async def program(self, process: Process) -> None:
         files = SimulatedFiles(self.disk, process, clock_error_s=lambda: self.clock_error_s)
@@ -261,8 +276,9 @@ class StorageHost(Host):
             limits=QueueLimits(write_ahead_bytes=self.world.options.write_ahead_bytes),
             family=self.family,
         )
-        await zookeeper.close()
-        self.zookeeper = None
+        if not self.world.options.access_rules:
+            await zookeeper.close()
+            self.zookeeper = None
         self.node = node
         await asyncio.Event().wait()
 
@@ -273,6 +289,8 @@ class StorageHost(Host):
     async def stop(self) -> None:
         if self.node is not None:
             await self.node.close()
+        if self.zookeeper is not None:
+            await self.zookeeper.close()
 
 
 class ServerHost(Host):
@@ -282,6 +300,7 @@ class ServerHost(Host):
         super().__init__(world, name)
         self.server: WaltzServer | None = None
         """The server of the present run, once it is part of the cluster."""
+        self._properties: PropertyWatch | None = None
         options = world.options
         self._config = from_mapping(
             {
@@ -302,9 +321,11 @@ class ServerHost(Host):
             },
             ServerConfig,
         )
+        if options.access_rules:
+            self._config = self._config.model_copy(update={"acl": ACCESS_RULES})
 
     async def program(self, process: Process) -> None:
-        self.server = None
+        self.server = self._properties = None
         zookeeper = await self.connect_zookeeper(process)
         server = WaltzServer(
             self._config,
@@ -313,6 +334,10 @@ class ServerHost(Host):
             random_source=self.world.random(f"{self.name} run {self.runs}"),
             clock_ms=lambda: 1_700_000_000_000 + int(process.loop.now_s * 1000),
         )
+        if self.world.options.level_share:
+            draw = self.world.random(f"properties of {self.name} run {self.runs}")
+            self._properties = PropertyWatch(zookeeper, ROOT, server.set_append_rules, draw)
+            await self._properties.start()
         await server.start()
         self.server = server
         await asyncio.Event().wait()
@@ -322,6 +347,8 @@ class ServerHost(Host):
         return self.running and self.server is not None
 
     async def stop(self) -> None:
+        if self._properties is not None:
+            await self._properties.close()
         if self.server is not None:
             await self.server.close()
         if self.zookeeper is not None:
@@ -406,7 +433,7 @@ class SimulatedCluster:
         Who is cancelled meanwhile waits for the end of it: ZooKeeper may have the change already, and :attr:`replicas`
         has to say the same.
         """
-        process = Process(self.world.loop, "operator")
+        process = Process(self.world.loop, OPERATOR)
         task = process.run(work(process))
         try:
             await asyncio.wait([task])

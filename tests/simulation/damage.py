@@ -120,11 +120,13 @@ async def finish_repairs(target: Target) -> None:
     while checks.to_be_repaired:
         name, partition_id = min(checks.to_be_repaired)
         storage = next(each for each in target.cluster.storages if each.name == name)
+        served = _is_served(storage, partition_id)
         if storage not in target.cluster.replicas[partition_id]:
             checks.forget(name, partition_id)
         elif await scan(storage, partition_id) and await _repair(target, storage, partition_id):
-            checks.repaired(name, partition_id)
             failed = 0
+            if served:  # of a log that cannot be opened only the damage that prevents that is found
+                checks.repaired(name, partition_id)
         else:
             failed += 1
             await asyncio.sleep(REPAIR_PAUSE_S)

@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from tests.memory_zookeeper import MemoryZooKeeper
+from tests.simulation import planted_access as access
+from tests.simulation import planted_archive as archive
 from tests.simulation import planted_borders as borders
 from tests.simulation import planted_clients as clients
 from tests.simulation import planted_journal as journal
+from tests.simulation import planted_levels as levels
 from tests.simulation import planted_liveness as liveness
 from tests.simulation import planted_marks as marks
 from tests.simulation import planted_operations as operations
@@ -22,17 +25,23 @@ from tests.simulation import planted_sessions as sessions
 from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
+from waltz.archive import chain
+from waltz.archive.process import archiver
+from waltz.archive.process.daemon import RunningCluster
 from waltz.client.databases.marks import MarkTable
 from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.partition.partition import StreamPartition
 from waltz.client.engine.partition.partition_session import PartitionSession
 from waltz.client.engine.reads.marks import MarkQuestions
+from waltz.common.acl.throttling import Throttles
+from waltz.common.acl.watch import RuleWatch
 from waltz.common.cluster import policy, replicas
 from waltz.common.wire import storage_version1
 from waltz.operations import replica_moves
 from waltz.operations.replica_moving import ReplicaMover
 from waltz.server.feeding.feed import Feed
+from waltz.server.partition.append_rule import AppendRule
 from waltz.server.partition.locks import LockTable
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.partition.registrations import Registrations
@@ -141,7 +150,7 @@ _RECOVERY = {**CONDITIONS["recover-partition"], "fault_count": 6}
 MUTANTS: dict[str, Mutant] = {
     "quorum-off-by-one": Mutant("half of the replicas are taken for a majority", 10, 2, storage.quorum_off_by_one),
     "live-counted-as-quorum": Mutant(
-        "a majority of the replicas that are live is taken for a majority of all", 20, 11, storage.count_live_replicas
+        "a majority of the replicas that are live is taken for a majority of all", 20, 5, storage.count_live_replicas
     ),
     "ack-before-sync": Mutant(
         "a storage syncs no file", 10, 0, _patch(SimulatedFile, "datasync", storage.sync_nothing)
@@ -167,7 +176,7 @@ MUTANTS: dict[str, Mutant] = {
     "unfinished-segment-is-damage": Mutant(
         "a segment whose creation was interrupted is taken for damage",
         10,
-        5,
+        4,
         _patch(log_opening, "_discard_unfinished", storage.take_unfinished_segments_for_damage),
         ("crash-between-calls",),
         {"segment_size_bytes": 8 << 10, "data_size_bytes": 2_000, "fault_count": 40},
@@ -182,8 +191,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "repair-leaves-a-gap": Mutant(
         "a repair takes a damaged file away before the whole one is in its place",
-        20,
-        8,
+        60,
+        37,
         _patch(Salvage, "_keep_aside", storage.move_aside),
         conditions=CONDITIONS["repairs"],
     ),
@@ -737,7 +746,7 @@ MUTANTS: dict[str, Mutant] = {
     "L7-cleared-by-what-was-read": Mutant(
         "an operator's tool deletes files by metadata read before, and a server opens a session that counts them",
         20,
-        0,
+        10,
         _patch(ReplicaMover, "_delete_files", operations.delete_by_what_was_read_before),
         conditions={
             **CONDITIONS["moves"],
@@ -1099,6 +1108,207 @@ MUTANTS: dict[str, Mutant] = {
         0,
         sessions.elected_without_a_node,
         conditions=CONDITIONS["elections"],
+    ),
+    "level-all-is-a-quorum": Mutant(
+        "an append for all storages is acknowledged when it is committed",
+        10,
+        0,
+        _patch(StoreSession, "mark_of_all", property(levels.stored_by_a_quorum)),
+        conditions=CONDITIONS["levels"],
+    ),
+    "level-without-those-away": Mutant(
+        "a storage that has left the session does not count among all",
+        20,
+        0,
+        _patch(StoreSession, "mark_of_all", property(levels.stored_by_the_living)),
+        conditions=CONDITIONS["levels"],
+    ),
+    "level-below-the-property": Mutant(
+        "nobody looks at what a partition demands of appends",
+        10,
+        0,
+        _patch(AppendRule, "refusal", levels.nothing_is_demanded),
+        conditions=CONDITIONS["levels"],
+    ),
+    "archive-beyond-the-mark": Mutant(
+        "the archiver takes one transaction more for committed than the owners tell",
+        20,
+        0,
+        _patch(RunningCluster, "committed_marks", archive.beyond_the_mark),
+        conditions=CONDITIONS["archive"],
+    ),
+    "archive-entry-before-object": Mutant(
+        "the manifest counts an object before it is there",
+        20,
+        0,
+        _patch(archiver, "add_object", archive.entry_before_object),
+        conditions=CONDITIONS["archive"],
+    ),
+    "archive-entry-overwritten": Mutant(
+        "an entry of the manifest is written whatever is there",
+        20,
+        1,
+        _patch(archiver, "add_object", archive.overwritten),
+        conditions=CONDITIONS["archive"],
+    ),
+    "archive-conflict-ignored": Mutant(
+        "an archiver that comes second goes on behind its own object",
+        20,
+        7,
+        _patch(archiver, "add_object", archive.conflict_ignored),
+        conditions=CONDITIONS["archive"],
+    ),
+    "archive-silence-is-success": Mutant(
+        "an entry whose answer is lost is taken for written",
+        20,
+        0,
+        _patch(archiver, "add_object", archive.silence_is_success),
+        conditions=CONDITIONS["archive"],
+    ),
+    "archive-page-without-predecessor": Mutant(
+        "a new page of the manifest does not name the one before",
+        20,
+        0,
+        _patch(chain, "with_range", archive.page_without_predecessor),
+        conditions=CONDITIONS["archive"],
+    ),
+    "A-judged-at-arrival": Mutant(
+        "appends that have waited are not judged again when they get their place",
+        20,
+        0,
+        _patch(ServerPartition, "_refusal", access.judge_at_arrival),
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-rights-of-connections": Mutant(
+        "connections keep the rights that they began with",
+        20,
+        0,
+        access.keep_rights_of_connections,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-told-before-applied": Mutant(
+        "a node says that it applies rules before it does",
+        20,
+        0,
+        _patch(RuleWatch, "_read", access.tell_before_it_applies),
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-feeds-go-on": Mutant(
+        "open feeds go on without their right",
+        20,
+        0,
+        _patch(ServerPartition, "rights_lost", access.end_nothing),
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-feeds-end-in-silence": Mutant(
+        "a feed ends, and its client does not hear of that",
+        20,
+        0,
+        access.end_feeds_in_silence,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-old-connections-stay": Mutant(
+        "a client that cannot be told of the end of its feed is not disconnected",
+        20,
+        0,
+        access.keep_old_connections,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-in-order-fails": Mutant(
+        "appends that have their place are said to have failed when the right goes",
+        20,
+        0,
+        access.fail_what_is_in_order,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-exclusive-goes-on": Mutant(
+        "an exclusive session outlives the right of its holder",
+        20,
+        0,
+        _patch(ServerPartition, "holder_lost_rights", access.hold_for_ever),
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-exclusive-begins": Mutant(
+        "an exclusive session that begins while its right goes keeps its holder",
+        20,
+        0,
+        access.judge_fences_before_they_begin,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-audit-to-enforce": Mutant(
+        "what an audit has let pass goes on when the rules are enforced",
+        20,
+        0,
+        access.enforce_for_new_requests,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-audit-at-arrival": Mutant(
+        "the audit does not note what has lost its right while it waited",
+        20,
+        0,
+        access.audit_by_the_rules_at_arrival,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-flush-refused": Mutant(
+        "a client is told that its flush is refused, with the id of an append that is in the log",
+        20,
+        6,
+        access.tell_of_refused_flushes,
+        conditions={
+            "access_rules": True,
+            "journal_share": 1.0,
+            "journal_file_bytes": 64 << 10,
+            "journal_switches": False,
+        },
+    ),
+    "A-bulk-reads-go-on": Mutant(
+        "a storage judges only the first request of a bulk read",
+        20,
+        4,
+        access.judge_bulk_reads_once,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-unusable-opens": Mutant(
+        "a node that cannot use new rules enforces nothing",
+        20,
+        0,
+        access.open_without_usable_rules,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-none-opens": Mutant(
+        "a node that has never seen any rules permits everything",
+        20,
+        0,
+        access.open_before_any_rules,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "A-forgotten": Mutant(
+        "a node that loses ZooKeeper forgets the rules",
+        20,
+        1,
+        access.forget_with_the_session,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "Q-whole-limit": Mutant(
+        "each server takes the limit of a quota for itself",
+        20,
+        5,
+        _patch(Throttles, "_share", access.take_the_whole_limit),
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "Q-used-anew": Mutant(
+        "any change of the rules begins the use of all quotas anew",
+        20,
+        6,
+        access.use_quotas_anew,
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "Q-refused-and-taken": Mutant(
+        "an append that exceeds a quota is refused, and in the log all the same",
+        20,
+        5,
+        access.take_what_a_quota_refuses,
+        conditions=CONDITIONS["access-rules"],
     ),
     "locks-not-raised": Mutant("no lock is ever raised", 10, 0, _patch(LockTable, "admit", borders.raise_nothing)),
 }

@@ -52,6 +52,10 @@ class SimulatedSocket:
         """Host and port."""
         return self._name
 
+    def fileno(self) -> int:
+        """As of a closed socket: there is no file."""
+        return -1
+
 
 class ConnectedSocket:
     """What a transport shows of its socket."""
@@ -169,6 +173,8 @@ class SimulatedTransport(asyncio.Transport):
         """See asyncio."""
         if name == "socket":
             return ConnectedSocket(self)
+        if name == "peercert":  # as if every machine had a certificate with its name, and TLS had verified it
+            return {"subject": ((("commonName", self.addresses[1][0]),),)}
         return {"sockname": self.addresses[0], "peername": self.addresses[1]}.get(name, default)
 
     def is_closing(self) -> bool:

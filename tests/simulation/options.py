@@ -118,6 +118,10 @@ class SimulationOptions:
     """Instances of consumers with stored positions; see :mod:`tests.simulation.consumers`."""
     tables: int = 0
     """Machines with tables in memory; see :mod:`tests.simulation.tables`."""
+    archivers: int = 0
+    """Archivers, over a store with troubles; see :mod:`tests.simulation.archive`."""
+    level_share: float = 0.0
+    """Share of the appends of plain applications with a level of consistency; see :mod:`tests.simulation.levels`."""
     session_share: float = 0.0
     """Share of the applications that append within write sessions."""
     elections: bool = False
@@ -130,6 +134,9 @@ class SimulationOptions:
     """Share of the storages that offer servers nothing but the version of the original."""
     away_storages: int = 0
     """Number of storages, others now and then, that are away from the beginning to the end of the faults."""
+    access_rules: bool = False
+    """Whether nodes have access rules, which operators change all the time; see
+    :mod:`tests.simulation.access_scenario`."""
     fault_count: int = 16
     fault_kinds: tuple[str, ...] = ()
     """The only kinds of faults; none: whatever the seed selects."""
@@ -181,10 +188,12 @@ def draw_options(
         plain_share=draw.choice((0.0, 0.0, 0.0, 0.5)),
         wandering=draw.random() < 0.25,
         max_feed_count=random.Random(f"{seed}/feed").choice((MAX_FEED_COUNT, MAX_FEED_COUNT, MAX_FEED_COUNT, 40)),
+        level_share=_level_share(seed),
         old_storages=random.Random(f"{seed}/storages").choice((0.0, 0.0, 0.5, 1.0)),
         journal_share=random.Random(f"{seed}/journal").choice((0.0, 0.6, 1.0, 1.0, 1.0)),
         journal_file_bytes=random.Random(f"{seed}/journal files").choice((64 << 10, 256 << 10)),
         journal_switches=random.Random(f"{seed}/journal switches").random() < 0.3,
+        access_rules=random.Random(f"{seed}/access rules").random() < ACCESS_RULES_SHARE,
         fault_kinds=fault_kinds,
         log_level=log_level,
     )
@@ -195,16 +204,34 @@ def draw_options(
     return options
 
 
+FIRST_SEED_WITH_LEVELS = 1_000_000
+"""Seeds before it have no levels, so that their courses, which planted bugs depend on, stay."""
+
+
+def _level_share(seed: int) -> float:
+    """Drawn apart from all else, so that seeds without levels keep their courses, too."""
+    if seed < FIRST_SEED_WITH_LEVELS:
+        return 0.0
+    return random.Random(f"{seed}/levels").choice((0.0, 0.0, 0.0, 0.5))
+
+
+ACCESS_RULES_SHARE = 1 / 16
+"""Share of the seeds with access rules, among those of the ordinary mix."""
+
 WITHOUT_JOURNAL: Mapping[str, Any] = MappingProxyType(
     {"journal_share": 0.0, "journal_switches": False, "journal_file_bytes": 256 << 10}
 )
 """For courses that are known to find something where every partition syncs its own files."""
+
+WITHOUT_ARCHIVERS: Mapping[str, Any] = MappingProxyType({"archivers": 0})
+"""For courses that are known to find something without them."""
 
 CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "bulk-reader": {"bulk_read_interval_s": 1.0},
         "small-windows": {"window_size_bytes": 1_500, "ring_size_bytes": 6_000, "data_size_bytes": 200},
         "mark-questions": {"mark_interval_s": 0.1},
+        "levels": {"level_share": 0.7, "plain_share": 1.0, "old_clients": 0.0, "database_share": 0.0},
         "isolated-sides": {
             "members": 2,
             "servers": 3,
@@ -260,6 +287,15 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "depose",
                 "boomerang",
             ),
+        },
+        "archive": {
+            "archivers": 2,
+            "transactions": 600,
+            "duration_s": 40.0,
+            "session_timeout_s": 3.0,
+            "away_storages": 0,
+            "slow_lines": 0.0,
+            "apply_pause_s": 0.0,
         },
         "partial-mounts": {"max_feed_count": 5},
         "few-alive": {"storages": 5, "replicas": 5, "away_storages": 2},
@@ -403,6 +439,41 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "depose",
                 "flap",
                 "boomerang",
+                "strand-minority",
+            ),
+        },
+        "access-rules": {
+            "access_rules": True,
+            "bulk_read_interval_s": 0.5,
+            "wire_clients": 1,
+            "session_share": 0.35,
+            "plain_share": 0.3,
+            "old_clients": 0.4,
+            "storages": 3,
+            "replicas": 3,
+            "away_storages": 0,
+            "transactions": 600,
+            "duration_s": 30.0,
+            "session_timeout_s": 3.0,
+            "slow_lines": 0.0,
+            "wandering": False,
+            "apply_pause_s": 0.0,
+            "fault_count": 8,
+            "fault_kinds": (
+                "kill-server",
+                "kill-storage",
+                "pause-server",
+                "cut",
+                "isolate",
+                "break-connections",
+                "expire-session",
+                "disconnect-zookeeper",
+                "lose-answer",
+                "lag-follower",
+                "slow-watches",
+                "prefer-partitions",
+                "depose",
+                "flap",
                 "strand-minority",
             ),
         },

@@ -7,9 +7,17 @@ from typing import Any
 from tests.simulation.application import DATA_PREFIX, ApplicationHost, hashes_of, random_size
 from tests.simulation.checker import Attempt, Entry, Outcome, Submitted
 from tests.simulation.clients import client_environment
+from tests.simulation.levels import Levels, drawn_level
 from tests.simulation.loop import Process
 from waltz.client.builder import Append
-from waltz.client.errors import AppendError, AppendManyError, ClientClosedError, LockConflict
+from waltz.client.errors import (
+    AppendError,
+    AppendManyError,
+    ClientClosedError,
+    LockConflict,
+    NotAuthorizedError,
+    NotGuaranteedError,
+)
 from waltz.client.plain.client import Client
 from waltz.common.errors import WaltzError
 from waltz.common.wire.versions import FIRST_WITH_APPEND_LOCKS, FIRST_WITH_READ_LOCKS
@@ -25,9 +33,11 @@ class PlainHost(ApplicationHost):
     """Appends without callbacks; what its feeds give is its database."""
 
     plain: Client | None = None
+    levels: Levels | None = None
 
     async def program(self, process: Process) -> None:
         self.plain = None
+        self._draw_level = drawn_level(self.world, f"{self.name} run {self.runs}")
         zookeeper = await self.connect_zookeeper(process)
         run = f"{self.name} run {self.runs}"
         async with Client(client_environment(self.world, run, zookeeper, self.version, **self.settings())) as client:
@@ -94,6 +104,7 @@ class PlainHost(ApplicationHost):
     async def _append_one(
         self, client: Client, partition_id: int, submitted: Submitted, append: Append, timeout_s: float
     ) -> None:
+        level = self._draw_level()
         work = client.append(
             partition_id,
             append.data,
@@ -102,15 +113,20 @@ class PlainHost(ApplicationHost):
             read_locks=append.read_locks,
             append_locks=append.append_locks,
             high_water_mark=submitted.attempts[-1].high_water_mark,
+            consistency=level,
             timeout_s=timeout_s,
         )
         if self.draw.random() < 0.05:
             await self._cancelled(submitted, work)
             return
         try:
-            self._committed(submitted, await work)
+            transaction_id = await work
         except WaltzError as error:
             self._ended_with(submitted, error)
+        else:
+            if self.levels is not None:
+                self.levels.appended(self.name, partition_id, transaction_id, level)
+            self._committed(submitted, transaction_id)
 
     async def _cancelled(self, submitted: Submitted, work: Coroutine[Any, Any, int]) -> None:
         task = asyncio.ensure_future(work)
@@ -166,9 +182,12 @@ class PlainHost(ApplicationHost):
         self.ended(submitted, Outcome.COMMITTED)
 
     def _ended_with(self, submitted: Submitted, error: BaseException) -> None:
+        if isinstance(error, NotGuaranteedError):
+            self._committed(submitted, error.transaction_id)
+            return
         if isinstance(error, LockConflict):
             self.checker.lock_failure(self.name, submitted, error.transaction_id)
-        known = isinstance(error, AppendError) and error.outcome_known
-        if not isinstance(error, AppendError | ClientClosedError):
+        known = isinstance(error, NotAuthorizedError) or (isinstance(error, AppendError) and error.outcome_known)
+        if not isinstance(error, AppendError | ClientClosedError | NotAuthorizedError):
             self.world.fail(f"{self.name}: the append of {submitted.number} ended with {error!r}")
         self.ended(submitted, Outcome.FAILED if known else Outcome.UNKNOWN, str(error))

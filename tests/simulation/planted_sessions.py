@@ -9,6 +9,7 @@ from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.partition.partition_session import PartitionSession
 from waltz.client.engine.partition.write_session import ClientWriteSession, SessionState
 from waltz.client.engine.submission import Submission
+from waltz.common.access import EVERYTHING, Rights
 from waltz.common.wire.client_server import MountRequest
 from waltz.common.wire.write_sessions import (
     NO_WRITE_SESSION,
@@ -48,10 +49,16 @@ def look_behind_fences(sequencer: Sequencer) -> bool:
     return sequencer.session_open and len(sequencer._commits) < sequencer._max_waiting
 
 
-def count_in_memory(session: WriteSession, store_session_id: int, holder: int | None = None) -> None:
+def count_in_memory(
+    session: WriteSession,
+    store_session_id: int,
+    holder: int | None = None,
+    rights: Rights = EVERYTHING,
+    peer: str = "",
+) -> None:
     """The number is one more than the last one of this owner."""
     session.number = max(session.number, 0) + 1
-    session.holder = holder
+    session.holder, session.rights, session.peer = holder, rights, peer
 
 
 def broken_by_everything(continuity: Continuity) -> bool:
@@ -202,8 +209,14 @@ def exclusive_over_a_change() -> Iterator[None]:
     """An owner that begins anew still takes its old holder for the holder."""
     begin = WriteSession.begin
 
-    def holding(session: WriteSession, store_session_id: int, holder: int | None = None) -> None:
-        begin(session, store_session_id, session.holder if holder is None else holder)
+    def holding(
+        session: WriteSession,
+        store_session_id: int,
+        holder: int | None = None,
+        rights: Rights = EVERYTHING,
+        peer: str = "",
+    ) -> None:
+        begin(session, store_session_id, session.holder if holder is None else holder, rights, peer)
 
     store_session_begun = Fencing.store_session_begun
 

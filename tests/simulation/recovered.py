@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 from tests.simulation.disk import SimulatedDisk, SimulatedFiles
 from waltz.common.records import Record
-from waltz.storage.disk.control_file import ControlFile, PartitionInfo
+from waltz.storage.disk.control_file import PartitionInfo
 from waltz.storage.disk.draining import drain
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.journal.groups import BLOCK_BYTES, gather
 from waltz.storage.disk.journal.journal import DIRECTORY_NAME, Journal
 from waltz.storage.disk.journal.ring import SUFFIX
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.offline import open_control_file
 from waltz.storage.errors import StorageError
 
 _WHOLE_BYTES = 1 << 40
@@ -36,7 +37,7 @@ class Recovered(NamedTuple):
         """
         files, directory = SimulatedFiles(disk.durable_copy(), None), posixpath.dirname(partition_directory)
         drain(files, directory)
-        control_file = ControlFile.open(files, directory)
+        control_file = open_control_file(files, directory)
         if control_file.guarded:
             raise StorageError(f"{directory} is drained, and its control file says that the journal counts")
         key, count = control_file.cluster_key, control_file.partition_count

@@ -50,6 +50,8 @@ class _Partition:
         self.told: dict[int, _Told] = {}
         self.fences: dict[int, str] = {}
         self.log: dict[int, bytes] = {}
+        self.released: set[int] = set()
+        """Numbers of exclusive sessions whose holder has lost its right."""
 
 
 class SessionChecks:
@@ -101,7 +103,7 @@ class SessionChecks:
         if number != before[0]:
             if number != opened.session_id + 1:
                 self._fail(f"{what}: number {number} is not derived from it")
-            if after[1] != holder:
+            if after[1] != holder and number not in known.released:
                 self._fail(f"{what}: number {number} is held by {after[1]}; exclusivity was asked for {holder}")
             if unbroken and not is_fence:
                 self._fail(f"{what}: number {before[0]} is raised to {number} although nobody asked, nor came between")
@@ -170,8 +172,12 @@ class SessionChecks:
         begin = next((begin for begin in known.begins if begin.number == number), None)
         holder = None if begin is None else begin.holder
         entitled = holder is None if carried == NO_WRITE_SESSION else holder in (None, parsed.client_id)
-        if carried in (number, NO_WRITE_SESSION) and entitled:
+        if carried in (number, NO_WRITE_SESSION) and entitled and number not in known.released:
             self._fail(f"{parsed} under {carried} is refused by number {number}, which is held by {holder}")
+
+    def released(self, partition_id: int, number: int) -> None:
+        """The exclusive session of this number has lost its holder: others may append in it from now on."""
+        self._partitions[partition_id].released.add(number)
 
     # Clients
 
@@ -240,6 +246,8 @@ class SessionChecks:
             self._fail(f"transaction {transaction_id} of partition {partition_id} is before every write session")
             return
         begin = known.begins[place - 1]
+        if begin.number in known.released:
+            begin = begin._replace(holder=None)
         what = f"transaction {transaction_id} of partition {partition_id}, by {ReqId(req_id)} under {carried}"
         if carried not in (begin.number, NO_WRITE_SESSION):
             self._fail(f"{what}, belongs to number {begin.number}, which began behind {begin.mark}")

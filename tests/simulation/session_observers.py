@@ -41,6 +41,7 @@ def write_sessions_are_checked(checks: SessionChecks) -> Iterator[None]:
             (StoragePartition, "_set_low_water_mark", _recording(checks)),
             (ControlFile, "keep_low_water_mark", _recording_by_the_journal(checks)),
             (Fencing, "refuse", _refusing(checks)),
+            (Fencing, "_release", _releasing(checks)),
             (ClientLink, "send", _telling(checks)),
         ):
             stack.enter_context(mock.patch.object(target, name, replacement))
@@ -115,6 +116,16 @@ def _refusing(checks: SessionChecks) -> Callable[[Fencing, ClientLink, Sequence[
     return refused
 
 
+def _releasing(checks: SessionChecks) -> Callable[[Fencing], None]:
+    release = Fencing._release
+
+    def released(fencing: Fencing) -> None:
+        checks.released(fencing._partition_id, fencing.session.number)
+        release(fencing)
+
+    return released
+
+
 def _telling(checks: SessionChecks) -> Callable[[ClientLink, Message], None]:
     send = ClientLink.send
     answered = (LastTransactionStatus.OK, LastTransactionStatus.UNEXPECTED_SESSION)
@@ -144,7 +155,7 @@ def _clients_are_seen(checks: SessionChecks) -> Iterator[None]:
 
     def heard_fenced(appends: PartitionAppends, message: SessionFenced) -> None:
         if appends.session.enabled:
-            checks.client_told(appends._client_id, appends._partition_id, message.write_session)
+            checks.client_told(appends._client_id, appends.partition_id, message.write_session)
         fenced(appends, message)
 
     def heard(session: PartitionSession, message: HeartbeatResponse) -> None:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 from tests.simulation.absence import keep_storages_away
+from tests.simulation.access_scenario import AccessScenario
 from tests.simulation.applications import make_applications
+from tests.simulation.archive import Archiving
 from tests.simulation.assignment_checks import AssignmentChecks
 from tests.simulation.checker import Checker, Entry
 from tests.simulation.cluster import (
@@ -23,11 +25,14 @@ from tests.simulation.cluster import (
     CLUSTER_KEY,
     DIRECTORY,
     MARK_READER,
+    OPERATOR,
     ROOT,
+    Host,
     SimulatedCluster,
     StorageHost,
     World,
     logs_in_trace,
+    principal_of,
 )
 from tests.simulation.consumers import Consumers
 from tests.simulation.coordinators import as_many_as_the_fault_says
@@ -36,6 +41,7 @@ from tests.simulation.database_application import DatabaseHost
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.hashes import reproducible_hashes
 from tests.simulation.isolated_side import IsolatedSide, claims_are_checked
+from tests.simulation.levels import Levels, OperatorHost
 from tests.simulation.line_faults import lay_lines
 from tests.simulation.liveness import Watch, lock_failures_are_told, registered_links_are_newest
 from tests.simulation.lock_table_checks import LockTableChecks
@@ -142,7 +148,9 @@ class Simulation:
         self.assignment_checks = AssignmentChecks(self.fail)
         self.lock_table_checks = LockTableChecks(self.fail)
         self.cluster = SimulatedCluster(self.world)
-        self.clients = make_applications(self.world, self.checker)
+        self.levels = Levels(self.world, self.cluster) if options.level_share else None
+        self.operator = OperatorHost(self.world, OPERATOR) if options.level_share else None
+        self.clients = make_applications(self.world, self.checker, self.levels)
         self.bulk_reader = self._make_bulk_reader()
         self.mark_reader = MarkReaderHost(self.world, MARK_READER) if options.mark_interval_s else None
         has_sessions = options.wire_clients or options.session_share
@@ -150,14 +158,18 @@ class Simulation:
         self.side = IsolatedSide(self.world, self.checker) if options.members else None
         self.consumers = Consumers(self.world, self.checker) if options.consumers else None
         self.tables = Tables(self.world, self.checker) if options.tables else None
+        self.archiving = Archiving(self.world, self.checker) if options.archivers else None
         others = [
             *([] if self.write_sessions is None else self.write_sessions.hosts),
             *([] if self.side is None else self.side.hosts),
+            *([] if self.operator is None else [self.operator]),
             *([] if self.consumers is None else self.consumers.hosts),
             *([] if self.tables is None else self.tables.hosts),
+            *([] if self.archiving is None else self.archiving.hosts),
         ]
         self.target = Target(self.world, self.cluster, self.clients, others)
         self.watch = Watch(self.world, self.cluster)
+        self.access = self._make_access(others) if options.access_rules else None
 
     def run(self) -> Result:
         """Run to the end, or to the first failure."""
@@ -185,6 +197,12 @@ class Simulation:
         from tests.simulation.bulk_reader import BulkReaderHost  # imports Arrow, which takes a while
 
         return BulkReaderHost(self.world, BULK_READER, self.checker)
+
+    def _make_access(self, others: Sequence[Host]) -> AccessScenario:
+        applications = [principal_of(host.name) for host in (*self.clients, *others)]
+        return AccessScenario(
+            self.world, self.cluster, applications, [principal_of(name) for name in (BULK_READER, MARK_READER)]
+        )
 
     def fail(self, reason: str) -> None:
         """Something is wrong: remember it and stop."""
@@ -253,9 +271,13 @@ class Simulation:
         side = self.side.observing() if self.side else contextlib.nullcontext()
         consumers = self.consumers.observing() if self.consumers else contextlib.nullcontext()
         tables = self.tables.observing() if self.tables else contextlib.nullcontext()
+        archiving = self.archiving.observing() if self.archiving else contextlib.nullcontext()
+        levels = self.levels.observing() if self.levels else contextlib.nullcontext()
         write_sessions = self.write_sessions.observing() if self.write_sessions else contextlib.nullcontext()
+        access = self.access.observing() if self.access else contextlib.nullcontext()
         with (
             storages,
+            levels,
             write_sessions,
             told,
             answers,
@@ -266,6 +288,8 @@ class Simulation:
             side,
             consumers,
             tables,
+            archiving,
+            access,
             self._observing_sessions(),
             self._observing_partitions(),
             logs_in_trace(self.world),
@@ -357,21 +381,15 @@ class Simulation:
         self.watch.look()
         for client in self.clients:
             client.start()
-        if self.bulk_reader is not None:
-            self.bulk_reader.start()
-        if self.mark_reader is not None:
-            self.mark_reader.start()
-        if self.write_sessions is not None:
-            self.write_sessions.start()
-        if self.side is not None:
-            self.side.start()
-        if self.consumers is not None:
-            self.consumers.start()
-        if self.tables is not None:
-            self.tables.start()
+        self._start_others()
         tasks = [asyncio.create_task(self._inject(fault)) for fault in self.result.faults]
+        if self.access is not None:
+            self.access.look()
+            tasks.append(asyncio.create_task(self.access.operate()))
         if self.options.away_storages:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
+        if self.archiving is not None:
+            tasks.append(asyncio.create_task(self.archiving.trouble()))
         await asyncio.sleep(max(self.options.duration_s - self.loop.now_s, 0))
         heal(self.target)
         healed_s = self.loop.now_s
@@ -383,6 +401,10 @@ class Simulation:
             if not task.cancelled() and task.exception() is not None:
                 raise task.exception() or AssertionError
         heal(self.target)
+        if self.archiving is not None:
+            self.archiving.checks.store.heal()
+        if self.access is not None:
+            await self.access.open_all()
         if self.write_sessions is not None:
             tasks.append(asyncio.create_task(self.write_sessions.calm_down()))  # to the end
         if not await self._all_owned(healed_s + self.options.recovery_max_s):
@@ -391,12 +413,9 @@ class Simulation:
         await self._repaired(healed_s + self.options.healing_s)
         if not await self._all_ended(healed_s):
             return
-        if self.bulk_reader is not None and not self.bulk_reader.reads:
-            self.fail(f"{self.bulk_reader.name} has never read the whole log")
-        if self.mark_reader is not None and not self.mark_reader.answers:
-            self.fail(f"{self.mark_reader.name} was never told a mark")
-        if self.side is not None and self.side.silent:
-            self.fail(f"{', '.join(self.side.silent)} was never told a confirmed mark")
+        self._check_that_all_have_worked()
+        if self.archiving is not None:
+            await self.archiving.checks.check_end()
         await self._check_disks()
         if self.consumers is not None:
             self.consumers.check()
@@ -407,6 +426,31 @@ class Simulation:
             if isinstance(client, DatabaseHost):
                 client.close_database()
         self.checker.check_outcomes()
+
+    def _check_that_all_have_worked(self) -> None:
+        if self.bulk_reader is not None and not self.bulk_reader.reads:
+            self.fail(f"{self.bulk_reader.name} has never read the whole log")
+        if self.mark_reader is not None and not self.mark_reader.answers:
+            self.fail(f"{self.mark_reader.name} was never told a mark")
+        if self.side is not None and self.side.silent:
+            self.fail(f"{', '.join(self.side.silent)} was never told a confirmed mark")
+        if self.access is not None and not self.access.checks.objections:
+            self.fail("access rules have never refused a request, nor would have")
+
+    def _start_others(self) -> None:
+        """All that is beside the applications, in this order."""
+        for others in (
+            self.operator,
+            self.bulk_reader,
+            self.mark_reader,
+            self.write_sessions,
+            self.side,
+            self.consumers,
+            self.tables,
+            self.archiving,
+        ):
+            if others is not None:
+                others.start()
 
     async def _repaired(self, deadline_s: float) -> None:
         """An operator repairs what is still damaged."""
@@ -467,6 +511,7 @@ class Simulation:
     def _waiting_for(self) -> list[str]:
         waiting = [] if self.consumers is None else self.consumers.left()
         waiting += [] if self.tables is None else self.tables.left()
+        waiting += [] if self.archiving is None else self.archiving.left()
         for client in self.clients:
             if not client.idle:
                 numbers = [submitted.number for submitted in client.outstanding]

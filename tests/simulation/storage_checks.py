@@ -50,6 +50,8 @@ class StorageChecks:
         self._acknowledged: dict[Key, dict[int, Record]] = defaultdict(dict)
         self._damaged: set[Key] = set()
         self._notes_decayed: set[str] = set()
+        self.replaced: set[str] = set()
+        """Storages that have ever got another disk: owners may not know yet what is not on it."""
         self._journaled: dict[str, int] = defaultdict(int)
         self._since_opened: dict[Key, int] = {}
         """The highest transaction that each has acknowledged since it was opened."""
@@ -85,11 +87,13 @@ class StorageChecks:
 
     def disk_replaced(self, storage: str) -> None:
         """The disk is another one: nothing is known of what is on it."""
+        self.replaced.add(storage)
         for key in [key for key in self._acknowledged if key[0] == storage]:
             del self._acknowledged[key]
 
     def disks_exchanged(self, one: str, other: str) -> None:
         """What one storage has acknowledged is on the disk that the other has from now on."""
+        self.replaced |= {one, other}
         names = {one: other, other: one}
         exchanged = {(names.get(name, name), number): value for (name, number), value in self._acknowledged.items()}
         self._acknowledged.clear()

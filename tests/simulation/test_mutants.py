@@ -32,6 +32,7 @@ RULES = (
     "H3",
     "H4",
     "W",
+    "A",
 )
 
 OF_EVERY_RULE = tuple(next(name for name in MUTANTS if name.startswith(f"{rule}-")) for rule in RULES)

@@ -42,7 +42,7 @@ COURSES = (
     "recover-partition,strand-minority",
 )
 
-WITHOUT_JOURNAL = ("--set", "journal_share=0.0")
+WITHOUT_JOURNAL = ("--set", "journal_share=0.0", "--set", "archivers=0")
 """As these seeds ran when they failed."""
 
 WHOLE_MOUNTS = ("--set", "max_feed_count=2048")

@@ -27,6 +27,7 @@ from waltz.common.wire.client_server import (
     encode,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds
+from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import AppendFailed
 from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
 from waltz.common.wire.write_sessions import (
@@ -306,6 +307,8 @@ class Conversation(Wire):
             self._ended(message.req_id, "lock")
         elif isinstance(message, AppendFailed):
             self._ended(message.req_id, message.reason.name)
+        elif isinstance(message, NotAuthorized):
+            self._ended(message.req_id, "no right")
         elif (
             isinstance(message, HeartbeatResponse | LastTransactionIdResponse)
             and message.write_session != NO_WRITE_SESSION

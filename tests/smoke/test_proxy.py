@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.smoke.line import FAST_IN_FLIGHT_BYTES, QUEUE_BYTES, Line, Shape
 from tests.smoke.proxy import CHUNK_SIZE_BYTES, Connection, Proxy
+from waltz.common.net.listener import close_server
 
 HOST = "127.0.0.1"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -74,11 +75,11 @@ class Node:
             yield node, proxy
         finally:
             await proxy.close()
+            await close_server(node.server)
             for writer in node._opened:
                 writer.transport.abort()
             while not node._accepted.empty():
                 node._accepted.get_nowait()[1].transport.abort()
-            node.server.close()
             await asyncio.sleep(0)  # transports free their sockets in the turn after
 
     async def connect(self, proxy: Proxy) -> tuple[Streams, Streams, Connection]:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 import waltz
 from tests.spark.conftest import deep
 from waltz.common.keys import place_of
+from waltz.common.polling import poll_until
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import ROOT
 from waltz.table import KeyRange, PartitionedTable, Row, TableRow
 from waltz.table.face.locks import row_lock
 
-DOCS, DOCS_TOO, HISTORY, AGES, STREAMED, LEFT, RIGHT, WRITTEN, KILLED, RAW = range(10)
+DOCS, DOCS_TOO, HISTORY, AGES, TIMES, STREAMED, LEFT, RIGHT, WRITTEN, KILLED, RAW = range(11)
 """Partitions, one or two for each kind of test."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark-tables.md"
@@ -166,6 +168,33 @@ def test_all_versions_are_what_is_taken(spark: SparkSession, tables: Tables, his
     )
     expected = [as_read(row) for row in history.taken if 20 <= row.version.transaction_id < 40]
     assert sorted(map(as_seen, some.collect()), key=lambda row: row[-2:]) == expected
+
+
+def test_the_state_and_the_versions_by_time(spark: SparkSession, tables: Tables) -> None:
+    entered: list[tuple[int, datetime]] = []
+
+    async def write(client: waltz.Client) -> None:
+        async with client.table(TIMES) as table:
+            for value in (b"old", b"new"):
+                written = await table.put(b"k", value)
+
+                async def time_of(written: int = written) -> datetime | None:
+                    return await client.time_of(TIMES, written)
+
+                deadline_s = asyncio.get_running_loop().time() + TIMEOUT_S
+                at = await poll_until(
+                    time_of, lambda found: found is not None, deadline_s=deadline_s, next_delay_s=lambda: 0.1
+                )
+                assert at is not None
+                entered.append((written, at))
+
+    tables.do(write)
+    (old, old_at), (new, new_at) = ((each, at.isoformat()) for each, at in entered)
+    for at, transaction_id, value in ((old_at, old, b"old"), (new_at, new, b"new")):
+        (row,) = read(spark, tables, TIMES, asOfTimestamp=at).collect()
+        assert (bytes(row.value), row.transaction_id) == (value, transaction_id)
+    between = read(spark, tables, TIMES, versions="all", startingTimestamp=old_at, endingTimestamp=new_at)
+    assert [row.transaction_id for row in between.collect()] == [new]
 
 
 def test_columns_may_be_chosen_and_be_text(spark: SparkSession, tables: Tables, history: History) -> None:

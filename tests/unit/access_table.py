@@ -10,13 +10,24 @@ from tests.unit.server.fakes import feed, flush, mount, req_id
 from tests.unit.storage.node_support import KEY, PARTITION_COUNT, record
 from waltz.common.access import Right
 from waltz.common.checksum import checksum
+from waltz.common.consistency import Consistency
 from waltz.common.ids import LONG_MIN
 from waltz.common.wire import admin, admin_version1, client_server, storage, storage_version1
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
+from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
+from waltz.common.wire.lags import LagsRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
-from waltz.common.wire.storage_times import CommittedNotice, PartitionCommitted, TimeEntryRequest, TimeQuestion
+from waltz.common.wire.storage_times import (
+    CommittedNotice,
+    CommitTime,
+    EnterTimesRequest,
+    PartitionCommitted,
+    TimeEntryRequest,
+    TimeListRequest,
+    TimeQuestion,
+)
 from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
 from waltz.common.wire.write_sessions import (
     FenceOption,
@@ -60,6 +71,8 @@ CLIENT_REQUESTS: Final = (
     ),
     Row(Right.METADATA, PARTITION, feed(2, -1)),
     Row(Right.METADATA, PARTITION, MarkFeedRequest(req_id(2), -1)),
+    Row(Right.METADATA, PARTITION, AppendAckRequest(req_id(12), -1)),
+    Row(Right.APPEND, PARTITION, AppendLevelRequest(req_id(13), Consistency.LEADER_ALL)),
     Row(Right.METADATA, PARTITION, flush(3)),
     Row(
         Right.READ,
@@ -119,6 +132,7 @@ CLIENT_REQUESTS: Final = (
     Row(None, NODE, client_server.ServerPartitionsAssignmentRequest(req_id(1))),
     Row(Right.DESCRIBE, NODE, client_server.ServerPartitionsHealthStatRequest(req_id(1))),
     Row(Right.DESCRIBE, NODE, client_server.CheckStorageConnectivityRequest(req_id(1))),
+    Row(Right.DESCRIBE, NODE, LagsRequest(req_id(1))),
     Row(Right.ADMIN, NODE, client_server.AddPreferredPartitionRequest(req_id(1), (PARTITION,))),
     Row(Right.ADMIN, NODE, client_server.RemovePreferredPartitionRequest(req_id(1), (PARTITION,))),
 )
@@ -127,21 +141,25 @@ CLIENT_REQUESTS: Final = (
 CLIENT_ANSWERS: Final = frozenset(
     {
         "AddPreferredPartitionResponse",
+        "AppendAck",
         "AppendFailed",
         "AppendsDelayed",
         "CheckStorageConnectivityResponse",
         "ConfirmedMarkResponse",
+        "ConsistencyRefused",
         "FeedData",
         "FeedSuspended",
         "FlushResponse",
         "HeartbeatResponse",
         "HighWaterMarkResponse",
+        "LagsResponse",
         "LastTransactionIdResponse",
         "LockFailure",
         "MarkAdvanced",
         "MountResponse",
         "NotAuthorized",
         "PartitionClosed",
+        "PartitionConsistency",
         "RemovePreferredPartitionResponse",
         "ServerPartitionsAssignmentResponse",
         "ServerPartitionsHealthStatResponse",
@@ -171,6 +189,8 @@ STORAGE_REQUESTS: Final = (
     ),
     Row(Right.CLUSTER, NODE, CommittedNotice(-1, -1, -1, 5, [PartitionCommitted(1, PARTITION, 0)])),
     Row(Right.CLUSTER, NODE, TimeEntryRequest(1, 2, PARTITION, TimeQuestion.LAST_AT, 5)),
+    Row(Right.CLUSTER, NODE, TimeListRequest(1, 2, PARTITION, 0, 5)),
+    Row(Right.CLUSTER, NODE, EnterTimesRequest(1, 2, PARTITION, False, [CommitTime(0, 5)])),
 )
 """Requests to the data port of storages."""
 
@@ -185,6 +205,7 @@ STORAGE_ANSWERS: Final = frozenset(
         "RecordResponse",
         "SuccessResponse",
         "TimeEntryResponse",
+        "TimeListResponse",
     }
 )
 """Messages that only storages send, from the data port."""
@@ -218,20 +239,30 @@ ADMIN_ANSWERS: Final = frozenset(
 )
 """Messages that only storages send, from the admin port."""
 
+
+class PageRow(NamedTuple):
+    """What a page of an HTTP port needs."""
+
+    right: Right | None
+    """``None`` if every reader may have it."""
+    everywhere: bool
+    """The right to all partitions of the cluster, since the page names them."""
+
+
 PAGES: Final = {
-    "GET /ping": None,
-    "GET /buildinfo": Right.DESCRIBE,
-    "GET /metrics": Right.DESCRIBE,
-    "GET /metrics/prometheus": Right.DESCRIBE,
-    "GET /health": Right.DESCRIBE,
-    "GET /acl/refused": Right.DESCRIBE,
-    "GET /console": Right.DESCRIBE,
-    "GET /console/cluster.json": Right.DESCRIBE,
-    "GET /console/history.json": Right.DESCRIBE,
-    "GET /console/partition.json": Right.DESCRIBE,
-    "GET /console/console.css": Right.DESCRIBE,
-    "GET /console/console.js": Right.DESCRIBE,
-    "GET /console/icon.svg": Right.DESCRIBE,
-    "POST /reset": Right.ADMIN,
+    "GET /ping": PageRow(None, False),
+    "GET /buildinfo": PageRow(Right.DESCRIBE, False),
+    "GET /metrics": PageRow(Right.DESCRIBE, True),
+    "GET /metrics/prometheus": PageRow(Right.DESCRIBE, True),
+    "GET /health": PageRow(Right.DESCRIBE, True),
+    "GET /acl/refused": PageRow(Right.DESCRIBE, False),
+    "GET /console": PageRow(Right.DESCRIBE, True),
+    "GET /console/cluster.json": PageRow(Right.DESCRIBE, True),
+    "GET /console/history.json": PageRow(Right.DESCRIBE, True),
+    "GET /console/partition.json": PageRow(Right.DESCRIBE, True),
+    "GET /console/console.css": PageRow(Right.DESCRIBE, True),
+    "GET /console/console.js": PageRow(Right.DESCRIBE, True),
+    "GET /console/icon.svg": PageRow(Right.DESCRIBE, True),
+    "POST /reset": PageRow(Right.ADMIN, True),
 }
 """The right to each page of nodes; a page that changes something is an example, since nodes have none so far."""

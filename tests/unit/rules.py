@@ -14,7 +14,7 @@ class Only(Access, Rights):
         self.asked: list[tuple[Right, int | None]] = []
         self.principals: list[str] = []
         self.rights = rights
-        self.lenient = False
+        self.lenient = self.reduced = False
         self.actions: list[Action] = []
         self._partition_ids = partition_ids
 
@@ -29,6 +29,9 @@ class Only(Access, Rights):
     ) -> str | None:
         self.asked.append((right, partition_id))
         return None if self.permits(right, partition_id) else not_permitted(self.principals[-1], right, partition_id)
+
+    def refusal_everywhere(self, right: Right, peer: str = "") -> str | None:
+        return self.refusal(right, None, peer)
 
     def acted(self, action: Action) -> None:
         self.actions.append(action)

@@ -4,11 +4,15 @@ What the table says is allowed is handed to its handler; what it says is refused
 it.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import pytest
+from pydantic import SecretStr
 
 from tests.unit.access_table import (
     ADMIN_ANSWERS,
@@ -20,13 +24,15 @@ from tests.unit.access_table import (
     PARTITION,
     STORAGE_ANSWERS,
     STORAGE_REQUESTS,
+    PageRow,
     Row,
 )
+from tests.unit.common.net.token_peers import Accepted
 from tests.unit.console import fakes as console_fakes
 from tests.unit.server.fakes import GENERATION, FakeChannel
 from tests.unit.server.process.test_service import Setup, settle
 from tests.unit.storage.node_support import SE
-from waltz.common.access import ANONYMOUS, Right
+from waltz.common.access import ALLOW_ALL, ANONYMOUS, Proof, Right
 from waltz.common.acl.document import Document, Mode, Rule
 from waltz.common.acl.enforcement import Applied, RuleAccess
 from waltz.common.acl.node import NodeRules
@@ -34,7 +40,8 @@ from waltz.common.acl.rules import compile_rules
 from waltz.common.errors import ProtocolError
 from waltz.common.ids import LONG_MIN
 from waltz.common.metrics.registry import Registry
-from waltz.common.net.http import HttpError, HttpServer, Pages, Request, Response
+from waltz.common.net.http import HttpError, HttpServer, Pages, Reader, Request, Response
+from waltz.common.net.page_rules import PAGE_RULES, page_rule
 from waltz.common.pieces import at_once
 from waltz.common.wire import admin, admin_version1, client_server, storage, storage_version1
 from waltz.common.wire.append_request import AppendRequest
@@ -164,7 +171,7 @@ async def test_client_port(
     else:
         text, id_ = refusal_of(access, principal, row), row.request.req_id  # type: ignore[attr-defined]  # all have it
         expected = [] if row.older is None else [row.older]
-        if version >= FIRST_WITH_NOT_AUTHORIZED:
+        if version >= FIRST_WITH_NOT_AUTHORIZED and not isinstance(row.request, client_server.FlushRequest):
             expected = [NotAuthorized(id_, text)]
         elif isinstance(row.request, AppendRequest) and version >= FIRST_WITH_APPEND_FAILED:
             expected = [AppendFailed(id_, AppendFailure.MOVED, LONG_MIN, text)]
@@ -315,33 +322,147 @@ def _nothing(_: Request) -> Response:
     return Response(200, "text/plain", "")
 
 
-@pytest.mark.parametrize(("page", "right"), PAGES.items())
-@pytest.mark.parametrize("given", [True, False])
-async def test_pages(page: str, right: Right | None, given: bool) -> None:
-    executed: list[str] = []
-    access = access_for(None, NODE)
-    if given and right is not None:
-        rules = (Rule(True, ANONYMOUS, (right,), "*"),)
-        at_once(access.apply(Applied(2, at_once(compile_rules(Document(Mode.ENFORCE, rules=rules), {}, COUNT)))))
-    server = HttpServer(pages(executed), access)
+class Grant(StrEnum):
+    """Where a reader has the right to a page."""
+
+    EVERYWHERE = "everywhere"
+    BUT_ONE = "everywhere but at one partition"
+    NOWHERE = "nowhere"
+
+
+DENIED = 3
+"""The partition of :attr:`Grant.BUT_ONE`."""
+
+
+def readers_access(grant: Grant, principal: str, right: Right, mode: Mode = Mode.ENFORCE) -> RuleAccess:
+    """Rules that give one principal this right, and all other rights to everybody."""
+    others = tuple(each for each in Right if each is not right)
+    rules = [Rule(True, "*", others, "*"), Rule(False, "*", (right,), "*")] if grant is Grant.NOWHERE else []
+    if grant is not Grant.NOWHERE:
+        rules.append(Rule(True, principal, (right,), "*"))
+    if grant is Grant.BUT_ONE:
+        rules.append(Rule(False, principal, (right,), str(DENIED)))
+    access = RuleAccess(COUNT, lambda subject: subject, [])
+    at_once(access.apply(Applied(1, at_once(compile_rules(Document(mode, rules=tuple(rules)), {}, COUNT)))))
+    return access
+
+
+class Readers(NamedTuple):
+    """A way in which a reader is known, or not."""
+
+    principal: str
+    over_tls: bool
+    certificate: dict[str, object] | None = None
+    token: str | None = None
+
+    @property
+    def proof(self) -> Proof:
+        return Proof.CERTIFICATE if self.token is None else Proof.TOKEN
+
+
+SUBJECT: dict[str, object] = {"subject": ((("commonName", "svc"),),)}
+READERS = {
+    "anonymous over HTTP": Readers(ANONYMOUS, False),
+    "anonymous over HTTPS": Readers(ANONYMOUS, True),
+    "certificate over HTTPS": Readers("CN=svc", True, SUBJECT),
+    "token over HTTPS": Readers("svc-t", True, None, "good"),
+    "both over HTTPS": Readers("svc-t", True, SUBJECT, "good"),
+    "token over HTTP": Readers("svc-t", False, None, "good"),
+    "bad token over HTTPS": Readers("CN=svc", True, SUBJECT, "bad"),
+}
+
+
+def ask(server: HttpServer, page: str, reader: Readers) -> tuple[int, str]:
+    """Status and text of the answer to a reader."""
     method, path = page.split(" ")
-    for asked in (path, f"{path}/"):
-        request = Request(method, asked, {}, "")
-        if given or right is None:
-            assert server.answer(request).status == 200
-            assert executed.pop() == f"{method} {asked}"
+    token = None if reader.token is None else SecretStr(reader.token)
+    try:
+        response = server.answer(
+            Request(method, path, {}, "", token), Reader("10.0.0.1:5", reader.certificate, reader.over_tls)
+        )
+    except HttpError as error:
+        return error.status, str(error)
+    assert isinstance(response.body, str)
+    return response.status, response.body
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("grant", Grant)
+@pytest.mark.parametrize("name", READERS)
+async def test_pages(page: str, grant: Grant, name: str) -> None:
+    """A refused token is no reader at all, whatever its certificate may."""
+    executed: list[str] = []
+    row, reader = PAGES[page], READERS[name]
+    access = readers_access(grant, reader.principal, row.right or Right.DESCRIBE)
+    server = HttpServer(pages(executed), access, identities=Accepted(good="svc-t").rules)
+    refused = reader.token is not None and (reader.token == "bad" or not reader.over_tls)
+    lacks = grant is Grant.NOWHERE or (grant is Grant.BUT_ONE and row.everywhere)
+    for asked in (page, f"{page}/"):
+        status, text = ask(server, asked, reader)
+        if row.right is None or (not refused and not lacks):
+            assert status == 200
+            assert executed.pop() == asked
+        elif refused:
+            assert (status, str(reader.token) in text) == (401, False)
         else:
-            with pytest.raises(HttpError) as refused:
-                server.answer(request)
-            assert refused.value.status == 403
-            assert str(refused.value) == access.rights_of(ANONYMOUS).refusal(right, NODE)
+            place = DENIED if grant is Grant.BUT_ONE else NODE
+            assert (status, text) == (
+                403,
+                access.rights_of(reader.principal, reader.proof).refusal(row.right, place),
+            )
     assert executed == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_open_paths_are_everybodys(page: str) -> None:
+    access = readers_access(Grant.NOWHERE, ANONYMOUS, PAGES[page].right or Right.DESCRIBE)
+    for name, reader in READERS.items():
+        executed: list[str] = []
+        server = HttpServer(
+            pages(executed), access, identities=Accepted(good="svc-t").rules, open_paths=("/health", "/metrics")
+        )
+        status, _ = ask(server, page, reader)
+        opened = page in ("GET /ping", "GET /health", "GET /metrics")
+        assert ((status == 200), executed) == (opened, [page] if opened else []), name
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.AUDIT])
+async def test_pages_are_shown_while_rules_are_not_enforced(page: str, mode: Mode) -> None:
+    access = readers_access(Grant.NOWHERE, ANONYMOUS, PAGES[page].right or Right.DESCRIBE, mode)
+    executed: list[str] = []
+    server = HttpServer(pages(executed), access, identities=Accepted().rules)
+    assert ask(server, page, READERS["anonymous over HTTPS"])[0] == 200
+    assert executed == [page]
+    noted = mode is Mode.AUDIT and PAGES[page].right is not None
+    assert sum(count for _, count in access.refusals.counts()) == noted
+
+
+async def test_without_access_rules_everybody_reads_every_page_and_tokens_are_not_looked_at() -> None:
+    for page in PAGES:
+        for name, reader in READERS.items():
+            executed: list[str] = []
+            assert ask(HttpServer(pages(executed), ALLOW_ALL), page, reader)[0] == 200, name
+            assert executed == [page]
 
 
 async def test_nothing_is_told_about_pages_that_do_not_exist() -> None:
     server = HttpServer(pages([]), access_for(None, NODE))
     with pytest.raises(HttpError, match="may not describe this node"):
         server.answer(Request("GET", "/elsewhere", {}, ""))
+
+
+def test_the_rules_of_pages_are_those_of_the_table_and_of_the_guide() -> None:
+    rules = {page: PageRow(*page_rule(*page.split(" "))) for page in PAGES}
+    assert rules == PAGES
+    assert PAGE_RULES.keys() | {"POST /reset"} == PAGES.keys()
+    guide = (Path(__file__).parents[2] / "docs" / "security.md").read_text().partition("\n## HTTP ports\n")[2]
+    shown: dict[str, PageRow] = {}
+    for paths, needed in re.findall(r"^\| (`/.*?) \| (.*?) \|", guide, re.MULTILINE):
+        row = PageRow(None if needed == "nothing" else Right.DESCRIBE, "every partition" in needed)
+        assert needed in ("nothing", "`describe` of the node", "`describe` of the node and of every partition")
+        shown.update({f"GET {path}": row for path in re.findall(r"`(.*?)`", paths)})
+    assert shown == {page: row for page, row in PAGES.items() if page != "POST /reset"}
 
 
 @pytest.mark.parametrize(

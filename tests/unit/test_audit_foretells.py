@@ -9,7 +9,7 @@ import contextlib
 import json
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +40,7 @@ from waltz.common.wire.client_server import ServerPartitionsAssignmentRequest, S
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER
 from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.versions import FIRST_WITH_NOT_AUTHORIZED
+from waltz.server.requests.permission import tells_refusal
 
 COUNT = 8
 PRINCIPALS = ("svc-a", "svc-b")
@@ -155,7 +156,7 @@ def requests_of(version: int) -> list[Row]:
     return found
 
 
-async def run_clients(stores: Stores, mode: Mode, version: int) -> tuple[list[Line], Counter[str]]:
+async def run_clients(stores: Stores, mode: Mode, version: int, rows: Sequence[Row]) -> tuple[list[Line], Counter[str]]:
     """What the server's audit log says, and how many refusals each principal was told.
 
     A client before version 6 asks nothing further on a connection with a feed that may have been ended.
@@ -176,7 +177,7 @@ async def run_clients(stores: Stores, mode: Mode, version: int) -> tuple[list[Li
                 setup.service.rights_lost(ruled.apply(step, rules))
                 await settle()
                 for principal in PRINCIPALS:
-                    for row in requests_of(version):
+                    for row in rows:
                         context = stores.clients[principal]
                         async with Client.connected(listener.port, context, version) as client:
                             told[principal] += await client.ask(row.request)
@@ -189,10 +190,13 @@ async def run_clients(stores: Stores, mode: Mode, version: int) -> tuple[list[Li
 
 @pytest.mark.parametrize("version", [2, 4, 5, 6])
 async def test_clients(stores: Stores, version: int) -> None:
-    foretold, told = await run_clients(stores, Mode.AUDIT, version)
-    refused, told_refused = await run_clients(stores, Mode.ENFORCE, version)
-    assert foretold == refused
+    rows = requests_of(version)
+    foretold, told = await run_clients(stores, Mode.AUDIT, version, rows)
+    assert foretold == (await run_clients(stores, Mode.ENFORCE, version, rows))[0]
     assert told.total() == 0
+    of_answered = [row for row in rows if tells_refusal(row.request)]
+    refused, told_refused = await run_clients(stores, Mode.ENFORCE, version, of_answered)
+    assert len(of_answered) == len(rows) - 1  # all but the flush
     counted = Counter[str]()
     for principal, _, _, count in refused:
         counted[principal] += count

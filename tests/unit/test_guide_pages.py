@@ -116,6 +116,7 @@ def test_alerts_are_found() -> None:
         "WaltzClientLags",
         "WaltzClientLate",
         "WaltzConnectionsRefused",
+        "WaltzConsumerLate",
         "WaltzDescriptorsShort",
         "WaltzEventLoopLate",
     }

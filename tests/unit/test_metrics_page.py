@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TypedDict
 
 import promql_parser
@@ -12,15 +13,27 @@ import yaml
 from tests import metrics_page
 from tests.architecture import ROOT
 from tests.promql import labels_of_targets, selectors
+from waltz.common.metrics.registry import Description
 from waltz.common.replica_states import RUNBOOK
 from waltz.common.storage_health import StorageHealth, find_ailments
+from waltz.telemetry.help import help_text
 
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
 SAMPLE = ROOT / "deploy" / "prometheus" / "scrape.yml"
+WITH_TLS = ROOT / "deploy" / "prometheus" / "scrape-tls.yml"
 IN_KUBERNETES = ROOT / "deploy" / "prometheus" / "scrape-kubernetes.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "waltz.json"
 
-KNOWN = {**metrics_page.SERVER, **metrics_page.STORAGE, **metrics_page.ARCHIVE, **metrics_page.BOTH}
+CLIENT_LAG = Description(
+    "waltz_client_partition_lag_seconds", "gauge", ("client", "partition"), help_text("lag-seconds")
+)
+KNOWN = {
+    **metrics_page.SERVER,
+    **metrics_page.STORAGE,
+    **metrics_page.ARCHIVE,
+    **metrics_page.BOTH,
+    CLIENT_LAG.name: CLIENT_LAG,
+}
 
 
 class Rule(TypedDict):
@@ -132,13 +145,24 @@ def test_the_dashboard_can_be_imported() -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_the_sample_scrapes_the_jobs_that_the_expressions_name() -> None:
-    sample = yaml.safe_load(SAMPLE.read_text())
-    assert [job["job_name"] for job in sample["scrape_configs"]] == ["waltz-server", "waltz-storage", "waltz-archive"]
+@pytest.mark.parametrize(
+    ("path", "jobs"),
+    [(SAMPLE, ["waltz-server", "waltz-storage", "waltz-archive"]), (WITH_TLS, ["waltz-server", "waltz-storage"])],
+)
+def test_the_samples_scrape_the_jobs_that_the_expressions_name(path: Path, jobs: list[str]) -> None:
+    sample = yaml.safe_load(path.read_text())
+    assert [job["job_name"] for job in sample["scrape_configs"]] == jobs
     assert sample["rule_files"] == [ALERTS.name]
     for job in sample["scrape_configs"]:
         assert job["metrics_path"] == "/metrics/prometheus"
         assert set(job["static_configs"][0]["labels"]) < labels_of_targets
+
+
+def test_prometheus_shows_who_it_is_over_tls_only() -> None:
+    for job in yaml.safe_load(WITH_TLS.read_text())["scrape_configs"]:
+        assert job["scheme"] == "https"
+        assert job["tls_config"]["ca_file"]
+        assert ("cert_file" in job["tls_config"]) != ("authorization" in job)
 
 
 def test_pods_of_the_manifests_become_these_jobs() -> None:

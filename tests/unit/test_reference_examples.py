@@ -116,6 +116,10 @@ def suspended(stage: Stage) -> None:
     stage.driver.suspend_feed()
 
 
+def slow_storage(stage: Stage) -> None:
+    stage.driver.partitions[0].hold_storage()
+
+
 def unreachable(stage: Stage) -> None:
     stage.driver = Unreachable(stage.driver.partitions)
 
@@ -180,6 +184,15 @@ def zookeeper_without_a_cluster(stage: Stage) -> None:
     )
 
 
+def protected_tree(stage: Stage) -> None:
+    """ZooKeeper refuses a process without a user."""
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise waltz.NotPermittedError("get /protected: no permission")
+
+    stage.monkeypatch.setattr("waltz.client.engine.environment.connect_configured", refuse)
+
+
 def database_that_is_committed_too_early(stage: Stage) -> None:
     """By ``apply``, which fails afterwards."""
     database = waltz.DbApiDatabase(lambda: sqlite3.connect(stage.directory / "marks.sqlite"), sqlite3)
@@ -224,6 +237,7 @@ SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     f"{ERRORS}ClientTimeoutError": suspended,
     f"{ERRORS}OutcomeUnknownError": suspended,
     f"{ERRORS}NotAppendedError": unreachable,
+    f"{ERRORS}NotGuaranteedError": slow_storage,
     f"{ERRORS}NotAuthorizedError": without_a_right,
     f"{ERRORS}DataChecksumError": damaged_record,
     f"{ERRORS}RpcError": transaction_that_is_gone,
@@ -235,6 +249,7 @@ SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     "waltz.common.errors.ProtocolError": server,
     "waltz.common.errors.DeadlineExceededError": unreachable,
     "waltz.common.errors.ConnectionClosedError": server,
+    "waltz.common.zk.client.NotPermittedError": protected_tree,
     "waltz.common.zk.store_admin.StoreAdminError": zookeeper_without_a_cluster,
     "waltz.client.databases.batches.StoredMarkError": database_that_is_committed_too_early,
     "waltz.client.engine.rpc.RpcClient": server,

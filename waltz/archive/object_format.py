@@ -29,7 +29,6 @@ from waltz.storage.disk.segment.segment_format import (
     RECORD_CRC,
     RECORD_PREFIX,
     STORED_OVERHEAD_BYTES,
-    intact_sizes,
 )
 
 BLOCK_BYTES = 1 << 20
@@ -49,6 +48,13 @@ _TAIL = struct.Struct(">qqqqi")
 
 HEADER_BYTES = _HEADER.size + _CRC.size
 TAIL_BYTES = _TAIL.size + _CRC.size + len(_END_MAGIC)
+
+_PREFIX = struct.Struct(">q20xiI")
+"""Transaction id, size of the payload and its checksum at the beginning of a record on disk."""
+assert _PREFIX.size == RECORD_PREFIX.size
+
+_COPIED_BYTES = 512
+"""Smaller payloads are copied."""
 
 _NAME = re.compile(r"(\d{19})-(\d{19})-([0-9a-f]{8})", re.ASCII)
 
@@ -197,16 +203,29 @@ class ObjectWriter:
 def _sound_records(records: bytes, bounds: Sequence[int], first: int) -> int:
     """How many records from the first on are intact, and have a payload that matches its own checksum.
 
-    A record's checksum is its storage's. That of the payload is its client's, and may show damage that is older.
+    A record's checksum is its storage's. That of the payload is its client's, and may show damage that is older. This
+    is most of the processor time of an archiver: so both are compared in one pass, and small records are copied, which
+    costs less than a view of them.
     """
-    view, unpack = memoryview(records), _CRC.unpack_from
-    count = len(intact_sizes(records, bounds, first))
-    for place in range(count):
-        begin = bounds[place]
-        payload = view[begin + RECORD_PREFIX.size : bounds[place + 1] - RECORD_CRC.size]
-        if crc32(payload) != unpack(records, begin + RECORD_PREFIX.size - _CRC.size)[0]:
-            return place
-    return count
+    view, prefix, crc_of, limit = memoryview(records), _PREFIX.unpack_from, RECORD_CRC.unpack_from, len(records)
+    begin, transaction_id = bounds[0], first
+    for end in bounds[1:]:
+        payload_bytes = end - begin - STORED_OVERHEAD_BYTES
+        if payload_bytes < 0 or end > limit:
+            break
+        crc_at = end - RECORD_CRC.size
+        found_id, claimed_bytes, payload_crc = prefix(records, begin)
+        record = records[begin:crc_at] if payload_bytes < _COPIED_BYTES else view[begin:crc_at]
+        if (
+            found_id != transaction_id
+            or claimed_bytes != payload_bytes
+            or crc32(record[_PREFIX.size :]) != payload_crc
+            or crc32(record) != crc_of(records, crc_at)[0]
+        ):
+            break
+        begin = end
+        transaction_id += 1
+    return transaction_id - first
 
 
 class Limit(NamedTuple):

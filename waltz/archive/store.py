@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from waltz.archive.errors import ArchiveError, NotFoundInStoreError, StoreUnavailableError
@@ -53,13 +53,25 @@ class ObjectStore(Protocol):
         """Names of the folders directly below a folder; "" is the whole store."""
 
 
-def open_store(url: str) -> ObjectStore:
-    """The store at an address: ``file:///path``, ``s3://bucket/prefix?region=...``, ``gs://...``, ``az://...``.
+class _Address(NamedTuple):
+    scheme: str
+    place: str
+    """Without the settings."""
+    directory: str
+    """Of a local store."""
+    settings: dict[str, str]
 
-    What stands behind the question mark are settings of the store, such as ``endpoint``. Nothing is connected to yet.
-    Raises ``ConfigError``.
-    """
-    parts = urlsplit(url)
+
+def check_address(url: str) -> None:
+    """Check the form of an address, wherever the store is. Raises ``ConfigError``."""
+    _parsed(url)
+
+
+def _parsed(url: str) -> _Address:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"the address of an archive cannot be {url!r}: {error}") from None
     if parts.scheme not in SCHEMES:
         raise ConfigError(
             f"the address of an archive begins with {', '.join(f'{each}://' for each in SCHEMES)}, and not as {url!r}"
@@ -73,22 +85,34 @@ def open_store(url: str) -> ObjectStore:
             )
     if parts.username is not None or parts.password is not None:
         raise ConfigError("the address of an archive must not hold a user or a password")
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path.strip("/") or settings or parts.fragment:
+            raise ConfigError(f"the address of a local archive is file:///PATH, and not {url!r}")
+    elif not parts.netloc:
+        raise ConfigError(f"the address of an archive names a bucket or a container, as s3://BUCKET/PREFIX: {url!r}")
+    return _Address(parts.scheme, f"{parts.scheme}://{parts.netloc}{parts.path}", unquote(parts.path), settings)
+
+
+def open_store(url: str) -> ObjectStore:
+    """The store at an address: ``file:///path``, ``s3://bucket/prefix?region=...``, ``gs://...``, ``az://...``.
+
+    What stands behind the question mark are settings of the store, such as ``endpoint``. Nothing is connected to yet.
+    Raises ``ConfigError``.
+    """
+    scheme, address, local, settings = _parsed(url)
     try:
         import obstore.exceptions
         from obstore.store import LocalStore, from_url
     except ImportError:
         raise ConfigError(f"an archive needs obstore: {with_extra('archive')}") from None
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost") or not parts.path.strip("/") or settings:
-            raise ConfigError(f"the address of a local archive is file:///PATH, and not {url!r}")
-        directory = Path(unquote(parts.path))
+    if scheme == "file":
+        directory = Path(local)
         if not directory.is_dir():
             raise ConfigError(f"the archive {url} is no directory; make it, or mount it")
         try:
             return ObstoreStore(url, LocalStore(directory), directory)
         except (obstore.exceptions.BaseError, OSError) as error:
             raise ConfigError(f"the archive {url} cannot be opened: {_first_line(error)}") from None
-    address = f"{parts.scheme}://{parts.netloc}{parts.path}"
     open_any: Any = from_url  # which settings there are depends on the scheme
     client = {"allow_http": True} if settings.get("endpoint", "").startswith("http://") else {}
     try:

@@ -108,6 +108,7 @@ class PlainClient(Calls):
         read_locks: Locks = (),
         append_locks: Locks = (),
         high_water_mark: int | None = None,
+        consistency: str | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> int:
         """Append a transaction, and wait until it is committed. Arguments and errors are those of
@@ -125,6 +126,7 @@ class PlainClient(Calls):
                 read_locks=read_locks,
                 append_locks=append_locks,
                 high_water_mark=high_water_mark,
+                consistency=consistency,
                 timeout_s=timeout_s,
             )
         )
@@ -135,6 +137,7 @@ class PlainClient(Calls):
         items: Iterable[Data | Append],
         *,
         high_water_mark: int | None = None,
+        consistency: str | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> list[int]:
         """Append many independent transactions, and wait until all are committed.
@@ -146,7 +149,9 @@ class PlainClient(Calls):
         """
         items = list(items)  # on this thread: the items may be a generator of the application
         return self.run(
-            self._client.append_many(partition_id, items, high_water_mark=high_water_mark, timeout_s=timeout_s)
+            self._client.append_many(
+                partition_id, items, high_water_mark=high_water_mark, consistency=consistency, timeout_s=timeout_s
+            )
         )
 
     def transact(

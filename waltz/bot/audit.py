@@ -1,10 +1,11 @@
 """The invariants of the bank's log, checked transaction by transaction. Pure.
 
-* No money comes or goes: after every transaction the sum of all accounts is what it was when the bank opened.
-* Every acknowledged transfer is in the log, at the acknowledged transaction; a transfer known as not appended is not;
-  and no transfer is there twice. The transfers of one teller are in order: all of them change one row, so that a
-  transfer of unknown outcome cannot follow a later one.
-* After the transaction at which a write session began there is no transaction of an older session.
+* The amount of money is constant: after every transaction the sum of all accounts is the sum at the opening of the
+  bank.
+* Every acknowledged transfer is in the log, at the acknowledged transaction. A transfer that was reported as not
+  appended is not in the log. No transfer is in the log twice. The transfers of one teller are in order: all of them
+  change one row, so a transfer of unknown outcome cannot come behind a later transfer.
+* Behind the transaction at which a write session began, there is no transaction of an older session.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ class Mark(NamedTuple):
     """A teller's row, written with every transfer."""
 
     number: int
-    """Number of the transfer; grows."""
+    """The number of the transfer. Numbers grow."""
     session: int
     """The write session; -1 without one."""
 
@@ -25,7 +26,7 @@ class Mark(NamedTuple):
 
     @classmethod
     def decode(cls, run: str, value: str) -> "Mark | None":
-        """The mark of a row's value; ``None`` if another run has written it."""
+        """The mark in the value of a row; ``None`` if another run has written the row."""
         writer, _, rest = value.partition(".")
         number, _, session = rest.partition(".")
         try:
@@ -35,7 +36,7 @@ class Mark(NamedTuple):
 
 
 class BankEntry(NamedTuple):
-    """One transaction of the bank, as it is in the log."""
+    """One transaction of the bank in the log."""
 
     transaction_id: int
     balances: Mapping[str, int]
@@ -45,26 +46,27 @@ class BankEntry(NamedTuple):
 
 
 class Audit:
-    """Takes acknowledgements of tellers and transactions of the log, each in its order, interleaved in any way."""
+    """Checks the acknowledgements of tellers against the transactions in the log. Both are taken in their own order,
+    interleaved in any way."""
 
     def __init__(self, opening: Mapping[str, int]) -> None:
         self.transfers = 0
-        """Found in the log."""
+        """The number of transfers found in the log."""
         self._balances = dict(opening)
         self._sum = sum(opening.values())
-        self._last: dict[str, tuple[int, int]] = {}  # by teller: number and transaction of the last transfer seen
+        self._last: dict[str, tuple[int, int]] = {}  # by teller: number and transaction of the last seen transfer
         self._acknowledged: dict[tuple[str, int], int] = {}
         self._absent: set[tuple[str, int]] = set()
-        self._fence = (-1, -1)  # number of the newest session known, and the transaction behind which it began
-        self._newest_of: dict[int, int] = {}  # by session: its last transaction that was seen
+        self._fence = (-1, -1)  # the number of the newest known session, and the transaction behind which it began
+        self._newest_of: dict[int, int] = {}  # by session: the last seen transaction
 
     @property
     def balances(self) -> Mapping[str, int]:
-        """Balances as of the last transaction that the audit has seen."""
+        """The balances after the last transaction that the audit has seen."""
         return self._balances
 
     def acknowledge(self, teller: str, number: int, transaction_id: int) -> Iterator[str]:
-        """A transfer was reported committed."""
+        """Take a transfer that was reported as committed."""
         seen, at = self._last.get(teller, (-1, -1))
         if seen < number:
             self._acknowledged[teller, number] = transaction_id
@@ -72,7 +74,7 @@ class Audit:
             yield f"transfer {number} of {teller} was acknowledged at {transaction_id}; {seen} was found at {at}"
 
     def refuse(self, teller: str, number: int) -> Iterator[str]:
-        """A transfer was reported as not appended, now and for ever."""
+        """Take a transfer that was reported as not appended, now and for ever."""
         seen, at = self._last.get(teller, (-1, -1))
         if seen == number:
             yield f"transfer {number} of {teller} was reported not to be appended, and is at {at}"
@@ -129,13 +131,13 @@ class Audit:
             yield f"transfer {key[1]} of {teller} was acknowledged at {self._acknowledged.pop(key)}, and is not there"
 
     def reach(self, transaction_id: int) -> Iterator[str]:
-        """All transactions of the bank up to this one were taken."""
+        """Note that all transactions of the bank up to this one were taken."""
         for key, at in [(key, at) for key, at in self._acknowledged.items() if at <= transaction_id]:
             del self._acknowledged[key]
             yield f"transfer {key[1]} of {key[0]} was acknowledged at {at}, and is not there"
 
     def compare(self, scanned: Mapping[str, int], accounts: Iterable[str]) -> Iterator[str]:
-        """Compare all accounts as one client has read them, from one state of the table."""
+        """Check all accounts that one client has read, from one state of the table."""
         if missing := sorted(set(accounts) - scanned.keys()):
             yield f"a scan lacks {len(missing)} accounts: {', '.join(missing[:5])}"
         elif (total := sum(scanned.values())) != self._sum:

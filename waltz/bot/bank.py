@@ -1,7 +1,7 @@
-"""The bank: tellers move money between accounts in transactions of the table, which locks make serializable.
+"""The bank: tellers move money between accounts in transactions of the table. Locks make the transactions serializable.
 
-Now and then a teller begins a write session, which shuts the others out until they continue in it. Meanwhile an auditor
-reads the log and all accounts.
+At intervals a teller begins a write session. The other tellers cannot write until they continue in the session.
+Meanwhile an auditor reads the log and all accounts.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ class BankOptions(NamedTuple):
     accounts: int = 100
     opening_cents: int = 100_000
     pause_s: float = 0.01
-    """Longest pause of a teller between two transfers."""
+    """The longest pause of a teller between two transfers."""
     audit_interval_s: float = 5.0
     fence_interval_s: float = 30.0
-    """Mean time between two write sessions; 0: none."""
+    """The mean time between two write sessions; 0: no write sessions."""
 
 
 class SessionRounds:
@@ -49,14 +49,14 @@ class SessionRounds:
     def __init__(self, clients: Sequence[Client], partition_id: int) -> None:
         self.rounds = 0
         self.supported: bool | None = None
-        """``None`` until somebody has tried."""
+        """``None`` before the first attempt."""
         self._clients = clients
         self._partition_id = partition_id
 
     async def begin(self, process: int) -> tuple[int, int] | None:
-        """Begin a session of a client: its number, and the last transaction before it.
+        """Begin a session of a client. Returns the number of the session, and the last transaction before it.
 
-        ``None`` when the session is over already, or the owner supports no sessions. Raises ``WaltzError``.
+        ``None`` when the session has ended already, or the owner has no write sessions. Raises ``WaltzError``.
         """
         client = self._clients[process]
         try:
@@ -74,7 +74,7 @@ class SessionRounds:
         await self._clients[process].renew_session(self._partition_id)
 
     def number(self, process: int) -> int:
-        """Number of the write session in which a client appends; -1 without one."""
+        """The number of the write session in which a client appends; -1 without one."""
         number = self._clients[process].write_session(self._partition_id)
         return -1 if number is None else number
 
@@ -96,7 +96,7 @@ class Bank(Bot):
         super().__init__(journal, troubles)
         self.session_rounds = SessionRounds(clients, partition_id)
         self.refused = 0
-        """Transfers that nobody could pay for, or that are known not to have been appended."""
+        """The number of transfers without enough money, or that were certainly not appended."""
         self.unknown = 0
         self.audits = 0
         self._tables = tables
@@ -161,7 +161,7 @@ class Bank(Bot):
     # Tellers
 
     async def _serve(self, process: int) -> None:
-        """Transfers of one teller, one after the other."""
+        """Make the transfers of one teller, one by one."""
         transfers = self._draw_transfers()
         while self._operations is None or self._begun < self._operations:
             self._begun += 1
@@ -247,7 +247,7 @@ class Bank(Bot):
             elif row.key.startswith(TELLER):
                 mark = Mark.decode(self.journal.run, (row.value or b"").decode("utf-8", "replace"))
                 if mark is None:
-                    self._tell([f"transaction {transaction_id} is of another bank: does one run in this partition?"])
+                    self._tell([f"transaction {transaction_id} is of another bank: does it run in this partition?"])
                 else:
                     marks[_name(row, TELLER)] = mark
         return BankEntry(transaction_id, balances, marks)
@@ -262,6 +262,6 @@ def _name(row: TableRow, start: bytes) -> str:
 
 
 def _cents(row: TableRow | None) -> int:
-    """The balance of an account; 0 for a missing account, which the audit notices by the sum."""
+    """The balance of an account; 0 for a missing account. The audit notices a missing account by the sum."""
     value = b"" if row is None else row.value or b""
     return int(value) if value.isdigit() else 0

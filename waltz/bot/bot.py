@@ -9,13 +9,13 @@ from waltz.common.metrics.registry import Json
 
 
 class Bot(ABC):
-    """Works until it is cancelled, or has done the number of operations that was asked for."""
+    """A bot. It works until it is cancelled, or has done the requested number of operations."""
 
     def __init__(self, journal: Journal, troubles: Troubles) -> None:
         self.journal = journal
         self.troubles = troubles
         self.done = 0
-        """Number of finished operations."""
+        """The number of finished operations."""
 
     @property
     @abstractmethod
@@ -29,11 +29,11 @@ class Bot(ABC):
 
     @abstractmethod
     async def work(self) -> None:
-        """Work from the beginning, as if on a new table. Raises ``TableError`` when a table has stopped."""
+        """Work from the beginning, as on a new table. Raises ``TableError`` when a table has stopped."""
 
     @abstractmethod
     async def check(self) -> None:
-        """Compare the whole table with the expected values once, if they are known already.
+        """Compare the whole table with the expected values once, if these are known already.
 
         Raises ``WaltzError`` and ``TimeoutError``.
         """

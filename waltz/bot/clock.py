@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class Clock:
-    """The clock of the machine, which may step back, with bounds of its times during an operation."""
+    """The clock of the machine, which may step back; and bounds of its times during an operation."""
 
     def __init__(
         self,
@@ -17,7 +17,7 @@ class Clock:
         self._last_ms = 0
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, never less than before."""
+        """Milliseconds since the epoch. Never falls."""
         self._last_ms = max(self._last_ms, self._wall_ns() // 1_000_000)
         return self._last_ms
 
@@ -26,9 +26,9 @@ class Clock:
         self._last_ms = max(self._last_ms, timestamp_ms + 1)
 
     def watch(self) -> Callable[[], tuple[int, int]]:
-        """A function for the end of an operation, which returns the bounds (inclusive) of its timestamp.
+        """Begin an operation. Returns a function for its end, which returns the bounds (inclusive) of the timestamp.
 
-        The bounds hold even if the clock has stepped once meanwhile. Later writes are not earlier.
+        The bounds hold even if the clock has stepped once meanwhile. Later writes never have earlier timestamps.
         """
         wall_ms, monotonic_ns = self._wall_ns() // 1_000_000, self._monotonic_ns()
 

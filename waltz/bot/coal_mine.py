@@ -1,4 +1,4 @@
-"""The coal mine: canaries are let in, counted, and let out again, for ever."""
+"""The coal mine: canaries are written, counted and deleted again, for ever."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ class CoalMineOptions(NamedTuple):
 
     canaries: int = 10_000
     interval_s: float = 300.0
-    """From the beginning of one round to the beginning of the next."""
+    """The time from the begin of one round to the begin of the next."""
     value_size: int = 99
     batch_rows: int = 1000
 
@@ -50,7 +50,7 @@ class CoalMine(RowBot):
             await asyncio.sleep(max(0.0, began_s + self._options.interval_s - time.monotonic()))
 
     async def _in_batches(self, keys: list[str], *, alive: bool) -> None:
-        """Write the keys in batches, by the clients in turn."""
+        """Write the keys in batches. The clients take turns."""
         rows = self._options.batch_rows
         for number, begin in enumerate(range(0, len(keys), rows)):
             process = number % self.prover.processes

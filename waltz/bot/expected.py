@@ -1,6 +1,6 @@
-"""The possible values of a table after all operations so far, and the values found that are impossible. Pure.
+"""The possible values of a table after all operations so far, and impossible values that were found. Pure.
 
-It takes the events of a history, so the same code checks a run and, later, its history.
+The input is the events of a history, so the same code checks a run and, later, its history.
 """
 
 from collections.abc import Iterable
@@ -35,27 +35,28 @@ class Deviation(NamedTuple):
 
     key: str
     op: int
-    """The operation whose outcome no order explains; an earlier operation may be the cause."""
+    """The operation whose outcome no order explains. An earlier operation may be the cause."""
     process: int
     time_ms: int
     what: str
 
 
 class Expected:
-    """The possible values of a table. Keys with an impossible outcome are in quarantine: not checked any more."""
+    """The possible values of a table. Keys with an impossible outcome are in quarantine: they are not checked any
+    more."""
 
     def __init__(self) -> None:
         self.quarantine: dict[str, Deviation] = {}
         self.operations = 0
-        """Number of operations that have ended."""
+        """The number of finished operations."""
         self.unknown = 0
-        """Number of these that are writes and swaps of unknown outcome."""
+        """The number of finished writes and swaps of unknown outcome."""
         self._registers: dict[str, Register] = {}
         self._begun: dict[int, tuple[Invoked, list[str]]] = {}
 
     @property
     def valid(self) -> dict[str, list[str | None]]:
-        """The possible values of each key; keys without a possible value, and those in quarantine, are left out."""
+        """The possible values of each key. Keys without a possible value, and keys in quarantine, are left out."""
         found = {key: register.possible for key, register in self._registers.items() if key not in self.quarantine}
         return {
             key: [None if isinstance(value, Anything) else value for value in possible]
@@ -64,7 +65,7 @@ class Expected:
         }
 
     def take(self, event: Header | Invoked | Returned) -> list[Deviation]:
-        """Take the next event; returns the deviations that it proves."""
+        """Take the next event. Returns the deviations that it proves."""
         if isinstance(event, Invoked):
             self._begin(event)
         elif isinstance(event, Returned):
@@ -72,7 +73,7 @@ class Expected:
         return []
 
     def give_up(self) -> list[Deviation]:
-        """Take the outcomes of all operations under way as unknown."""
+        """Treat the outcomes of all unfinished operations as unknown."""
         found: list[Deviation] = []
         for op, (invoked, _) in list(self._begun.items()):
             found += self._end(Returned(type="info", op=op, time_ms=invoked.time_ms))
@@ -135,7 +136,7 @@ class Expected:
 
 
 def _outcome(call: WriteCall | SwapCall | ReadCall | ScanCall, returned: Returned) -> Outcome | None:
-    """The outcome of an operation on each of its keys; ``None`` if these outcomes contradict each other."""
+    """The outcome of an operation for each of its keys; ``None`` if these outcomes contradict each other."""
     if returned.type == "fail":
         return NotDone()
     stamp = ANY_STAMP if returned.stamp_ms is None else Stamp(*returned.stamp_ms)
@@ -153,7 +154,7 @@ def _describe(impossible: Impossible) -> str:
         case Found(value=value, timestamp_ms=timestamp_ms, transaction_id=transaction_id):
             what = f"the row is {value!r} of transaction {transaction_id} and timestamp {timestamp_ms}"
         case SwapConflict():
-            what = "the row was said to be another one than the one expected"
+            what = "the row was reported as different from the expected row"
         case _:
             what = "it was said to be done"
     return f"{what}; it can have been {_listed(impossible.possible)}"

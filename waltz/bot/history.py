@@ -1,6 +1,6 @@
-"""The operations of a bot and their outcomes, as lines of JSON, from which any program can check the run again.
+"""The operations of a bot and their outcomes, as lines of JSON. Any program can check the run again by this file.
 
-Two lines for each operation, when it begins and when it has ended; the order of the lines is that of time.
+There are two lines for each operation: at its begin and at its end. The order of the lines is the order in time.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class Header(_Line):
 
 
 class WriteCall(_Line):
-    """Write rows in one transaction, with one timestamp; ``None`` deletes."""
+    """Write rows in one transaction, with one timestamp. The value ``None`` deletes."""
 
     f: Literal["write"]
     rows: dict[str, str | None]
@@ -39,7 +39,7 @@ class WriteCall(_Line):
 
 
 class SwapCall(_Line):
-    """Write a row if the present value is the expected one; ``None``: if there is no row."""
+    """Write a row if the present value is the expected one; ``None``: no row is expected."""
 
     f: Literal["swap"]
     key: str
@@ -69,26 +69,27 @@ class Invoked(_Line):
     type: Literal["invoke"]
     op: int
     process: int
-    """The client that runs it."""
+    """The client of the operation."""
     time_ms: int
     """Time since the epoch by the client's clock. The order of lines does not depend on it."""
     call: Call
 
 
 class Returned(_Line):
-    """An operation has ended: it took effect, it never will, or its outcome is unknown (``info``)."""
+    """An operation has ended: it has taken effect (``ok``), it never will (``fail``), or its outcome is unknown
+    (``info``)."""
 
     type: Literal["ok", "fail", "info"]
     op: int
     time_ms: int
     transaction: int | None = None
-    """The transaction in which it was committed."""
+    """The transaction with the committed operation."""
     conflict: bool = False
     """Whether a swap met an unexpected row."""
     stamp_ms: tuple[int, int] | None = None
     """Bounds (inclusive) of the timestamp of a swapped row."""
     rows: dict[str, tuple[str, int, int]] | None = None
-    """Result of a read: value, timestamp and transaction of each key that has a row."""
+    """The result of a read: value, timestamp and transaction of each key with a row."""
     error: str | None = None
 
 
@@ -102,10 +103,10 @@ class HistoryError(WaltzError):
 
 
 class HistoryFile:
-    """A file to which events are appended, and that is set aside when it has become large."""
+    """A file to which events are appended. A large file is renamed, and a new one begun."""
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
-        """Raises ``OSError``."""
+        """Open the file. Raises ``OSError``."""
         self._path = path
         self._limit_bytes = limit_bytes
         self._file = path.open("w", buffering=1, encoding="utf-8")
@@ -116,11 +117,11 @@ class HistoryFile:
         return self._file.tell() >= self._limit_bytes
 
     def append(self, event: Event) -> None:
-        """Append a line, which is handed to the operating system when this returns."""
+        """Append a line. At the return the operating system has the line."""
         self._file.write(event.model_dump_json(exclude_defaults=True) + "\n")
 
     def begin_anew(self) -> None:
-        """Rename the file to its name with ``.1``, in place of an older one, and begin a new file."""
+        """Add ``.1`` to the name of the file, replacing an older file, and begin a new file."""
         self._file.close()
         self._path.replace(f"{self._path}.1")
         self._file = self._path.open("w", buffering=1, encoding="utf-8")
@@ -131,7 +132,7 @@ class HistoryFile:
 
 
 def read_history(path: Path) -> Iterator[Header | Invoked | Returned]:
-    """The lines of a history. A last line that was cut is left out: its writer was killed.
+    """The lines of a history. An incomplete last line is left out: its writer was killed.
 
     Raises :class:`HistoryError`, which names the line, and ``OSError``.
     """

@@ -1,4 +1,4 @@
-"""Reports every operation of a bot, at its begin and its end, to the checker and to the history."""
+"""Reports every operation of a bot, at its begin and at its end, to the checker and to the history."""
 
 import secrets
 import time
@@ -10,7 +10,7 @@ from waltz.bot.expected import Deviation, Expected
 from waltz.bot.history import Call, Event, Header, HistoryFile, Invoked, Returned
 
 MAX_QUARANTINED = 1000
-"""Limit of kept deviations that concern no single key; further ones are reported and counted."""
+"""The largest number of kept deviations without a single key. Further deviations are reported and counted."""
 
 
 class Journal:
@@ -19,14 +19,14 @@ class Journal:
     def __init__(
         self, bot: str, cluster: str, partition_id: int, history: HistoryFile | None, tell: Callable[[Deviation], None]
     ) -> None:
-        """``tell`` is called for each deviation as soon as it is found."""
+        """``tell`` is called with each deviation when it is found."""
         self.run = secrets.token_hex(4)
         self.expected = Expected()
         self.operations = 0
-        """Number of operations that have ended in the whole run."""
+        """The number of finished operations in the whole run."""
         self.unknown = 0
         self.deviations = 0
-        """Found in the whole run, also those that were reset."""
+        """The number of deviations found in the whole run, including those before a reset."""
         self._bot = bot
         self._cluster = cluster
         self._partition_id = partition_id
@@ -69,7 +69,7 @@ class Journal:
         )
 
     def deviate(self, key: str, what: str) -> None:
-        """Report a deviation that other means have found."""
+        """Report a deviation that was found by other means."""
         self._found(Deviation(key, 0, 0, wall_ms(), what))
 
     @property
@@ -78,7 +78,7 @@ class Journal:
         return self._history is not None and self._history.is_full
 
     def begin_anew(self) -> None:
-        """Begin a new history without expectations. The caller has to delete all rows next."""
+        """Begin a new history without expectations. The caller then has to delete all rows."""
         self.expected = Expected()
         if self._history is not None:
             self._history.begin_anew()

@@ -1,4 +1,4 @@
-"""The partition of a bot, and the clients that work on it."""
+"""The partition of a bot, and its clients."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,14 +27,14 @@ PROPERTIES: dict[str, object] = {
 
 
 class Place(NamedTuple):
-    """The partition of a bot, and its clients' files."""
+    """The partition of a bot, and the files of its clients."""
 
     config: ClientConfig | Driver
     partition_id: int
     clients: int
     store: str
     directory: Path | None
-    """Directory of the stores of all clients."""
+    """The directory of the stores of all clients."""
     write_sessions: bool
 
 
@@ -47,9 +47,9 @@ class Opened(NamedTuple):
 
 @asynccontextmanager
 async def open_place(place: Place) -> AsyncIterator[Opened]:
-    """Connect the clients, make the partition a table if it is empty, and open it for each of them.
+    """Connect the clients, make an empty partition a table, and open the table for each client.
 
-    Raises ``WaltzError`` when the partition is in other use, or its rows expire.
+    Raises ``WaltzError`` when the partition has other data, or its rows expire.
     """
     if place.directory is not None and canonical(place.store) == "memory":
         raise WaltzError(f"a directory is of no use to the store {place.store}; choose another store")
@@ -102,6 +102,6 @@ async def _check_own(table: Table, partition_id: int) -> None:
     async for prefix, key in table.scan_keys():
         if prefix or key.split(b"/")[0].decode("utf-8", "replace") not in SPACES:
             raise WaltzError(
-                f"partition {partition_id} holds a row of somebody else, with the prefix {prefix!r} and the key "
+                f"partition {partition_id} holds a row that is not of a bot, with the prefix {prefix!r} and the key "
                 f"{key!r}; a bot needs a partition of its own"
             )

@@ -21,10 +21,10 @@ ROWS_PER_DELETION = 1000
 
 
 class Prover:
-    """The rows of one bot: those without a prefix whose keys begin with the ``space`` and a slash."""
+    """The rows of one bot: the rows without a prefix whose keys begin with the ``space`` and a slash."""
 
     def __init__(self, space: str, tables: Sequence[Table], journal: Journal, troubles: Troubles) -> None:
-        """The tables belong to different clients; operations name a table by its index."""
+        """Each table belongs to another client. Operations name a table by its index."""
         self.journal = journal
         self.troubles = troubles
         self.scans = 0
@@ -45,7 +45,7 @@ class Prover:
         return start + "".join(random.choices(string.ascii_letters, k=max(0, size - len(start))))
 
     async def write(self, process: int, rows: Mapping[str, str | None]) -> None:
-        """Write rows in one transaction; ``None`` deletes. Raises the errors of the table."""
+        """Write rows in one transaction. The value ``None`` deletes. Raises the errors of the table."""
         timestamp_ms = self._clock.now_ms()
         op = self.journal.begin(process, WriteCall(f="write", rows=dict(rows), timestamp_ms=timestamp_ms))
         batch = [
@@ -60,7 +60,7 @@ class Prover:
         self.journal.end(op, "ok", transaction=transaction_id)
 
     async def swap(self, process: int, key: str, expected: str | None, version: Version | None, value: str) -> bool:
-        """Write a row if the present row has that version and the expected value; returns whether it was written.
+        """Write a row if the present row has that version and the expected value. Returns whether it was written.
 
         Raises the errors of the table.
         """
@@ -79,7 +79,8 @@ class Prover:
         return True
 
     async def read(self, process: int, key: str) -> tuple[str | None, Version | None]:
-        """Value and version of the newest row of a key. Raises the errors of the table, and ``TimeoutError``."""
+        """The value and the version of the newest row of a key. Raises the errors of the table, and
+        ``TimeoutError``."""
         op = self.journal.begin(process, ReadCall(f="read", keys=[key]))
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
@@ -105,12 +106,12 @@ class Prover:
         self.scans += 1
 
     async def scan_all(self) -> None:
-        """Have every client read all rows, until each has succeeded."""
+        """Let every client read all rows, until each has succeeded."""
         for process in range(self.processes):
             await self.troubles.insist(self.scan, process)
 
     async def delete_all(self, keys: Sequence[str]) -> None:
-        """Delete these rows, and all other rows. Late writes of former runs lose against the deletions."""
+        """Delete these rows and all other rows. Late writes of former runs lose against the deletions."""
         rows = await self.troubles.insist(self._rows)
         self._clock.pass_by(max((row.timestamp_ms for row in rows), default=0))
         left = list(dict.fromkeys([*keys, *(self._key(row) for row in rows if not row.tombstone)]))
@@ -142,7 +143,7 @@ class Prover:
 
 
 def _history_row(row: TableRow) -> tuple[str, int, int]:
-    """The row in the form of the history."""
+    """The row in the format of the history."""
     return _value(row), row.timestamp_ms, row.version.transaction_id
 
 
@@ -151,5 +152,5 @@ def _value(row: TableRow) -> str:
 
 
 def _is_absent(error: BaseException) -> bool:
-    """Whether the error says that the transaction is not in the log, and never will be."""
+    """Whether, according to the error, the transaction is not in the log and never will be."""
     return isinstance(error, TableError) or (isinstance(error, AppendError) and error.outcome_known)

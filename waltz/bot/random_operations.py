@@ -1,4 +1,4 @@
-"""The bot of random operations: several clients read and write the same rows, with scans of all rows now and then."""
+"""The bot of random operations: several clients read and write the same rows, with scans of all rows at intervals."""
 
 import asyncio
 import random
@@ -16,13 +16,13 @@ class RandomOptions(NamedTuple):
 
     keys: int = 10_000
     value_size: int = 99
-    """Longest value, in characters."""
+    """The largest length of a value, in characters."""
     batch_rows: int = 999
-    """Largest batch."""
+    """The largest number of rows in a batch."""
     pause_s: float = 0.01
-    """Longest pause between two operations of a client."""
+    """The longest pause between two operations of a client."""
     round_operations: int = 1000
-    """Number of operations between two scans of all rows."""
+    """The number of operations between two scans of all rows."""
 
 
 class RandomOperations(RowBot):

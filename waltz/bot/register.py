@@ -2,23 +2,23 @@
 
 The check is exact: it fails if, and only if, the operations cannot be put into an order that
 
-* agrees with time: an operation that had ended before another one began comes before it,
+* agrees with time: if an operation has ended before another one began, it comes before the latter,
 * is possible for a table: rows win by timestamp, and then by their place in the log; a read returns the winner; a swap
   writes if, and only if, the present row is the expected one (and not of a later timestamp than the swap's own end:
   writes that have begun after it have locks that it would conflict with),
-* contains every operation that took effect, none that did not, and any of those of unknown outcome, at any place after
-  their begin.
+* contains every operation that took effect, no operation that did not, and any of the operations of unknown outcome, at
+  any place after their begin.
 
-It is Lowe's variant of Wing and Gong's algorithm ("Testing for linearizability", 2017). A configuration is one possible
-state: the row that wins, and the set of those operations under way that have taken effect. When an operation ends,
-every configuration is continued by all orders of the operations under way that end with it; equal configurations are
-kept once, which makes the check fast. If none is left, no order exists. By locality (Herlihy and Wing) the keys of a
-table can be checked one by one.
+The algorithm is Lowe's variant of the one by Wing and Gong ("Testing for linearizability", 2017). A configuration is
+one possible state: the winning row, and the set of unfinished operations that have taken effect. When an operation
+ends, every configuration is continued by all orders of unfinished operations that end with this operation. Equal
+configurations are kept once, which makes the check fast. If no configuration is left, no order exists. By locality
+(Herlihy and Wing) the keys of a table can be checked one by one.
 
-Two rules are added. A configuration that equals another one, but has used more operations of unknown outcome, is left
-out: every continuation of it is one of the other configuration, too. And an operation of unknown outcome is forgotten
-as soon as its timestamp is below that of the present row in all configurations, since it would lose. Between operations
-only the possible rows remain, and the unknown operations that may still win over them.
+Two rules are added. If two configurations are equal except that one has used more operations of unknown outcome, that
+one is left out: all its continuations are continuations of the other one, too. An operation of unknown outcome is
+forgotten when its timestamp is below that of the present row in all configurations, because it would lose. Between
+operations only the possible rows remain, and the operations of unknown outcome that may still win over these rows.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class Anything:
-    """The value of a key that the run has not written yet: any read is possible."""
+    """The value of a key without a write in this run: any read is possible."""
 
     def __repr__(self) -> str:
         return "anything"
@@ -36,7 +36,7 @@ class Anything:
 ANYTHING = Anything()
 
 Value: TypeAlias = str | Anything | None
-"""Value of a row; ``None`` if readers see no row."""
+"""The value of a row; ``None`` if readers see no row."""
 
 
 class Stamp(NamedTuple):
@@ -50,7 +50,7 @@ ANY_STAMP = Stamp(0, 1 << 62)
 
 
 class Found(NamedTuple):
-    """The result of a read: a row, or none."""
+    """The result of a read: a row, or no row."""
 
     value: str | None
     timestamp_ms: int | None = None
@@ -58,12 +58,12 @@ class Found(NamedTuple):
 
 
 class RegisterState(NamedTuple):
-    """The row that wins, with its known properties."""
+    """The winning row, with its known properties."""
 
     value: Value
     stamp: Stamp
     transaction_id: int | None
-    """``None`` until it is known."""
+    """``None`` while unknown."""
 
 
 class Write(NamedTuple):
@@ -88,14 +88,14 @@ Operation: TypeAlias = Write | Swap | RowRead
 
 
 class Written(NamedTuple):
-    """A write or a swap was committed. A write knows its stamp; a swap gets the bounds of its stamp."""
+    """A write or a swap was committed. The stamp of a write is known; for a swap there are bounds of the stamp."""
 
     transaction_id: int | None = None
     stamp: Stamp = ANY_STAMP
 
 
 class SwapConflict(NamedTuple):
-    """A swap met an unexpected row."""
+    """A swap has met an unexpected row."""
 
 
 class NotDone(NamedTuple):
@@ -103,7 +103,7 @@ class NotDone(NamedTuple):
 
 
 class UnknownOutcome(NamedTuple):
-    """The operation may have taken effect, may do so later, or never. A swap gets the bounds of its stamp."""
+    """The operation has taken effect, or will later, or never will. For a swap there are bounds of the stamp."""
 
     stamp: Stamp = ANY_STAMP
 
@@ -114,7 +114,7 @@ Outcome: TypeAlias = Written | SwapConflict | NotDone | UnknownOutcome | Found
 class _Configuration(NamedTuple):
     state: RegisterState
     done: frozenset[int]
-    """The operations under way or of unknown outcome that have taken effect."""
+    """The operations, unfinished or of unknown outcome, that have taken effect."""
 
 
 class _Ended(NamedTuple):
@@ -139,10 +139,10 @@ class Impossible(Exception):
 
 
 class Register:
-    """Takes the operations on one key: the begin of each, and its end with the outcome.
+    """Checks the operations on one key: takes the begin of each, and its end with the outcome.
 
-    Numbers of operations are unique. While operations are under way, nothing is decided; when the last of them has
-    ended, all are checked.
+    Numbers of operations are unique. The check is made when no operation is unfinished: then all operations since the
+    last check are checked.
     """
 
     __slots__ = ("_begun", "_configurations", "_ended", "_events", "_loose")
@@ -156,18 +156,18 @@ class Register:
 
     @property
     def possible(self) -> list[Value]:
-        """The values that the next read may find, if no operation is under way; present values come first."""
+        """The values that the next read may find, if no operation is unfinished. Present values come first."""
         present = [configuration.state.value for configuration in self._configurations]
         late = [each.operation.value for each in self._loose.values() if not isinstance(each.operation, RowRead)]
         return list(dict.fromkeys([*present, *late]))
 
     def begin(self, number: int, operation: Operation) -> None:
-        """An operation begins."""
+        """Take the begin of an operation."""
         self._begun[number] = operation
         self._events.append(number)
 
     def end(self, number: int, outcome: Outcome) -> None:
-        """An operation has ended. Raises :class:`Impossible`; the register cannot be used after that."""
+        """Take the end of an operation. Raises :class:`Impossible`; the register cannot be used after that."""
         each = _Ended(self._begun.pop(number), outcome)
         if self._events == [number] and not self._loose and not isinstance(outcome, NotDone | UnknownOutcome):
             self._events.clear()
@@ -179,7 +179,7 @@ class Register:
             self._check()
 
     def _finish_alone(self, number: int, each: _Ended) -> None:
-        """The frequent case of :meth:`_finish`, in which no other operation could take effect before or after."""
+        """The frequent case of :meth:`_finish`: no other operation could take effect before or after this one."""
         states = [state for state, _ in self._configurations]
         following = {_Configuration(after, _NONE) for state in states for after in _effects(each, state)}
         if not following:
@@ -187,7 +187,8 @@ class Register:
         self._configurations = following
 
     def _check(self) -> None:
-        """Check all operations since none was under way: a number's first event is its begin, its second the end."""
+        """Check all operations since the last check. The first event of a number is the begin of its operation, the
+        second the end."""
         ended, events = self._ended, self._events
         self._ended, self._events = {}, []
         under_way: dict[int, _Ended] = {}
@@ -216,7 +217,7 @@ class Register:
         finished: set[_Configuration] = set()
 
         def reach(state: RegisterState, done: frozenset[int]) -> None:
-            """Configurations with fewer operations come first, so a later one that equals them can be skipped."""
+            """Configurations with fewer operations come first, so that equal later ones can be skipped."""
             used = done & optional
             fewer = seen.setdefault((state, done - optional), [])
             if not any(other <= used for other in fewer):
@@ -250,14 +251,14 @@ class Register:
 
 
 def _stamp(each: _Ended) -> Stamp:
-    """Stamp of the row that an operation writes."""
+    """The stamp of the row that an operation writes."""
     if isinstance(each.operation, Write):
         return Stamp(each.operation.timestamp_ms, each.operation.timestamp_ms)
     return each.outcome.stamp if isinstance(each.outcome, Written | UnknownOutcome) else ANY_STAMP
 
 
 def _effects(each: _Ended, state: RegisterState) -> Iterator[RegisterState]:
-    """The states that an operation with this outcome may lead to; none if the outcome is impossible here."""
+    """The states after an operation with this outcome; none if the outcome is impossible in this state."""
     match each.operation, each.outcome:
         case RowRead(), Found() as found:
             if _may_be(state, found):
@@ -285,7 +286,7 @@ def _transaction_id(outcome: Outcome) -> int | None:
 
 
 def _may_be(state: RegisterState, found: Found) -> bool:
-    """Whether a read of this state can have had that result."""
+    """Whether a read in this state can have this result."""
     if isinstance(state.value, Anything):
         return True
     if state.value != found.value:

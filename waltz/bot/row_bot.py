@@ -8,10 +8,10 @@ from waltz.common.metrics.registry import Json
 
 
 class RowBot(Bot):
-    """Writes a fixed set of keys through a prover."""
+    """Base class: writes a fixed set of keys through a prover."""
 
     def __init__(self, prover: Prover, keys: Sequence[str], operations: int | None) -> None:
-        """``operations``: the count at which the work is done; ``None`` for no end."""
+        """``operations``: the number of operations until the end; ``None``: no end."""
         super().__init__(prover.journal, prover.troubles)
         self.prover = prover
         self._keys = keys

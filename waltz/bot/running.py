@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Iterable
@@ -17,10 +18,10 @@ from waltz.table.errors import TableError
 
 CLEAN = 0
 DEVIATED = 3
-"""Exit code after a deviation."""
+"""The exit code after a deviation."""
 
 LAST_CHECK_S = 10.0
-"""Time limit of the comparison at the end, when the work was interrupted."""
+"""Time limit of the last comparison after an interruption of the work."""
 SHOWN_ON_TERMINAL_S = 1.0
 SHOWN_ELSEWHERE_S = 60.0
 SHOWN_DEVIATIONS = 20
@@ -31,20 +32,23 @@ class RunLimits(NamedTuple):
 
     duration_s: float | None
     http: Endpoint | None
+    tls: ssl.SSLContext | None = None
+    """The context of HTTPS there; ``None`` for plain HTTP."""
 
 
 async def run(bot: Bot, limits: RunLimits) -> int:
     """Let the bot work, show its progress, and report the findings at the end. Returns the exit code.
 
-    Raises ``WaltzError`` when the bot cannot continue for a reason that is no finding, and nothing was found before.
+    Raises ``WaltzError`` when the bot cannot continue, the reason is no finding, and there was no finding before.
     """
     loop = asyncio.get_running_loop()
     stopping, resetting = asyncio.Event(), asyncio.Event()
     async with AsyncExitStack() as stack:
         if limits.http is not None:
-            status = await open_status(limits.http.host, limits.http.port, bot, resetting.set)
+            status = await open_status(limits.http.host, limits.http.port, bot, resetting.set, limits.tls)
             stack.push_async_callback(status.close)
-            print(f"status: http://{limits.http.host}:{status.port}/health", flush=True)
+            scheme = "http" if limits.tls is None else "https"
+            print(f"status: {scheme}://{limits.http.host}:{status.port}/health", flush=True)
         if limits.duration_s is not None:
             stack.callback(loop.call_later(limits.duration_s, stopping.set).cancel)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -86,7 +90,7 @@ async def _set(event: asyncio.Event) -> None:
 
 
 def _explain(bot: Bot, error: BaseException) -> None:
-    """A log that has become shorter is a finding, everything else an error."""
+    """Judge an error: a log that has become shorter is a finding, all other errors are not."""
     first = error
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
@@ -94,7 +98,7 @@ def _explain(bot: Bot, error: BaseException) -> None:
         raise first
     if not isinstance(first.__cause__, ClientAheadError):
         raise WaltzError(str(first)) from first
-    bot.journal.deviate("(the log)", f"transactions that were there are gone: {first.__cause__}")
+    bot.journal.deviate("(the log)", f"transactions that were in the log are missing now: {first.__cause__}")
 
 
 async def _check_at_last(bot: Bot) -> None:
@@ -102,11 +106,11 @@ async def _check_at_last(bot: Bot) -> None:
         async with asyncio.timeout(LAST_CHECK_S):
             await bot.check()
     except (WaltzError, TimeoutError, OSError) as error:
-        print(f"the table was not compared once more: {str(error) or 'no answer in time'}", flush=True)
+        print(f"the table was not compared again at the end: {str(error) or 'no answer in time'}", flush=True)
 
 
 async def _show(bot: Bot) -> None:
-    """Show progress: one line that is rewritten on a terminal, and lines now and then elsewhere."""
+    """Show progress: on a terminal one line that is rewritten, otherwise lines at intervals."""
     is_terminal = sys.stdout.isatty()
     while True:
         await asyncio.sleep(SHOWN_ON_TERMINAL_S if is_terminal else SHOWN_ELSEWHERE_S)

@@ -1,5 +1,6 @@
 """HTTP pages of a bot: the four resources of Amza's bot, and metrics."""
 
+import ssl
 from collections.abc import Callable
 
 from waltz.bot.bot import Bot
@@ -7,8 +8,11 @@ from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.http import HttpServer, Request, Response, json_page
 
 
-async def open_status(host: str, port: int, bot: Bot, reset: Callable[[], None]) -> HttpServer:
-    """Serve the pages of a bot; the caller closes them. ``reset`` restarts the bot's work. Raises ``WaltzError``."""
+async def open_status(
+    host: str, port: int, bot: Bot, reset: Callable[[], None], tls: ssl.SSLContext | None = None
+) -> HttpServer:
+    """Serve the pages of a bot. The caller closes the result. ``reset`` restarts the work of the bot. Raises
+    ``WaltzError``."""
 
     def valid_keys(request: Request) -> Response:
         valid = bot.valid
@@ -41,4 +45,4 @@ async def open_status(host: str, port: int, bot: Bot, reset: Callable[[], None])
     registry.gauge("waltz-bot", "quarantined", lambda: len(bot.journal.expected.quarantine))
     registry.gauge("waltz-bot", "retries", lambda: bot.troubles.retries)
     more = {"GET /valid-keys": valid_keys, "GET /invalid-keys": invalid_keys, "POST /reset": reset_all}
-    return await HttpServer.open(host, port, registry, health=health, more=more)
+    return await HttpServer.open(host, port, registry, health=health, more=more, tls=tls)

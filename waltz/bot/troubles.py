@@ -1,4 +1,4 @@
-"""Repeats operations that fail while nodes are down, without an end."""
+"""Repeats operations that fail while nodes are down, for ever."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from waltz.table.errors import TableError
 logger = logging.getLogger(__name__)
 
 RETRY_S = 5.0
-"""Pause between two attempts."""
+"""The pause between two attempts."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,10 +24,10 @@ class Troubles:
         self.retry_s = retry_s
         self.retries = 0
         self.present: str | None = None
-        """Why the last attempt of something has failed; ``None`` when it is going well again."""
+        """The last error of the operations that fail at present; ``None`` when all succeed."""
 
     async def insist(self, attempt: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Repeat an operation until it succeeds. Raises ``TableError``: a table that has stopped stays so."""
+        """Repeat an operation until it succeeds. Raises ``TableError``, because a stopped table stays stopped."""
         while True:
             try:
                 result = await attempt(*args, **kwargs)

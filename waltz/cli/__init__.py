@@ -3,7 +3,8 @@
 1. ``main``: the entry point; ``nouns``: which module has which command; ``session``: common options and the connection
    to a cluster; ``output`` and ``progress``: results and the progress of long work;
    ``completion``: completion by shells.
-2. The cluster: ``cluster``, ``zookeeper``, ``acl`` (access rules), ``status``, ``config``, ``local``, ``demo``.
+2. The cluster: ``cluster``, ``zookeeper`` (with ``protecting``), ``acl`` (access rules), ``status``, ``config``,
+   ``local``, ``demo``.
 3. Nodes: ``server`` (with ``server_metrics``), ``storage``, ``disk``; moves of partitions (``moving``) and replicas
    (``replica_moving``, ``replica_rebalancing``); what a lost majority costs (``loss``); where storages are
    (``labels``).

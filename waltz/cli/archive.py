@@ -1,23 +1,29 @@
-"""``waltz archive``: what an archive holds, and whether it is whole."""
+"""``waltz archive``: what an archive holds, whether it is whole, where that of a cluster is; Parquet files of it."""
 
 import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from uuid import UUID
 
 from waltz.archive.chain import Place, read_ranges
 from waltz.archive.errors import ArchiveDamagedError
+from waltz.archive.manifest import ArchivedRange
 from waltz.archive.process.comparing import compare_replicas
 from waltz.archive.process.restoring import restore_partition
-from waltz.archive.store import ObjectStore, open_store
+from waltz.archive.store import ObjectStore, check_address, open_store
 from waltz.archive.verification import Verified, archived_clusters, archived_partitions, only_cluster, verify_partition
 from waltz.cli.output import counted, json_option, show, table, tell, terminal_width
-from waltz.cli.session import Nouns, Session, cluster_command, noun, partition_ranges
+from waltz.cli.progress import progress
+from waltz.cli.session import Nouns, Session, cluster_command, moment, noun, number, partition_ranges
 from waltz.common.errors import WaltzError
-from waltz.common.iso_time import from_milliseconds
+from waltz.common.iso_time import from_milliseconds, to_milliseconds
 from waltz.common.metrics.registry import Json
 from waltz.common.partition_ids import check_partition
+from waltz.common.version import with_extra
+from waltz.common.zk.archive_address import read_archive_url, write_archive_url
 from waltz.common.zk.store_admin import read_store_params
+from waltz.spark.parquet_pieces import committed_between
 
 Command = Callable[[argparse.Namespace, ObjectStore], Awaitable[None]]
 
@@ -28,10 +34,43 @@ def register(nouns: Nouns) -> None:
     _archive_verb(verbs, "list", "print what of which partitions is archived", _list)
     parser = _archive_verb(verbs, "verify", "read every object, and check it; no cluster is needed", _verify)
     _add_choice(parser)
+    help_text = "write archived transactions into a directory as Parquet files, and go on where that was stopped"
+    parser = verbs.add_parser("parquet", help=help_text, description=help_text)
+    _add_url(parser)
+    parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="gets partition=P/FIRST-LAST.parquet")
+    _add_choice(parser)
+    parser.add_argument("--from", type=number(0), default=0, dest="start", metavar="ID", help="first transaction")
+    parser.add_argument("--before", type=number(0), dest="end", metavar="ID", help="first transaction that is left out")
+    parser.add_argument(
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="only objects with later transactions, e.g. 2026-03-01T00:00:00Z",
+    )
+    parser.add_argument("--until", type=moment, metavar="TIME", help="only objects without later transactions")
+    parser.add_argument(
+        "--row-group-bytes",
+        type=number(1),
+        default=64 << 20,
+        metavar="N",
+        help="payloads of a row group, which is held in memory (default: 64 MiB)",
+    )
+    json_option(parser)
+    parser.set_defaults(run=_parquet)
+
     help_text = "compare every replica of the cluster with the archive"
     parser = cluster_command(verbs, "compare", help_text, _compare, prints=True)
     _add_url(parser)
     _add_partitions(parser)
+
+    help_text = "write down where the cluster's archive is, for readers that ask the cluster"
+    parser = cluster_command(verbs, "set-url", help_text, _set_url)
+    _add_url(parser)
+    parser.add_argument(
+        "--unasked", action="store_true", help="do not ask the store, which cannot be reached from this machine"
+    )
+    cluster_command(verbs, "show-url", "print where the cluster's archive is", _show_url, prints=True)
+    cluster_command(verbs, "remove-url", "forget where the cluster's archive is; the archive stays", _remove_url)
 
     help_text = "fill partitions of a fresh cluster, of which no server has been started, with what is archived"
     parser = cluster_command(verbs, "restore", help_text, _restore)
@@ -174,3 +213,79 @@ async def _compare(options: argparse.Namespace, session: Session) -> None:
     show(options, document, lines)
     if differing:
         raise WaltzError(f"{counted(differing, 'replica')} cannot be said to hold what is archived")
+
+
+async def _set_url(options: argparse.Namespace, session: Session) -> None:
+    params = await read_store_params(session.zookeeper, session.root)
+    check_address(options.url)
+    if not options.unasked:
+        store = open_store(options.url)
+        if not await archived_partitions(store, params.key):
+            print(f"nothing of this cluster is archived in {store.url} yet")
+    await write_archive_url(session.zookeeper, session.root, options.url)
+
+
+async def _show_url(options: argparse.Namespace, session: Session) -> None:
+    await read_store_params(session.zookeeper, session.root)
+    url = await read_archive_url(session.zookeeper, session.root)
+    show(options, {"url": url}, [url or "no archive is set"])
+
+
+async def _remove_url(_: argparse.Namespace, session: Session) -> None:
+    await read_store_params(session.zookeeper, session.root)
+    await write_archive_url(session.zookeeper, session.root, None)
+
+
+def _parquet(options: argparse.Namespace) -> int:
+    """Not in a loop: reading ahead runs loops of its own."""
+    store = open_store(options.url)
+    try:
+        from waltz.spark.parquet_export import export_directory, export_partition
+    except ImportError:
+        raise WaltzError(f"Parquet files need pyarrow: {with_extra('parquet')}") from None
+
+    async def plan() -> list[tuple[Place, list[ArchivedRange]]]:
+        key = await only_cluster(store, options.cluster_key)
+        return [(place, await read_ranges(place)) for place in await _chosen(options, store, key)]
+
+    chosen = [(place, _of_time(options, place, ranges)) for place, ranges in asyncio.run(plan())]
+    document: list[Json] = []
+    if not chosen:
+        raise WaltzError(f"nothing is archived in {store.url}")
+    with (
+        export_directory(options.directory, chosen[0][0].cluster_key),
+        progress("exporting", None, " transactions") as written,
+    ):
+        for place, ranges in chosen:
+            end = ranges[-1].end if ranges else 0
+            done = export_partition(
+                place,
+                ranges,
+                options.directory,
+                options.start,
+                end if options.end is None else min(options.end, end),
+                url=options.url,
+                row_group_bytes=options.row_group_bytes,
+                written=written,
+            )
+            tell(
+                options,
+                f"partition {place.partition_id}: {counted(done.transactions, 'transaction')} in "
+                f"{counted(done.files, 'file')}, {counted(done.present_files, 'file')} before",
+            )
+            document.append({"partition": place.partition_id, **done._asdict()})
+    show(options, document, [])
+    return 0
+
+
+def _of_time(options: argparse.Namespace, place: Place, ranges: list[ArchivedRange]) -> list[ArchivedRange]:
+    if options.since is None and options.until is None:
+        return ranges
+    bounds = [None if each is None else to_milliseconds(each) for each in (options.since, options.until)]
+    try:
+        return committed_between(ranges, *bounds)
+    except LookupError as error:
+        raise WaltzError(
+            f"partition {place.partition_id}: the archive does not know when {error} was committed; give ids (--from, "
+            "--before) instead of times"
+        ) from None

@@ -21,9 +21,10 @@ from waltz.bot.running import CLEAN, DEVIATED, RunLimits, run
 from waltz.bot.troubles import Troubles
 from waltz.cli.output import json_option, show
 from waltz.cli.session import Nouns, client_config, cluster_option, endpoint, named_cluster, noun, number
-from waltz.common.config.schemas import ClientConfig
+from waltz.common.config.schemas import CliConfig
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.registry import Json
+from waltz.common.net.tls import server_context
 
 MIB = 1 << 20
 
@@ -118,7 +119,7 @@ def _verb(verbs: Nouns, name: str, help_text: str, make: Make, unit: str, client
     )
 
     def start(options: argparse.Namespace) -> int:
-        return asyncio.run(_run(options, client_config(named_cluster(options, parser)), name, make))
+        return asyncio.run(_run(options, named_cluster(options, parser), name, make))
 
     parser.set_defaults(run=start)
     return parser
@@ -152,9 +153,12 @@ def _address(text: str) -> Endpoint:
     return endpoint(text if host else f"127.0.0.1:{text}")
 
 
-async def _run(options: argparse.Namespace, config: ClientConfig, name: str, make: Make) -> int:
+async def _run(options: argparse.Namespace, config: CliConfig, name: str, make: Make) -> int:
     has_sessions = name == "bank" and options.fence_every > 0
-    place = Place(config, options.partition, options.clients, options.store, options.directory, has_sessions)
+    tls = server_context(config.tls) if config.http_tls and options.http is not None else None
+    place = Place(
+        client_config(config), options.partition, options.clients, options.store, options.directory, has_sessions
+    )
     async with open_place(place) as opened:
         with contextlib.ExitStack() as stack:
             history = None
@@ -168,7 +172,7 @@ async def _run(options: argparse.Namespace, config: ClientConfig, name: str, mak
                 f"bot {name}, run {journal.run}, in partition {options.partition} of {cluster}; Ctrl-C ends it",
                 flush=True,
             )
-            return await run(bot, RunLimits(options.duration, options.http))
+            return await run(bot, RunLimits(options.duration, options.http, tls))
 
 
 def _tell(deviation: Deviation) -> None:

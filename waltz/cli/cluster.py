@@ -11,6 +11,7 @@ from waltz.cli.moving import carry_out, moving_options
 from waltz.cli.output import counted, logger_option, show
 from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
+from waltz.common.consistency import consistency_named
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
 from waltz.common.partition_ids import check_partition, named_partitions
@@ -23,6 +24,7 @@ from waltz.operations.partition_moves import plan_rebalance
 from waltz.operations.replica_moving import read_moves
 from waltz.operations.survey.checks import (
     Check,
+    find_consistency_warnings,
     find_disabled_warnings,
     find_preference_warnings,
     find_session_warnings,
@@ -32,7 +34,7 @@ from waltz.operations.survey.evidence import read_evidence
 from waltz.operations.survey.problems import find_problems, find_risks
 from waltz.operations.survey.survey import Survey, ask_server
 from waltz.table.errors import PropertiesError
-from waltz.table.properties import read_properties
+from waltz.table.properties import PartitionProperties, read_properties
 
 logger = logging.getLogger(__name__)
 
@@ -182,9 +184,18 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
             failures.append({"partition": partition.partition_id, "check": check, "reasons": list(reasons)})
     failures += [{"node": node, "check": NODE_HEALTH, "reasons": list(why)} for node, why in state.node_faults.items()]
     lines = failure_lines(state)
-    warnings = await _session_warnings(options, survey, partition_ids)
+    warnings = await _session_warnings(options, session, survey, partition_ids)
     warnings += find_preference_warnings(survey.servers.values(), partition_ids)
-    warnings += find_disabled_warnings(survey, await _disabled(session, partition_ids))
+    properties = await _properties(session, partition_ids)
+    warnings += find_disabled_warnings(survey, [each for each, found in properties.items() if found.disabled])
+    warnings += find_consistency_warnings(
+        survey,
+        {
+            partition_id: (consistency_named(found.consistency), found.refuse_legacy_writers)
+            for partition_id, found in properties.items()
+            if found.require_consistency
+        },
+    )
     moves, foreign = await read_moves(session.cluster)
     warnings += foreign
     warnings += [
@@ -228,24 +239,25 @@ def failure_lines(state: ClusterState) -> list[str]:
     return lines
 
 
-async def _disabled(session: Session, partition_ids: Collection[int]) -> list[int]:
-    """The partitions that are disabled by their properties; unreadable properties are skipped."""
+async def _properties(session: Session, partition_ids: Collection[int]) -> dict[int, PartitionProperties]:
+    """The properties of the partitions that have any; unreadable ones are skipped."""
     try:
         names = await session.zookeeper.children(ClusterPaths.of(session.root).all_partition_properties)
     except NoNodeError:
-        return []
-    disabled = []
+        return {}
+    properties = {}
     for partition_id in {int(name) for name in names if name.isdecimal()}.intersection(partition_ids):
         with contextlib.suppress(PropertiesError):
-            if (await read_properties(session.zookeeper, session.root, partition_id)).properties.disabled:
-                disabled.append(partition_id)
-    return disabled
+            properties[partition_id] = (await read_properties(session.zookeeper, session.root, partition_id)).properties
+    return properties
 
 
-async def _session_warnings(options: argparse.Namespace, survey: Survey, partition_ids: Collection[int]) -> list[str]:
+async def _session_warnings(
+    options: argparse.Namespace, session: Session, survey: Survey, partition_ids: Collection[int]
+) -> list[str]:
     """Warnings for partitions with write sessions: those that the operator names, or that metrics show."""
     endpoints = sorted({server.endpoint for server in survey.servers.values()})
-    metrics, unread = await read_metrics(options.http, endpoints, options.timeout)
+    metrics, unread = await read_metrics(options.http, endpoints, options.timeout, session.http_tls)
     used = set(options.session_partitions)
     for told in metrics.values():
         used |= {partition_id for partition_id, seen in told.sessions.items() if seen.in_use}

@@ -1,4 +1,4 @@
-"""``waltz disk``: inspects the files of a stopped storage node. Only ``drain`` changes files."""
+"""``waltz disk``: the files of a stopped storage node. Only ``drain`` and two verbs of volumes change files."""
 
 import argparse
 import importlib
@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from uuid import UUID
 
 from waltz.cli.output import json_option, record_document, show, table, terminal_width
 from waltz.cli.progress import progress
@@ -19,7 +20,9 @@ from waltz.storage.disk.control_file import FILE_NAME, ControlFile
 from waltz.storage.disk.draining import drain
 from waltz.storage.disk.files.files import OsFiles
 from waltz.storage.disk.inspection import InspectedSegment, inspect_control_file, inspect_segment
+from waltz.storage.disk.offline import open_control_file
 from waltz.storage.disk.segment.segment import RecordCheck
+from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import CorruptionError
 
 MAX_FAILURES = 100
@@ -59,6 +62,42 @@ def register(nouns: Nouns) -> None:
     drain_parser.add_argument("directory", type=Path, metavar="DIRECTORY")
     json_option(drain_parser)
     drain_parser.set_defaults(run=_drain)
+    help_text = "list the directories of a node on several disks, with their partitions"
+    _volume_verb(verbs, "volumes", help_text, _list_volumes)
+    help_text = "move the files of a partition to another directory of the node"
+    move_parser = _volume_verb(verbs, "move-partition", help_text, _move_partition)
+    move_parser.add_argument("-p", "--partition", type=number(minimum=0), required=True, metavar="ID")
+    move_parser.add_argument("--to", required=True, metavar="DIRECTORY", help="one of the node's directories")
+    help_text = "forget a volume that is lost for good; its partitions are copied from their other replicas then"
+    forget_parser = _volume_verb(verbs, "forget-volume", help_text, _forget_volume)
+    forget_parser.add_argument("--volume", type=_volume_id, required=True, metavar="ID", help="see waltz disk volumes")
+
+
+def _volume_verb(
+    verbs: Nouns, name: str, help_text: str, command: Callable[[argparse.Namespace, ControlFile, Volumes], None]
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=help_text, description=help_text)
+    parser.add_argument("directory", type=Path, metavar="DIRECTORY")
+    json_option(parser)
+
+    def run(options: argparse.Namespace) -> int:
+        with (
+            closing(OsFiles()) as files,
+            closing(open_control_file(files, str(options.directory))) as control_file,
+            closing(Volumes.open(files, str(options.directory), None, control_file.cluster_key)) as volumes,
+        ):
+            command(options, control_file, volumes)
+        return 0
+
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _volume_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not the id of a volume: {text!r}") from None
 
 
 def _segment_verb(
@@ -262,6 +301,54 @@ def _control_row(control_file: ControlFile, partition_id: int) -> list[str]:
         return [str(partition_id), *["damaged"] * 5]
     values = [partition_id, info.session_id, info.low_water_mark, info.local_low_water_mark]
     return [*map(str, values), str(info.assigned).lower(), str(info.available).lower()]
+
+
+# volumes
+
+
+def _list_volumes(options: argparse.Namespace, _: ControlFile, volumes: Volumes) -> None:
+    states = volumes.states()
+    document: list[Json] = [
+        {
+            "directory": each.path,
+            "volume": None if each.volume_id is None else str(each.volume_id),
+            "present": each.present,
+            "partitions": [*each.partition_ids],
+        }
+        for each in states
+    ]
+    rows = [
+        [
+            each.path,
+            "-" if each.volume_id is None else str(each.volume_id),
+            "there" if each.present else "MISSING",
+            "all others" if each.volume_id is None else ", ".join(map(str, each.partition_ids)) or "none",
+        ]
+        for each in states
+    ]
+    show(options, {"volumes": document}, _table(["DIRECTORY", "VOLUME", "STATE", "PARTITIONS"], rows))
+
+
+def _move_partition(options: argparse.Namespace, _: ControlFile, volumes: Volumes) -> None:
+    source = volumes.move(options.partition, options.to)
+    document: dict[str, Json] = {"partition": options.partition, "from": source, "to": options.to}
+    text = f"partition {options.partition} is in {options.to} already"
+    if source is not None:
+        text = f"partition {options.partition} is moved from {source} to {options.to}"
+    show(options, document, [text])
+
+
+def _forget_volume(options: argparse.Namespace, control_file: ControlFile, volumes: Volumes) -> None:
+    volumes.guard(control_file)
+    partition_ids = volumes.forget(options.volume)
+    document: dict[str, Json] = {"volume": str(options.volume), "partitions": [*partition_ids]}
+    lines = [f"volume {options.volume} is forgotten; its partitions: {', '.join(map(str, partition_ids)) or 'none'}"]
+    if partition_ids:
+        lines += [
+            "start the node, remove each of them (waltz storage remove-partition -d), and have them copied from",
+            "their other replicas (waltz storage sync-partitions)",
+        ]
+    show(options, document, lines)
 
 
 # drain

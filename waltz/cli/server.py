@@ -9,7 +9,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from waltz.cli.moving import carry_out, moving_options
 from waltz.cli.output import json_option, logger_option, show
 from waltz.cli.server_metrics import fetch_metrics
-from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, partition_ranges
+from waltz.cli.session import (
+    Nouns,
+    Session,
+    cluster_command,
+    cluster_option,
+    endpoint,
+    failed,
+    http_context,
+    noun,
+    partition_ranges,
+)
 from waltz.client.engine.rpc import RpcClient
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
@@ -30,9 +40,10 @@ def register(nouns: Nouns) -> None:
     parser.add_argument(
         "-s", "--server", type=endpoint, required=True, metavar="HOST:HTTP_PORT", help="server.jetty.port of the server"
     )
+    cluster_option(parser)
     logger_option(parser)
     json_option(parser)
-    parser.set_defaults(run=_list)
+    parser.set_defaults(run=functools.partial(_list, parser))
     for name, help_text, command in (
         ("add-preferred-partition", "have partitions given to a server by preference", _add),
         ("remove-preferred-partition", "take the preference of a server for partitions back", _remove),
@@ -51,9 +62,10 @@ def register(nouns: Nouns) -> None:
     moving_options(parser)
 
 
-def _list(options: argparse.Namespace) -> int:
+def _list(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    tls = http_context(options, parser)
     try:
-        text = asyncio.run(fetch_metrics(options.server, HTTP_TIMEOUT_S))
+        text = asyncio.run(fetch_metrics(options.server, HTTP_TIMEOUT_S, tls))
         count, replicas = parse_replicas(text)
     except (WaltzError, OSError, ValueError) as error:
         raise WaltzError(f"the metrics at {options.server} cannot be read: {error}") from error

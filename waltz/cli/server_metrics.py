@@ -7,12 +7,14 @@ import argparse
 import asyncio
 import json
 import re
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from waltz.cli.session import endpoint, port
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
+from waltz.common.net.tls_renewal import present, token_of
 
 _PARTITION_METRIC = re.compile(r"waltz-server\.partition-(\d+)\.write-session")
 
@@ -86,11 +88,11 @@ def _session_metrics(
 
 
 async def read_metrics(
-    addresses: Iterable[HttpAddress], servers: Sequence[Endpoint], timeout_s: float
+    addresses: Iterable[HttpAddress], servers: Sequence[Endpoint], timeout_s: float, tls: ssl.SSLContext | None
 ) -> tuple[dict[Endpoint, ServerMetrics], dict[Endpoint, str]]:
     """The metrics of servers, by their endpoints in the cluster, and the errors of others, by HTTP address.
 
-    Servers that are not in the cluster are left out."""
+    Servers that are not in the cluster are left out. ``tls`` is the context of HTTPS; ``None`` for plain HTTP."""
     wanted = {
         each
         for address in addresses
@@ -102,7 +104,7 @@ async def read_metrics(
 
     async def read(address: Endpoint) -> None:
         try:
-            metrics = parse_metrics(await fetch_metrics(address, timeout_s))
+            metrics = parse_metrics(await fetch_metrics(address, timeout_s, tls))
         except (WaltzError, OSError, ValueError) as error:
             failures[address] = str(error)
         else:
@@ -115,24 +117,39 @@ async def read_metrics(
     return found, dict(sorted(failures.items()))
 
 
-async def fetch_metrics(address: Endpoint, timeout_s: float) -> str:
-    """The JSON of a node's ``/metrics``. Raises ``WaltzError``, ``OSError`` and ``ValueError``."""
+async def fetch_metrics(address: Endpoint, timeout_s: float, tls: ssl.SSLContext | None) -> str:
+    """The JSON of a node's ``/metrics``, over HTTPS with a context. The reader's certificate or token is that of the
+    context.
+
+    Raises ``WaltzError``, ``OSError`` and ``ValueError``."""
     try:
         async with asyncio.timeout(timeout_s):
-            return await _fetch(address)
+            return await _fetch(address, tls)
     except TimeoutError:
         raise WaltzError(f"no answer within {timeout_s:g} s") from None
 
 
-async def _fetch(address: Endpoint) -> str:
+async def _fetch(address: Endpoint, tls: ssl.SSLContext | None) -> str:
     """Get a page by HTTP 1.0: the body ends with the connection, and has no transfer encoding."""
-    reader, writer = await asyncio.open_connection(address.host, address.port)
+    head = f"GET /metrics HTTP/1.0\r\nHost: {address}\r\nAccept: application/json\r\n"
+    source = token_of(tls)
+    if source is not None:
+        head += f"Authorization: Bearer {await source.read()}\r\n"
+    context = None if tls is None else present(tls)
+    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
     try:
-        writer.write(f"GET /metrics HTTP/1.0\r\nHost: {address}\r\nAccept: application/json\r\n\r\n".encode())
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.write(f"{head}\r\n".encode())
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     finally:
         writer.close()
-    status = head.partition(b"\r\n")[0].decode("latin-1")
-    if status.split(" ")[1:2] != ["200"]:
-        raise WaltzError(f"it answered {status!r}")
-    return body.decode()
+    status = head.partition("\r\n")[0]
+    match status.split(" ")[1:2]:
+        case ["200"]:
+            return body
+        case ["401" | "403"]:
+            raise WaltzError(body.strip())
+        case [_]:
+            raise WaltzError(f"it answered {status!r}")
+        case _:
+            hint = "; does it use TLS, as http.tls says?" if tls is None else ""
+            raise WaltzError(f"it does not speak HTTP{hint}")

@@ -50,6 +50,11 @@ class Session(NamedTuple):
     """The configuration of the command."""
 
     @property
+    def http_tls(self) -> "ssl.SSLContext | None":
+        """The context for the HTTP endpoints of nodes; ``None`` where these are plain HTTP."""
+        return self.tls if self.config is not None and self.config.http_tls else None
+
+    @property
     def cluster(self) -> ClusterHandle:
         """The connected cluster."""
         return ClusterHandle(self.zookeeper, self.root, self.tls)
@@ -158,6 +163,17 @@ def _run(options: argparse.Namespace, command: Command, parser: argparse.Argumen
     return 0
 
 
+def http_context(options: argparse.Namespace, parser: argparse.ArgumentParser) -> "ssl.SSLContext | None":
+    """The same for a command that needs no cluster: without a configuration the endpoints are plain HTTP.
+
+    Raises ``ConfigError``.
+    """
+    if options.cli_config_path is None and not options.settings:
+        return None
+    config = named_cluster(options, parser)
+    return _tls_of(config, options.cli_config_path) if config.http_tls else None
+
+
 def _tls_of(config: CliConfig, path: Path | None) -> "ssl.SSLContext | None":
     from waltz.common.net.tls import client_context
 
@@ -181,6 +197,10 @@ def client_config(config: CliConfig) -> ClientConfig:
         zookeeper_connect_string=config.zookeeper_connect_string,
         cluster_root=config.cluster_root,
         zookeeper_session_timeout_ms=config.zookeeper_session_timeout_ms,
+        zookeeper_user=config.zookeeper_user,
+        zookeeper_password=config.zookeeper_password,
+        zookeeper_password_file=config.zookeeper_password_file,
+        zookeeper_ssl_enabled=config.zookeeper_ssl_enabled,
         tls=config.tls,
     )
 

@@ -201,8 +201,11 @@ def _storage(storage: SurveyedStorage) -> str:
     return "; ".join([online, *told])
 
 
-COLUMNS = ("PARTITION", "OWNER", "GENERATION", "SESSION", "WRITE SESSION", "LAST ID", "PER S", "REPLICAS", "HEALTH")
-SPARED = ("GENERATION", "SESSION", "WRITE SESSION")
+COLUMNS = (
+    *("PARTITION", "OWNER", "GENERATION", "SESSION", "WRITE SESSION", "LAST ID", "PER S"),
+    *("CLIENT LAG", "REPLICAS", "HEALTH"),
+)
+SPARED = ("GENERATION", "SESSION", "WRITE SESSION", "CLIENT LAG")
 """The columns that are left out first where there is too little room for all."""
 
 
@@ -235,6 +238,7 @@ def _row(partition: SurveyedPartition, endpoints: Mapping[int, str], silent: Set
         UNKNOWN if owner is None else endpoints.get(owner, f"server {owner} is gone"),
         *(UNKNOWN if each is None else each for each in numbers),
         UNKNOWN if partition.rate_per_s is None else f"{partition.rate_per_s:.0f}",
+        UNKNOWN if partition.feed_lag is None else _lag(partition.feed_lag, partition.feed_lag_s) or "0",
         _replicas(partition.replicas),
         ", ".join(WORDS[name].short for name in failed_checks(partition, silent)) or "ok",
     )
@@ -243,5 +247,11 @@ def _row(partition: SurveyedPartition, endpoints: Mapping[int, str], silent: Set
 def _replicas(replicas: tuple[SurveyedReplica, ...]) -> str:
     """Replicas that are not current are named, the others counted."""
     others = [each for each in replicas if each.state != ReplicaStatus.CURRENT.value]
-    named = [f"{each.storage} {each.state}" + (f" -{each.lag}" if each.lag else "") for each in others]
+    named = [" ".join(filter(None, (each.storage, each.state, _lag(each.lag, each.lag_s)))) for each in others]
     return ", ".join([f"{len(replicas) - len(others)} of {len(replicas)} current", *named])
+
+
+def _lag(transactions: int | None, age_s: float | None) -> str:
+    """A lag in transactions and seconds, as far as they are known and not 0."""
+    parts = [f"-{transactions}"] if transactions else []
+    return " ".join([*parts, f"({age_s:.3g} s)"] if age_s else parts)

@@ -48,7 +48,7 @@ async def _show(options: argparse.Namespace, session: Session) -> None:
     owners = await read_owners(zookeeper, root)
     answers = await ask_owners({each: owners[each] for each in wanted if each in owners}, session.tls)
     servers = sorted({owner.endpoint for owner in owners.values() if owner.endpoint is not None})
-    metrics, unread = await read_metrics(options.http, servers, METRICS_TIMEOUT_S)
+    metrics, unread = await read_metrics(options.http, servers, METRICS_TIMEOUT_S, session.http_tls)
     document: list[Json] = []
     lines = []
     for partition_id in wanted:

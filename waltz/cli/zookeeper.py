@@ -2,6 +2,7 @@
 
 import argparse
 
+from waltz.cli import protecting
 from waltz.cli.output import confirm, logger_option, show, yes_option
 from waltz.cli.session import (
     Nouns,
@@ -68,6 +69,7 @@ def register(nouns: Nouns) -> None:
     parser.add_argument("--ring", metavar="NAME", help="only nodes of this ring, in which the partitions stay")
     parser.add_argument("-p", "--partition", type=partition_ranges, help="e.g. 0-6,7,10-16 (default: all)")
     parser.add_argument("--force", action="store_true", help="allow two replicas of a partition in one zone")
+    protecting.register(verbs)
 
 
 def _storage_option(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from waltz.client.arguments import check_integer, check_seconds
 from waltz.client.builder import TransactionBuilder
@@ -16,16 +16,18 @@ from waltz.client.decisions import Basis, DecidedSubmission, check_attempts, ser
 from waltz.client.engine.engine import Engine
 from waltz.client.engine.environment import Config, Environment, ZooKeeperCluster, environment_of
 from waltz.client.engine.links.links import Connector
+from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.partition.feed import Applier
 from waltz.client.engine.submission import AppendFields, Submission, tell_failure
 from waltz.client.engine.tasks import Closing, take_all
-from waltz.client.errors import ClientClosedError, InvalidOperationError, PartitionNotFoundError
+from waltz.client.errors import ClientClosedError, InvalidOperationError, NotGuaranteedError, PartitionNotFoundError
 from waltz.client.events import OnEvent
 from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions
 from waltz.client.partition_calls import PartitionCalls
 from waltz.client.retry_policy import RetryPolicy
 from waltz.common.config.schemas import ClientConfig
+from waltz.common.consistency import Consistency, level_of_append, waits_for_all
 from waltz.common.ids import Endpoint
 from waltz.common.keys import partition_for
 from waltz.common.metrics.registry import Registry
@@ -36,6 +38,7 @@ from waltz.common.zk.client import ZooKeeper
 T = TypeVar("T")
 
 TRANSACT_TIMEOUT_S = 30.0
+_AT_THE_COMMIT: Final = Consistency.LEADER_QUORUM
 
 _new_tuple = tuple.__new__  # what a named tuple's own constructor calls, at half of its price
 
@@ -43,11 +46,15 @@ _new_tuple = tuple.__new__  # what a named tuple's own constructor calls, at hal
 class ContextSubmission(Submission):
     """A context of the application that was submitted."""
 
-    __slots__ = ("_context", "_serializer")
+    __slots__ = ("_context", "_serializer", "appends", "level")
+
+    appends: PartitionAppends
+    """The appends of its partition, as soon as that is known."""
 
     def __init__(self, context: TransactionContext, serializer: Serializer[Any] | None = None) -> None:
         self._context = context
         self._serializer = serializer
+        self.level: Consistency | None = None
 
     @property
     def retry_policy(self) -> RetryPolicy | None:
@@ -78,7 +85,24 @@ class ContextSubmission(Submission):
         return builder.fields() if accepted else None
 
     def committed(self, transaction_id: int) -> Awaitable[None] | None:
+        if self.sent_level is not _AT_THE_COMMIT and waits_for_all(self.sent_level):
+            self._await_level(transaction_id)
         return self._context.on_completion(True)
+
+    def _await_level(self, transaction_id: int) -> None:
+        appends, context, guarantees = self.appends, self._context, self.appends.guarantees
+        timeout_s = context.guarantee_timeout_s
+
+        def told(error: NotGuaranteedError | None) -> None:
+            timer.cancel()
+            appends.tell(context.on_guarantee, transaction_id, error)
+
+        def late() -> None:
+            guarantees.forget(transaction_id)
+            told(NotGuaranteedError(appends.partition_id, transaction_id, f"{timeout_s:g} s have passed"))
+
+        timer = asyncio.get_running_loop().call_later(timeout_s, late)
+        guarantees.wait(transaction_id, told)
 
     def applied(self, transaction_id: int) -> Awaitable[None] | None:
         return self._context.on_application()
@@ -244,7 +268,9 @@ class WaltzClient(PartitionCalls):
             ClientTimeoutError: The partition was not mounted in time.
             ClientClosedError: The client is closed.
             TransactionTooLargeError: The data is too long, or there are too many locks.
+            ConsistencyRefusedError: The server is too old for the level of consistency.
             ProtocolError: The server's version does not support such locks.
+            ValueError: The level is none, or below the commit.
 
         Raises the errors of the context, too.
         """
@@ -259,10 +285,14 @@ class WaltzClient(PartitionCalls):
                 raise ClientClosedError
             if not 0 <= partition_id < len(partitions):
                 raise PartitionNotFoundError(partition_id, len(partitions))
+            appends = partitions[partition_id].appends
+            submission.appends = appends
+            if context.consistency is not None:
+                submission.level = level_of_append(context.consistency)
         except Exception as error:
             await tell_failure(submission, error)
             raise
-        rest = partitions[partition_id].appends.submit(submission)
+        rest = appends.submit(submission)
         if rest is not None:
             await rest
 

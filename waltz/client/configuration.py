@@ -16,6 +16,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias, TypedDict
 
+from pydantic import SecretStr
+
 from waltz.common.config.reader import Given, flat, ignored
 from waltz.common.config.schemas import TOKENS_NEED_TRUST, ClientConfig, TlsConfig, from_mapping, load
 from waltz.common.config.sources import from_environment, variable_of, variables_of
@@ -35,6 +37,10 @@ class ClientSettings(TypedDict, total=False):
     cluster_root: str
     zookeeper_session_timeout_ms: int
     zookeeper_connect_timeout_ms: int
+    zookeeper_user: str | None
+    zookeeper_password: SecretStr | None
+    zookeeper_password_file: str | None
+    zookeeper_ssl_enabled: bool
     auto_mount: bool
     num_transaction_retry_threads: int
     num_consumer_threads: int

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 
 from waltz.client.builder import TransactionBuilder
+from waltz.client.errors import NotGuaranteedError
 from waltz.client.retry_policy import RetryPolicy
 from waltz.client.transaction import Transaction
 
@@ -40,6 +41,11 @@ class TransactionContext(ABC):
     retry_policy: RetryPolicy | None = None
     """Number and delays of retries; ``None`` is the client's policy, which never gives up."""
 
+    consistency: str | None = None
+    """The level of consistency, such as ``leader_all``; ``None`` is what the properties of the partition demand."""
+    guarantee_timeout_s: float = 30.0
+    """Time from the commit to :meth:`on_guarantee` at the latest."""
+
     @abstractmethod
     def partition_id(self, partition_count: int) -> int:
         """The partition (0 to ``partition_count`` - 1) of the transaction."""
@@ -54,6 +60,12 @@ class TransactionContext(ABC):
 
     def on_completion(self, committed: bool) -> Awaitable[None] | None:
         """``True``: committed, about to be applied. ``False``: :meth:`execute`, or the retry policy, gave up."""
+        return None
+
+    def on_guarantee(self, transaction_id: int, error: NotGuaranteedError | None) -> Awaitable[None] | None:
+        """After :meth:`on_completion`, at a level that asks for more than the commit: all storages have the transaction
+        or, with an error, that is not known in time. The feed goes on meanwhile.
+        """
         return None
 
     def on_application(self) -> Awaitable[None] | None:

@@ -160,8 +160,7 @@ class DecidedSubmission(AwaitedSubmission[int | None]):
         return None if chosen is None or self.future.done() else fields_of(chosen, high_water_mark)
 
     def applied(self, transaction_id: int) -> None:
-        if not self.future.done():
-            self.future.set_result(transaction_id)
+        self.decided(transaction_id)
 
     def withdrawn(self) -> None:
         if self.future.done():

@@ -255,6 +255,27 @@ class LockConflict(NotAppendedError):  # the name says what happened
         self.transaction_id = transaction_id
 
 
+class ConsistencyRefusedError(NotAppendedError):
+    """The append was refused because of its level of consistency; it is not in the log.
+
+    The partition demands another level, a storage that the level needs is known to be away, or the server is too old.
+    ``level`` is the level of the append.
+
+    Examples:
+        ```python
+        try:
+            await client.append(0, b"paid", consistency="quorum")  # which is less than leader_quorum
+        except waltz.ConsistencyRefusedError as error:
+            print(error.level, "does not go:", error)
+        ```
+    """
+
+    def __init__(self, partition_id: int, level: str, reason: str) -> None:
+        super().__init__(f"partition {partition_id}: {reason}; nothing was appended")
+        self.partition_id = partition_id
+        self.level = level
+
+
 class SessionFencedError(NotAppendedError):
     """The client's write session of the partition is over: another client has begun a newer one. Nothing was appended.
 
@@ -328,12 +349,38 @@ class OutcomeUnknownError(AppendError):
     outcome_known = False
 
 
+class NotGuaranteedError(AppendError):
+    """The transaction is committed, and it is not known that all storages have it, as its level of consistency asks.
+
+    It stays in the log at ``transaction_id``, and the storages that lack it will get it: do not append it again.
+
+    Examples:
+        ```python
+        try:
+            await client.append(0, b"paid", consistency="leader_all", timeout_s=0.5)
+        except waltz.NotGuaranteedError as error:
+            print("transaction", error.transaction_id, "is committed, on a quorum at least:", error)
+        ```
+    """
+
+    outcome_known = False
+
+    def __init__(self, partition_id: int, transaction_id: int, reason: str) -> None:
+        super().__init__(
+            f"{reason}: transaction {transaction_id} of partition {partition_id} is committed, and it is not known that"
+            " all storages have it; do not append it again"
+        )
+        self.partition_id = partition_id
+        self.transaction_id = transaction_id
+
+
 class AppendManyError(AppendError):
-    """Some of the transactions of ``append_many`` are not known as committed.
+    """Some of the transactions of ``append_many`` are not known as committed, or not at the level of the append.
 
     ``outcomes`` has one entry for each of them, in order: its id, or its :class:`AppendError` (or other error).
-    ``not_appended``, ``unknown`` and ``other`` count the errors: known not to be in the log, perhaps in the log, and
-    errors that are no :class:`AppendError` (a transaction too large for the server, for example: not in the log).
+    ``not_appended``, ``unknown``, ``not_guaranteed`` and ``other`` count the errors: known not to be in the log,
+    perhaps in the log, committed below the level of the append, and errors that are no :class:`AppendError` (a
+    transaction too large for the server, for example: not in the log).
 
     Examples:
         ```python
@@ -348,17 +395,20 @@ class AppendManyError(AppendError):
         errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
         self.outcomes = outcomes
         self.not_appended = sum(isinstance(error, AppendError) and error.outcome_known for error in errors)
-        self.unknown = sum(isinstance(error, AppendError) and not error.outcome_known for error in errors)
-        self.other = len(errors) - self.not_appended - self.unknown
+        self.not_guaranteed = sum(isinstance(error, NotGuaranteedError) for error in errors)
+        unknown = sum(isinstance(error, AppendError) and not error.outcome_known for error in errors)
+        self.unknown = unknown - self.not_guaranteed
+        self.other = len(errors) - self.not_appended - self.unknown - self.not_guaranteed
         self.outcome_known = self.unknown == 0
         counts = (
             (self.not_appended, "not appended"),
             (self.unknown, "of unknown outcome, perhaps committed"),
+            (self.not_guaranteed, "committed, and perhaps not on all storages"),
             (self.other, "failed otherwise"),
         )
         text = "; ".join(f"{count} {what}" for count, what in counts if count)
         super().__init__(
-            f"{len(errors)} of {len(outcomes)} transactions were not seen to be committed ({text}); "
+            f"{len(errors)} of {len(outcomes)} transactions were not acknowledged ({text}); "
             f"the first error: {errors[0]}"
         )
 

@@ -18,7 +18,7 @@ class Proof(StrEnum):
     """What a principal is known by."""
 
     CERTIFICATE = "certificate"
-    """Also where nobody can show one, over plain TCP, as at the HTTP ports: there peers are :data:`ANONYMOUS`."""
+    """Also where nobody has to show one, over plain TCP and at HTTP ports: there peers may be :data:`ANONYMOUS`."""
     TOKEN = "token"  # noqa: S105 - the name of a kind
     NONE = "none"
     """A peer over TLS that has proved nothing, and is :data:`ANONYMOUS`."""
@@ -103,6 +103,8 @@ class Rights(Protocol):
 
     lenient: bool
     """Whether an audit may let requests pass that the rules do not permit."""
+    reduced: bool
+    """Whether they have ever become fewer: what waits has to be permitted again, also if its connection has closed."""
 
     @property
     def throttle(self) -> Throttle | None:
@@ -120,6 +122,9 @@ class Rights(Protocol):
             count: The number of requests.
             noted: The audit has noted them already, when they arrived: it does not note them again.
         """
+
+    def refusal_everywhere(self, right: Right, peer: str = "") -> str | None:
+        """The same for one request that concerns the node itself and all partitions of the cluster."""
 
     def permits(self, right: Right, partition_id: int | None) -> bool:
         """Whether the rules permit a request, also where an audit would let it pass. Nothing is noted."""
@@ -140,11 +145,15 @@ class Access(Protocol):
 
 class _Everything:
     lenient = False
+    reduced = False
     throttle: Throttle | None = None
 
     def refusal(
         self, right: Right, partition_id: int | None, peer: str = "", count: int = 1, *, noted: bool = False
     ) -> None:
+        return None
+
+    def refusal_everywhere(self, right: Right, peer: str = "") -> None:
         return None
 
     def permits(self, right: Right, partition_id: int | None) -> bool:

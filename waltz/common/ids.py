@@ -8,6 +8,9 @@ _FOUR_INTS = struct.Struct(">iiii")
 NO_TRANSACTION = -1
 """The transaction id that means "none": the high-water mark of an empty log."""
 
+UNKNOWN_END = (1 << 63) - 1
+"""The end of a range of transactions of which only the beginning is known."""
+
 LONG_MIN = -(1 << 63)
 """The smallest 64-bit integer; "unresolved" in replica states, "not known yet" in high-water marks."""
 

@@ -17,6 +17,12 @@ _NO_SPACE = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 JOURNAL_PROBLEM = "the journal is "
 """Beginning of the disk's problems that concern the journal."""
 
+ABSENT_VOLUME = "volume "
+"""Beginning of the reason for which the partitions of a missing volume are not served."""
+
+LOST_WITH_VOLUME = " is lost, and all records of the partition with it"
+"""End of the reason for which the partitions of a forgotten volume are not served."""
+
 
 class StorageHealth(NamedTuple):
     """Problems of a storage node's partitions and disk."""
@@ -70,6 +76,10 @@ class Ailment(NamedTuple):
 
 def out_of_service_remedy(reason: str) -> Remedy:
     """The remedy for partitions that are out of service for this reason."""
+    if reason.startswith(ABSENT_VOLUME):
+        return Remedy("mount the volume, then restart the storage node", "missing-volume")
+    if reason.endswith(LOST_WITH_VOLUME):
+        return Remedy("waltz storage remove-partition -d; then waltz storage sync-partitions", "missing-volume")
     if any(text in reason for text in _NO_SPACE):
         return Remedy("make room on the disk; then waltz storage sync-partitions", "disk-full")
     return Remedy("look at the disk and at the node's log; then waltz storage sync-partitions", "out-of-service")

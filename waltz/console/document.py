@@ -22,10 +22,11 @@ from waltz.operations.survey.problems import (
 from waltz.operations.survey.replica_judgement import SurveyedReplica, with_owner_view
 
 COLUMNS = (
-    *("id", "owner", "generation", "session", "mark", "rate", "p99_ms", "lag"),
-    *("replicas", "severity", "problems"),
+    *("id", "owner", "generation", "session", "mark", "rate", "p99_ms", "lag", "lag_s"),
+    *("feed_lag", "feed_lag_s", "replicas", "severity", "problems"),
 )
-"""Names of a partition's entries; a replica is the index of its storage in the list, its state, and its lag."""
+"""Names of a partition's entries; a replica is the index of its storage in the list, its state, and its lag in
+transactions and, if that is known and not 0, in seconds."""
 
 
 class ReplicaFacts(NamedTuple):
@@ -34,6 +35,7 @@ class ReplicaFacts(NamedTuple):
     storage: str
     status: ReplicaStatus
     lag: int | None
+    lag_s: float | None = None
 
 
 class PartitionFacts(NamedTuple):
@@ -42,6 +44,10 @@ class PartitionFacts(NamedTuple):
     p99_ms: float | None
     """99th percentile of append latency over the last step of the history; None without appends."""
     replicas: Sequence[ReplicaFacts]
+    feed_lag: int | None = None
+    """Committed transactions that the feed furthest behind was promised and not sent."""
+    feed_lag_s: float | None = None
+    """For how long at least the oldest such transaction of all feeds has been committed."""
 
 
 Facts = Callable[[int], PartitionFacts | None]
@@ -111,7 +117,13 @@ def _row(
         None if partition.rate_per_s is None else rounded(partition.rate_per_s),
         None if facts is None else facts.p99_ms,
         max((each.lag for each in replicas if each.lag is not None), default=None),
-        [[places[each.storage], each.state, each.lag] for each in replicas],
+        _seconds(max((each.lag_s for each in replicas if each.lag_s is not None), default=None)),
+        partition.feed_lag if facts is None else facts.feed_lag,
+        _seconds(partition.feed_lag_s if facts is None else facts.feed_lag_s),
+        [
+            [places[each.storage], each.state, each.lag, *([_seconds(each.lag_s)] if each.lag_s else [])]
+            for each in replicas
+        ],
         severity,
         [WORDS[name].short for name in failed],
     ]
@@ -121,9 +133,13 @@ def _replicas(partition: SurveyedPartition, facts: PartitionFacts | None) -> lis
     """The replicas as the survey found them or, if this server owns the partition, as the owner sees them."""
     told = {} if facts is None else {replica.storage: replica for replica in facts.replicas}
     return [
-        with_owner_view(each, told[each.storage].status, told[each.storage].lag) if each.storage in told else each
+        each if (facts_of := told.get(each.storage)) is None else with_owner_view(each, *facts_of[1:])
         for each in partition.replicas
     ]
+
+
+def _seconds(lag_s: float | None) -> float | None:
+    return None if lag_s is None else rounded(lag_s)
 
 
 def reasons(partition: SurveyedPartition) -> list[Json]:

@@ -3,8 +3,8 @@
     with LocalCluster(Path("/tmp/waltz")) as cluster:
         config = load(cluster.layout.client_config_path, ClientConfig)
 
-Nothing is left running when the context ends, nor when this process dies. The data stays in the directory, and the same
-cluster comes back when it is started there again.
+At the end of the context, or of this process, all processes end. The data stays in the directory: a later start there
+continues the same cluster.
 """
 
 import asyncio
@@ -34,21 +34,21 @@ from waltz.local.zookeeper import zookeeper_command, zookeeper_ready
 from waltz.operations.storages import sync_partitions
 
 START_TIMEOUT_S = 60.0
-"""Time limit without progress of the start; with progress, the start of many partitions may take longer."""
+"""Time limit of the start without progress. With progress, the start of many partitions may take longer."""
 STOP_TIMEOUT_S = 15.0
 POLL_INTERVAL_S = 0.05
 CLUSTER_NAME = "local"
 
 
 class LocalCluster:
-    """A cluster in ``directory``: the cluster that already exists there or, if there is none, a new one.
+    """A cluster in ``directory``: the existing cluster or, if there is none, a new one.
 
-    Missing arguments are those of the existing cluster; a new cluster has 3 storages, 2 servers, one partition and TLS.
-    Every storage holds all partitions. ``plaintext`` means no TLS on any connection, for benchmarks.
-    ``server_overrides`` are configuration keys for every server, by the original's names, ``storage_overrides`` the
-    same for every storage node. ``log_format`` is what the nodes write, ``text`` or ``json``.
+    Missing arguments are taken from the existing cluster; a new cluster has 3 storages, 2 servers, one partition and
+    TLS. Every storage holds all partitions. ``plaintext`` means no TLS on any connection, for benchmarks.
+    ``server_overrides`` are configuration keys for every server, under the original's names; ``storage_overrides`` the
+    same for every storage node. ``log_format`` is the format of the nodes' logs, ``text`` or ``json``.
 
-    Raises ``WaltzError`` when the directory holds a cluster of another shape.
+    Raises ``WaltzError`` when the directory has a cluster with other numbers of nodes or partitions, or other security.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class LocalCluster:
         self._sessions_before: dict[int, int] = {}
 
     def start(self) -> None:
-        """Start all nodes and return when all of them answer and every partition takes appends.
+        """Start all nodes. Return when all of them answer and every partition takes appends.
 
-        Blocks; not to be called on an event loop.
+        Blocks; must not be called in an event loop.
 
-        Raises ``WaltzError`` when a node does not come up; the text ends with its log.
+        Raises ``WaltzError`` when a node does not start; the text ends with the log of the node.
         """
         self.layout.write()
         self._children = Children()
@@ -133,12 +133,12 @@ class LocalCluster:
         return {name: child.process_id for name, child in self._running.copy().items() if child.running}
 
     def check(self) -> None:
-        """Raise :class:`WaltzError` if a node has ended without being asked.
+        """Raise :class:`WaltzError` if a node has ended without a request.
 
-        Other threads may end and start nodes meanwhile.
+        Other threads may end and start nodes at the same time.
         """
         for name, child in self._running.copy().items():
-            if not child.running and self._running.get(name) is child:  # otherwise another thread has ended it
+            if not child.running and self._running.get(name) is child:  # otherwise another thread has ended the node
                 child.check()
 
     def kill(self, node: Node | str) -> None:
@@ -152,7 +152,8 @@ class LocalCluster:
         self._children.stop(self._running.pop(node if isinstance(node, str) else node.name), STOP_TIMEOUT_S)
 
     def bring_back(self, name: str) -> None:
-        """Start the node of that name (or ``"zookeeper"``) again if it has ended; it may not answer yet."""
+        """Start the node of that name (or ``"zookeeper"``) again if it has ended. At the return it may not answer
+        yet."""
         assert self._children is not None
         old = self._running[name]
         if old.running:
@@ -166,7 +167,7 @@ class LocalCluster:
             start[name](self.layout.node(name))
 
     def start_zookeeper(self) -> None:
-        """Start ZooKeeper and return when it answers."""
+        """Start ZooKeeper. Return when it answers."""
         directory = self.layout.zookeeper_directory
         directory.mkdir(parents=True, exist_ok=True)
         child = self._start("zookeeper", zookeeper_command(directory, self.layout.zookeeper_port))
@@ -178,11 +179,11 @@ class LocalCluster:
             time.sleep(POLL_INTERVAL_S)
 
     def start_storage(self, node: Node) -> None:
-        """Start a storage node; it may not answer yet."""
+        """Start a storage node. At the return it may not answer yet."""
         self._start(node.name, [sys.executable, "-m", "waltz.storage", *self._arguments(node)])
 
     def start_server(self, node: Node) -> None:
-        """Start a server; it may not answer yet."""
+        """Start a server. At the return it may not answer yet."""
         self._start(node.name, [sys.executable, "-m", "waltz.serving", *self._arguments(node)])
 
     def _arguments(self, node: Node) -> list[str]:
@@ -195,7 +196,7 @@ class LocalCluster:
         return child
 
     async def zookeeper(self) -> ZooKeeper:
-        """A new connection to the cluster's ZooKeeper; the caller closes it."""
+        """A new connection to the cluster's ZooKeeper. The caller closes it."""
         return await connect(self.layout.zookeeper_connect_string, session_timeout_s=10, connect_timeout_s=20)
 
     async def _create(self) -> None:
@@ -211,7 +212,7 @@ class LocalCluster:
             await zookeeper.close()
 
     async def _assign(self) -> None:
-        """Tell the storages their partitions, as soon as they all listen."""
+        """Assign the partitions to the storages, when all of them listen."""
         await self._until_none(self._count_deaf_storages, "the storages do not listen")
         zookeeper = await self.zookeeper()
         try:
@@ -232,9 +233,9 @@ class LocalCluster:
         return deaf
 
     async def _wait_until_open(self) -> None:
-        """Wait until all servers share the partitions, and each owner has a session with a quorum of its replicas.
+        """Wait until all servers own partitions, and each owner has a session with a quorum of its replicas.
 
-        A server that came later would take partitions away from the others.
+        A server that joined later would take over partitions of the other servers.
         """
         zookeeper = await self.zookeeper()
         opened: dict[int, int] = {}
@@ -267,7 +268,7 @@ class LocalCluster:
             await zookeeper.close()
 
     async def _until_none(self, count_missing: Callable[[], Awaitable[int]], otherwise: str) -> None:
-        """Return when nothing is missing. Raises ``WaltzError`` when there has been no progress for too long."""
+        """Return when nothing is missing. Raises ``WaltzError`` after too long a time without progress."""
         fewest, moved_at_s = -1, 0.0
         while missing := await count_missing():
             self.check()
@@ -297,5 +298,5 @@ class LocalCluster:
 
 
 def _members(metadata: PartitionMetadata) -> int:
-    """How many replicas have joined the present session."""
+    """The number of replicas that have joined the present session."""
     return sum(state.is_member_of(metadata.session_id) for state in metadata.replicas.values())

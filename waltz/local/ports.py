@@ -8,14 +8,16 @@ from waltz.common.errors import ConfigError
 
 HOST = "127.0.0.1"
 _RANGE = range(15_000, 32_000)
-"""Below the range from which the kernel takes ports for outgoing connections, so that no such connection takes one."""
+"""The range of the ports. It is below the range of the kernel for outgoing connections, so that no such connection
+takes one of these ports."""
 
 PORTS_VARIABLE = "WALTZ_LOCAL_PORTS"
-"""Another range, such as ``20000-20999``, for machines on which several users start clusters at the same time."""
+"""The environment variable with another range, such as ``20000-20999``, for machines with several users that start
+clusters."""
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different ports on the loopback interface without a listener at the moment.
+    """``count`` different ports on the loopback interface, at present without a listener.
 
     Raises:
         ConfigError: The variable ``WALTZ_LOCAL_PORTS`` is no range.

@@ -1,6 +1,6 @@
-"""Child processes that never outlive their owner, not even when the owner is killed with SIGKILL.
+"""Child processes that never outlive their owner, even when the owner is killed with SIGKILL.
 
-A small process, :mod:`waltz.local.reaper`, stands beside an owner's children and kills them when the owner is gone.
+A small process, :mod:`waltz.local.reaper`, kills the children when their owner has ended.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ LOG_TAIL_LINES = 15
 
 _WHEN_TOLD = ("/bin/sh", "-c", 'read -r go && exec "$@" </dev/null', "sh")
 _WHEN_TOLD_PIPED = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
-"""A child begins when it reads a line, which is written as soon as the reaper knows the child. If the owner dies or is
-interrupted before that, the pipe closes and the shell ends."""
+"""A shell that waits for a line, then runs the command of the child. The line is written when the reaper knows the
+child. If the owner dies or is interrupted before that, the pipe closes and the shell ends."""
 
 
 class Child:
-    """One child process in a process group of its own; its output goes to ``log``."""
+    """One child process in a process group of its own. The output goes to ``log``."""
 
     def __init__(self, name: str, command: Sequence[str], process: subprocess.Popen[bytes], log: Path) -> None:
         self.name = name
@@ -37,19 +37,19 @@ class Child:
 
     @property
     def process_id(self) -> int:
-        """The operating system's id, also that of the process group."""
+        """The process id, which is also the id of the process group."""
         return self._process.pid
 
     @property
     def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Standard input and output of a piped child."""
+        """The standard input and output of a piped child."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         return self._process.stdin, self._process.stdout
 
     @property
     def running(self) -> bool:
-        """Whether it still runs."""
+        """Whether the child still runs."""
         return self._process.poll() is None
 
     def close_pipes(self) -> None:
@@ -78,7 +78,7 @@ class Child:
                 os.killpg(self._process.pid, number)
 
     def wait(self, timeout_s: float) -> int:
-        """Wait for the end; the exit code. Raises :class:`TimeoutError`."""
+        """Wait for the end. Returns the exit code. Raises :class:`TimeoutError`."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -86,12 +86,12 @@ class Child:
 
 
 def _without_settings(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment without variables that would override the files of a local cluster, such as another ZooKeeper."""
+    """The environment without variables that would override the configuration files of a local cluster."""
     return {name: value for name, value in variables.items() if name not in ALL_VARIABLES}
 
 
 class Children:
-    """The children of one owner, configured by their files only."""
+    """The children of one owner. Their configuration comes from their files only."""
 
     def __init__(self) -> None:
         self._children: list[Child] = []
@@ -100,7 +100,7 @@ class Children:
         )
 
     def start(self, name: str, command: Sequence[str], log: Path, *, piped: bool = False) -> Child:
-        """Start a child; its output is appended to ``log`` or, if it is ``piped``, only its standard error."""
+        """Start a child. Its output is appended to ``log``; of a ``piped`` child, only the standard error."""
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [*(_WHEN_TOLD_PIPED if piped else _WHEN_TOLD), *command],
@@ -114,7 +114,7 @@ class Children:
         self._children.append(child)
         self._tell("add", process.pid)
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # ended already: the next wait reports it
+        with contextlib.suppress(BrokenPipeError):  # the child has ended already: the next wait reports that
             process.stdin.write(b"go\n")
             process.stdin.flush()
             if not piped:
@@ -122,11 +122,11 @@ class Children:
         return child
 
     def stop(self, child: Child, timeout_s: float) -> None:
-        """End a child with SIGTERM, and with SIGKILL if it has not ended after ``timeout_s``."""
+        """End a child with SIGTERM; after ``timeout_s`` with SIGKILL."""
         self.stop_all([child], timeout_s)
 
     def stop_all(self, children: Sequence[Child], timeout_s: float) -> None:
-        """End several children side by side, as :meth:`stop` does each of them."""
+        """End several children like :meth:`stop`, at the same time."""
         for child in children:
             child.signal(signal.SIGTERM)
         deadline = time.monotonic() + timeout_s
@@ -139,7 +139,7 @@ class Children:
             self._forget(child)
 
     def kill(self, child: Child) -> None:
-        """End a child with SIGKILL and wait until it is gone."""
+        """End a child with SIGKILL, and wait for its end."""
         child.signal(signal.SIGKILL)
         child.wait(timeout_s=10)
         self._forget(child)

@@ -1,9 +1,9 @@
-"""Kill processes that must not outlive the one that started them.
+"""Kills processes that must not outlive the process that has started them.
 
-Used as a script, ``python -I -S reaper.py``, by :mod:`waltz.local.processes`, with standard input a pipe from the
-owner, which writes a line ``add ID`` or ``forget ID`` for each of its children's process groups. When the owner is
-gone, however it ended, the reaper kills the remaining groups. It is a process of its own because the kernel's "die with
-the parent" means the *thread* that forked, and needs only the standard library, so that it starts quickly.
+Started as a script, ``python -I -S reaper.py``, by :mod:`waltz.local.processes`. Standard input is a pipe from the
+owner, which writes a line ``add ID`` or ``forget ID`` for the process group of each child. After any end of the owner,
+the reaper kills the remaining groups. The reaper is a process of its own, because the kernel's "die with the parent"
+concerns the *thread* that has forked. It imports the standard library only, so that it starts quickly.
 """
 
 import os
@@ -12,11 +12,11 @@ import signal
 import sys
 
 _POLL_INTERVAL_S = 1.0
-"""Interval of checks of the parent, in case another process inherited the pipe and keeps it open."""
+"""Interval of the checks of the parent, in case another process has inherited the pipe and keeps it open."""
 
 
 def main() -> int:
-    """Listen until the owner is gone, then kill."""
+    """Listen until the owner has ended, then kill."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     owner = os.getppid()

@@ -1,10 +1,10 @@
-"""A real ZooKeeper on this machine, from the jars that come with PySpark: no Docker, no installation.
+"""A real ZooKeeper on this machine, from the jars of PySpark: no Docker, no installation.
 
-Without PySpark the environment variable ``WALTZ_ZOOKEEPER_JARS`` names a directory with the jars: ``lib`` of a
-ZooKeeper distribution, or PySpark's ``jars``.
+Without PySpark, the environment variable ``WALTZ_ZOOKEEPER_JARS`` has to name a directory with the jars: ``lib`` of a
+ZooKeeper distribution, or ``jars`` of PySpark.
 
-It listens on the loopback interface only, logs to ``zookeeper.log`` in its data directory, and never outlives the
-process that started it.
+The server listens on the loopback interface only, logs to ``zookeeper.log`` in its data directory, and never outlives
+the process that has started it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from waltz.local.java import find_java
 from waltz.local.processes import Child, Children
 
 JARS_VARIABLE = "WALTZ_ZOOKEEPER_JARS"
-"""Environment variable with the directory of ZooKeeper's jars; it takes precedence over PySpark's."""
+"""The environment variable with the directory of ZooKeeper's jars. It takes precedence over PySpark."""
 
 _HOST = "127.0.0.1"
 _START_ATTEMPTS = 5
@@ -35,8 +35,8 @@ _JARS = (
     "zookeeper-[0-9]*.jar",
     "zookeeper-jute-*.jar",
     "slf4j-api-*.jar",
-    "metrics-core-*.jar",  # without it: no start
-    "snappy-java-*.jar",  # without it: it answers "imok", but never makes a session
+    "metrics-core-*.jar",  # without this jar: no start
+    "snappy-java-*.jar",  # without this jar: the server answers "imok", but never opens a session
     "log4j-slf4j2-impl-*.jar",
     "log4j-api-2*.jar",
     "log4j-core-*.jar",
@@ -44,14 +44,14 @@ _JARS = (
 
 
 class LocalZooKeeperError(WaltzError):
-    """ZooKeeper cannot be started here: no jars, or it ended at once."""
+    """ZooKeeper cannot be started: there are no jars, or the process ended immediately."""
 
 
 class LocalZooKeeper:
     """One stand-alone ZooKeeper server; a context manager, plain or async.
 
-    ``data_directory`` is kept over restarts and left in place; the default is a temporary directory, removed by
-    :meth:`stop`. Client port 0 takes a free port. Sessions can be as short as two ticks.
+    ``data_directory`` is kept over restarts and never removed. The default is a temporary directory, which :meth:`stop`
+    removes. Client port 0 means a free port. The shortest session time-out is two ticks.
     """
 
     def __init__(self, data_directory: Path | None = None, *, port: int = 0, tick_time_ms: int = 500) -> None:
@@ -70,7 +70,7 @@ class LocalZooKeeper:
 
     @property
     def port(self) -> int:
-        """The client port; kept over :meth:`stop` and :meth:`start`."""
+        """The client port. It stays the same over :meth:`stop` and :meth:`start`."""
         return self._port
 
     @property
@@ -81,7 +81,7 @@ class LocalZooKeeper:
         return self._directory / "zookeeper.log"
 
     def start(self) -> None:
-        """Start it and return when it answers. Blocks for about a second.
+        """Start the server. Return when it answers. Blocks for about a second.
 
         Raises ``NoJavaError`` when there is no usable Java, and ``LocalZooKeeperError`` when there are no jars, the
         given port is taken, or the process ends.
@@ -93,7 +93,7 @@ class LocalZooKeeper:
         self._directory.mkdir(parents=True, exist_ok=True)
         fixed_port = self._port or self._wanted_port
         for attempt in range(_START_ATTEMPTS):
-            # Another process may take a free port before the server binds it: then another port is tried.
+            # Another process may bind a free port before the server: then another port is tried.
             self._port = fixed_port or _free_port()
             command = zookeeper_command(self._directory, self._port, tick_time_ms=self._tick_time_ms)
             try:
@@ -108,14 +108,15 @@ class LocalZooKeeper:
                 return
 
     def stop(self) -> None:
-        """End the process and wait for it; removes a temporary data directory. May be called again."""
+        """End the process and wait for its end. Removes a temporary data directory. May be called again."""
         self._end_process()
         if self._given_directory is None and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
 
     def restart(self) -> None:
-        """Stop and start on the same port with the same data; sessions with a longer time-out survive."""
+        """Stop and start on the same port with the same data. Sessions survive if their time-out is longer than
+        that."""
         self._end_process()
         self.start()
 
@@ -170,7 +171,7 @@ class LocalZooKeeper:
 
 
 def zookeeper_command(directory: Path, port: int, *, tick_time_ms: int = 500) -> list[str]:
-    """Write the configuration into ``directory``, which must exist, and return the command that runs the server.
+    """Write the configuration into ``directory``, which must exist. Returns the command that runs the server.
 
     Raises ``NoJavaError`` when there is no usable Java, and ``LocalZooKeeperError`` when there are no jars.
     """
@@ -179,7 +180,7 @@ def zookeeper_command(directory: Path, port: int, *, tick_time_ms: int = 500) ->
         find_java().path,
         "-Xmx256m",
         "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",  # a short life: a fast start is worth more than fast code
+        "-XX:TieredStopAtLevel=1",  # the process is short-lived: a fast start is worth more than fast code
         "-Dlog4j2.level=WARN",
         "-cp",
         os.pathsep.join(map(str, zookeeper_jars())),
@@ -199,7 +200,7 @@ def zookeeper_command(directory: Path, port: int, *, tick_time_ms: int = 500) ->
 
 
 def zookeeper_ready(directory: Path, port: int) -> bool:
-    """Whether a server answers on the port *and* has its data in ``directory``: another may have taken the port."""
+    """Whether a server answers on the port *and* has its data in ``directory``: another server may have the port."""
     try:
         with socket.create_connection((_HOST, port), timeout=1.0) as connection:
             connection.sendall(b"conf")
@@ -219,7 +220,7 @@ def zookeeper_jars() -> list[Path]:
     given = os.environ.get(JARS_VARIABLE)
     if given is not None:
         return _jars_given(Path(given))
-    spec = importlib.util.find_spec("pyspark")  # looked up, not imported: an import would take a second
+    spec = importlib.util.find_spec("pyspark")  # found without an import, which would take a second
     if spec is None or spec.origin is None:
         raise LocalZooKeeperError(
             f"no ZooKeeper to run: its jars come with PySpark, which is not installed: {with_extra('local')}; "
@@ -233,7 +234,7 @@ def zookeeper_jars() -> list[Path]:
 
 
 def _jars_given(directory: Path) -> list[Path]:
-    """The needed jars of a directory like PySpark's with hundreds of jars, or all jars of any other directory."""
+    """The needed jars, if the directory has the hundreds of jars of PySpark; otherwise all jars in it."""
     jars, missing = _jars_needed(directory)
     if missing:
         jars = sorted(directory.glob("*.jar"))
@@ -243,7 +244,7 @@ def _jars_given(directory: Path) -> list[Path]:
 
 
 def _jars_needed(directory: Path) -> tuple[list[Path], list[str]]:
-    """The needed jars in ``directory``, and the patterns without a jar."""
+    """The needed jars in ``directory``, and the patterns without a matching jar."""
     found = {pattern: sorted(directory.glob(pattern)) for pattern in _JARS}
     return [jar for jars in found.values() for jar in jars], [pattern for pattern in _JARS if not found[pattern]]
 
@@ -256,5 +257,5 @@ def _free_port() -> int:
 
 
 def _escaped(path: Path) -> str:
-    """A path in a Java properties file."""
+    """The path, escaped for a Java properties file."""
     return str(path).replace("\\", "\\\\")

@@ -1,8 +1,8 @@
-"""Continues a partition that has lost a majority of its replicas for good with the remaining replicas.
+"""Continues a partition with the remaining replicas after the permanent loss of a majority.
 
-The decision is taken under a fence: a store session number that no server has, and that every remaining storage has
-seen. So no former owner can write; and since the metadata are written by compare-and-set, no server can begin a session
-in between.
+The decision is made under a fence: a store session number that no server has, and that every remaining storage has
+seen. So no former owner can write. The metadata are written by compare-and-set, so no server can begin a session in
+between.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from waltz.storage.remote.client import StorageClient
 
 
 class ReplicaClient(Protocol):
-    """The requests that are needed of a connection to the data port of a storage."""
+    """The part of a connection to the data port of a storage that is used here."""
 
     async def last_session_info(self, session_id: int, partition_id: int, *, timeout_s: float) -> SessionInfo: ...
 
@@ -35,7 +35,7 @@ class ReplicaClient(Protocol):
 
 
 Connect = Callable[[str], AbstractAsyncContextManager[ReplicaClient]]
-"""Opens a connection to a storage, given its connect string; raises ``WaltzError``."""
+"""A function that opens a connection to a storage, given its connect string; raises ``WaltzError``."""
 
 
 class Finding(NamedTuple):
@@ -43,7 +43,7 @@ class Finding(NamedTuple):
 
     acceptance: Acceptance
     lines: list[str]
-    """The decision in words, for operators."""
+    """The decision as text, for operators."""
 
 
 class LossAcceptance:
@@ -52,7 +52,7 @@ class LossAcceptance:
     def __init__(
         self, cluster: ClusterHandle, partition_id: int, lost: Collection[str], connect: Connect | None = None
     ) -> None:
-        """``lost`` are the connect strings of the storages that are lost for good."""
+        """``lost`` are the connect strings of the permanently lost storages."""
         self._cluster = cluster
         self._partition_id = partition_id
         self._lost = frozenset(lost)
@@ -60,19 +60,20 @@ class LossAcceptance:
         self._path = ClusterPaths.of(cluster.root).partition(partition_id)
 
     async def find(self) -> Finding:
-        """The decision as it would be now; nothing is changed.
+        """Find the decision for the present state. Nothing is changed.
 
-        The storages are asked under the store session number in the metadata; a session that still runs under an older
-        number would end. Raises ``WaltzError``.
+        The storages are asked under the store session number in the metadata. A session that still runs under an older
+        number ends by that. Raises ``WaltzError``.
         """
         return await self._find((await self._read())[0])
 
     async def apply(self, agreed: Acceptance) -> None:
-        """Carry out the decision that the operator agreed to.
+        """Carry out a decision after the operator's consent.
 
         Raises:
             LossRefused: The replicas have changed, or a server has begun a store session.
-            WaltzError: ZooKeeper or a storage failed. Metadata or assignments may not be written yet: look again.
+            WaltzError: ZooKeeper or a storage failed. Metadata or assignments may not be written yet: find the decision
+                again.
         """
         metadata, version = await self._read()
         metadata = metadata._replace(session_id=metadata.session_id + 1)
@@ -80,21 +81,21 @@ class LossAcceptance:
         acceptance = (await self._find(metadata)).acceptance
         if acceptance != agreed:
             raise LossRefused(
-                "its replicas do not hold what they held before, or the metadata have changed: look again"
+                "its replicas or the metadata have changed since the decision was shown: repeat the command"
             )
-        version = await self._write(metadata, version)  # no session has begun before all storages were fenced
+        version = await self._write(metadata, version)  # no session may begin before all storages are fenced
         for storage, mark in acceptance.truncations.items():
             async with self._connect(storage) as client:
                 await client.last_session_info(metadata.session_id, self._partition_id, timeout_s=TIMEOUT_S)
                 await client.truncate(metadata.session_id, self._partition_id, mark, timeout_s=TIMEOUT_S)
         await self._write(metadata._replace(replicas=dict(acceptance.states)), version)
-        # Servers that wait for the lost storages begin anew when the assignment changes.
+        # Servers that wait for the lost storages start again when the assignment changes.
         zookeeper, root, _ = self._cluster
         await store_admin.give_up_replicas(zookeeper, root, self._partition_id, self._lost)
         await self._forget_move()
 
     async def _forget_move(self) -> None:
-        """A move from or to a lost storage cannot be finished."""
+        """Remove the record of a move from or to a lost storage, which cannot be finished."""
         path = ClusterPaths.of(self._cluster.root).replica_move(self._partition_id)
         with contextlib.suppress(NoNodeError):
             move = ReplicaMove.decode((await self._cluster.zookeeper.get(path))[0], path)
@@ -113,7 +114,7 @@ class LossAcceptance:
         try:
             return (await self._cluster.zookeeper.set(self._path, metadata.encode(), version)).version
         except BadVersionError:
-            raise LossRefused("a server has begun a store session meanwhile: look again") from None
+            raise LossRefused("a server has begun a store session meanwhile: repeat the command") from None
 
     async def _find(self, metadata: PartitionMetadata) -> Finding:
         held: dict[str, Held] = {}

@@ -1,8 +1,8 @@
-"""Deletes the files of a replica that has left a partition, while no store session counts them.
+"""Deletes the files of a replica that has left a partition, when no store session can count the replica.
 
-A server that has not heard of the last change of the replicas may begin a store session with the former ones at any
-moment, and a session that begins does not show in the metadata before it opens. So the replica is switched off before
-the metadata are read: no session that begins later can take the replica in, and the metadata tell of all others. They
+A server without knowledge of the last change of the replicas may begin a store session with the former replicas at any
+moment, and such a session is not in the metadata before it opens. So the replica is switched off before the metadata
+are read: no session that begins later can include the replica, and all other sessions are in the metadata. The metadata
 are only read: servers of the original need not know of a deletion.
 """
 
@@ -15,9 +15,10 @@ from waltz.storage.remote.admin_client import StorageAdminClient
 
 
 async def reason_to_keep(cluster: ClusterHandle, partition_id: int, storage: str) -> str | None:
-    """Why a storage may need its files of a partition, by what ZooKeeper has now; None: no session can count them.
+    """The reason why a storage may need its files of a partition, according to ZooKeeper; None: no session can count
+    the files.
 
-    That holds for the sessions that have begun until now. Raises ``WaltzError``.
+    The answer holds for the sessions that have begun until now. Raises ``WaltzError``.
     """
     replicas = await read_replicas(cluster.zookeeper, cluster.root, [partition_id])
     metadata = replicas.metadata[partition_id]
@@ -27,7 +28,7 @@ async def reason_to_keep(cluster: ClusterHandle, partition_id: int, storage: str
         return None
     if ReplicaId(partition_id, storage) in metadata.replicas:
         return f"a store session has begun with {storage}"
-    # The write that opens a session lists all its storages. Later writes of the same session list no others.
+    # The write that opens a session lists all its storages. Later writes of the session never add storages.
     if not any(state.is_member_of(metadata.session_id) for state in metadata.replicas.values()):
         return f"store session {metadata.session_id} is not open yet, and may take {storage} in"
     return None
@@ -36,18 +37,18 @@ async def reason_to_keep(cluster: ClusterHandle, partition_id: int, storage: str
 async def delete_files(
     admin: StorageAdminClient, partition_id: int, reason: Callable[[], Awaitable[str | None]]
 ) -> str | None:
-    """Delete the files, unless they are found to be needed; returns why they are.
+    """Delete the files, unless they are needed. Returns the reason in that case.
 
     Args:
-        admin: The storage node, which has the partition.
+        admin: The admin port of the storage node with the files.
         partition_id: The partition.
-        reason: Tells why the files are needed, as :func:`reason_to_keep` does.
+        reason: Returns the reason why the files are needed, like :func:`reason_to_keep`.
 
     Raises:
         WaltzError: ZooKeeper or the storage failed. The replica may be switched off.
     """
     await admin.set_available([partition_id], False)
-    found: str | None = "it could not be found out whether they are needed"
+    found: str | None = "it is unknown whether they are needed"
     try:
         found = await reason()
     finally:

@@ -1,4 +1,4 @@
-"""Copies records of a partition to a storage node on which it is switched off, at a limited rate."""
+"""Copies records of a partition to a storage node, at a limited rate. The partition is switched off there."""
 
 from collections.abc import AsyncIterator
 from typing import NamedTuple, Protocol
@@ -9,14 +9,15 @@ from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.client import StorageClient
 
 FIRST_BATCH_RECORDS = 16
-"""Records of a batch as long as the size of records is not known."""
+"""The number of records in a batch while the size of records is unknown."""
 
 MAX_BATCH_RECORDS = 1000
-"""Limit of records in one request: a node of the original answers with the whole number, whatever their size."""
+"""The largest number of records in one request: a node of the original answers with all of them, whatever their
+size."""
 
 
 class SourceError(WaltzError):
-    """The source does not deliver; another source may."""
+    """The source does not deliver records; another source may."""
 
 
 class Copied(NamedTuple):
@@ -40,7 +41,7 @@ class Pace:
 
 
 class CopySource(Protocol):
-    """Has the records that are copied: the admin port of a storage, or an archive."""
+    """The source of a copy: the admin port of a storage, or an archive."""
 
     async def records(self, partition_id: int, first: int, max_count: int) -> list[Record]:
         """Records ``first``, ``first + 1``, ...; empty only when ``first`` is absent. Raises ``WaltzError``."""
@@ -60,8 +61,9 @@ async def copy_records(
 ) -> AsyncIterator[Copied]:
     """Copy the transactions behind ``current`` up to ``target``, batch by batch.
 
-    ``info`` is the destination's persisted state. Its low-water mark follows the copy, so ``target`` must be certain at
-    the source. A batch has ``batch_records`` records, or as many as are expected to have ``batch_bytes``.
+    ``info`` is the destination's persisted state. The low-water mark of the destination follows the copy, so the source
+    must be certain of ``target``. A batch has ``batch_records`` records, or the number that is expected to have
+    ``batch_bytes``.
 
     Raises :class:`SourceError`, and ``WaltzError`` when the destination refuses; copied batches stay.
     """
@@ -75,10 +77,10 @@ async def copy_records(
         except WaltzError as error:
             raise SourceError(str(error)) from error
         if not records:
-            raise SourceError(f"the source does not hold transaction {current + 1}, although it was to have {target}")
+            raise SourceError(f"the source does not hold transaction {current + 1}, although it should reach {target}")
         await destination.append(info.session_id, partition_id, records, offline=True, timeout_s=timeout_s)
         current += len(records)
-        if current >= info.low_water_mark:  # a mark never goes back: it stays until the records reach it
+        if current >= info.low_water_mark:  # a mark never goes back: it stays until the copy reaches it
             await destination.set_low_water_mark(
                 info.session_id, partition_id, current, offline=True, timeout_s=timeout_s
             )

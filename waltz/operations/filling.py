@@ -1,46 +1,49 @@
-"""Copies all committed records to a new replica before any server knows of it, while the partition stays in use."""
+"""Copies all committed records to a new replica before any server knows the replica. The partition stays in use."""
 
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import read_committed_marks
-from waltz.common.cluster.replicas import read_replicas
+from waltz.common.cluster.replicas import Replicas, read_replicas
 from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.storage_labels import nearness, read_labels
 from waltz.operations.copying import Pace, SourceError, copy_records
 from waltz.operations.storages import TIMEOUT_S, admin_endpoint, connection
+from waltz.operations.times import copy_times_of_members
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
 
 BATCHES_PER_S = 4
-"""A batch is at most this part of the bytes allowed in a second."""
+"""The largest size of a batch, as a part of the allowed bytes per second."""
 
 MAX_BATCH_BYTES = 1 << 20
 
 SHORT_ROUND_S = 1.0
-"""A round that took no longer is the last one: the records that came meanwhile are left to the servers."""
+"""A round of at most this duration is the last one: the servers copy the records that were appended meanwhile."""
 
 LOSING_ROUNDS = 3
-"""Number of consecutive rounds without progress after which the copy is given up."""
+"""The number of consecutive rounds without progress after which the copy ends with an error."""
 
 Progress = Callable[[str, int, str], contextlib.AbstractContextManager[Callable[[int], object]]]
-"""Shows progress, given a title, the total and its unit; the value of the context takes each further amount of work."""
+"""A function that shows progress, given a title, the total and its unit. The value of the context is called with each
+further amount."""
 
 
 class FillOptions(NamedTuple):
     """How a replica is filled."""
 
     bytes_per_s: int
-    """Limit of the copy's rate, with the records' headers."""
+    """The largest rate of the copy, headers of records included."""
     mark_timeout_s: float
-    """How long the owner of the partition may take to answer with the committed mark."""
+    """Time limit for the answer of the partition's owner with the committed mark."""
     preferred_source: str
-    """The replica that is read as long as it answers, unless another one is nearer."""
+    """The replica that is read as long as it answers, unless another replica is nearer."""
 
 
 class ReplicaFilling:
@@ -63,12 +66,13 @@ class ReplicaFilling:
         self._report = report
         self._progress = progress
         self._pace: Pace | None = None
+        self._replicas: Replicas | None = None
         self._current = NO_TRANSACTION
 
     async def run(self) -> None:
-        """Fill it until only the newest transactions are missing, and switch it on.
+        """Fill the replica until only the newest transactions are missing, and switch it on.
 
-        The copy continues that of an earlier run. Raises ``WaltzError``; copied batches stay.
+        The copy of an earlier run is continued. Raises ``WaltzError``; copied batches stay.
         """
         partition_id, data_port = self._partition_id, Endpoint.parse(self._storage)
         admin_port = await admin_endpoint(self._cluster, self._storage)
@@ -82,6 +86,7 @@ class ReplicaFilling:
             info = await admin.last_session_info(partition_id)
             await self._keep_certain(data, info)
             await self._follow(admin, data, info)
+            await self._copy_times(data, info)
             await admin.set_available([partition_id], True)
 
     async def _keep_certain(self, data: StorageClient, info: SessionInfo) -> None:
@@ -95,7 +100,7 @@ class ReplicaFilling:
             )
 
     async def _follow(self, admin: StorageAdminClient, data: StorageClient, info: SessionInfo) -> None:
-        """Copy in rounds, each up to the committed mark at its begin, until a round was short."""
+        """Copy in rounds, each up to the committed mark at its begin, until a round is short."""
         loop = asyncio.get_running_loop()
         losing, missing_before = 0, None
         while True:
@@ -123,9 +128,10 @@ class ReplicaFilling:
         return marks[self._partition_id]
 
     async def _copy(self, admin: StorageAdminClient, data: StorageClient, info: SessionInfo, mark: int) -> None:
-        """Copy up to a committed mark, from one replica or another."""
+        """Copy up to a committed mark, from any replica."""
         # The metadata are read after the mark (rule S6).
         replicas = await read_replicas(self._cluster.zookeeper, self._cluster.root, [self._partition_id])
+        self._replicas = replicas
         sources = replicas.choose(self._partition_id).sources
         reasons = []
         labels = (await read_labels(self._cluster.zookeeper, self._cluster.root)).labels
@@ -149,6 +155,23 @@ class ReplicaFilling:
         raise WaltzError(
             f"no replica of partition {self._partition_id} gives transaction {self._current + 1}: "
             f"{'; '.join(reasons) or 'none is a member of the present store session'}"
+        )
+
+    async def _copy_times(self, data: StorageClient, info: SessionInfo) -> None:
+        """Copy the times of the commits, from where an earlier run has ended. The servers copy the others' later."""
+        if self._replicas is None or not data.keeps_times:
+            return
+        enter = partial(data.enter_times, info.session_id, self._partition_id, offline=True, timeout_s=TIMEOUT_S)
+        known = await enter([])
+        await copy_times_of_members(
+            self._cluster,
+            self._replicas,
+            self._partition_id,
+            enter,
+            NO_TRANSACTION + 1 if known is None else known.transaction_id + 1,
+            self._current,
+            self._report,
+            except_from=self._storage,
         )
 
     async def _compare(self, admin: StorageAdminClient, source: StorageAdminClient) -> None:

@@ -1,8 +1,10 @@
-"""Decides how a partition continues that, by an operator's word, has lost a majority of its replicas for good. Pure.
+"""Decides how a partition continues after an operator has reported the permanent loss of a majority of its replicas.
+Pure.
 
-A recovery waits for a majority of the replicas in the metadata, since missing replicas could hold committed
-transactions. When that majority is lost, only an operator can decide to continue with the remaining replicas. The
-metadata then list these alone: the longest logs among them decide the end of the log, and the others are filled up.
+A recovery waits for a majority of the replicas in the metadata, because missing replicas could hold committed
+transactions. When the majority is lost, only an operator can decide to continue with the remaining replicas. After that
+the metadata list the remaining replicas only. The longest logs among them decide the end of the log, and the other
+replicas are filled up.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +20,7 @@ _NO_SESSION = -1
 
 
 class LossRefused(WaltzError):
-    """The loss cannot be accepted in the present state; nothing was changed."""
+    """The loss cannot be accepted in the present state. Nothing was changed."""
 
 
 class Held(NamedTuple):
@@ -32,12 +34,12 @@ class Held(NamedTuple):
 
     @property
     def intact(self) -> bool:
-        """Whether the storage knows of every session that the metadata say it took part in."""
+        """Whether the storage knows every session in which it took part according to the metadata."""
         return self.session_id >= self.state.session_id
 
     @property
     def certain_up_to(self) -> int:
-        """Its transactions up to this one are certainly those of the log."""
+        """The last transaction up to which the replica certainly agrees with the log."""
         closing = self.state.closing_high_water_mark
         limit = self.max_transaction_id if closing == UNRESOLVED else closing
         if not self.intact or self.state.session_id == _NO_SESSION:
@@ -46,7 +48,7 @@ class Held(NamedTuple):
 
     @property
     def can_decide(self) -> bool:
-        """Whether a recovery can take its log for the whole log."""
+        """Whether a recovery can take the log of the replica as the whole log."""
         return self.session_id != _NO_SESSION and self.certain_up_to >= self.low_water_mark
 
 
@@ -58,23 +60,23 @@ class Acceptance(NamedTuple):
     deciding: frozenset[str]
     """The storages that hold the transaction ``mark``."""
     known_committed: int
-    """The last transaction that a storage knows as committed; it is lost if it is above ``mark``."""
+    """The last transaction that a storage knows to be committed. It is lost if it is above ``mark``."""
     states: Mapping[ReplicaId, ReplicaState]
     """The new states of the replicas in the metadata."""
     truncations: Mapping[str, int]
-    """Storages that first have to remove uncertain transactions, each with the last one that stays."""
+    """Storages that first have to remove uncertain transactions, each with the last transaction that stays."""
 
 
 def accept_loss(
     metadata: PartitionMetadata, held: Mapping[str, Held], silent: Mapping[str, str], lost: Collection[str]
 ) -> Acceptance:
-    """Decide by the remaining replicas.
+    """Decide on the basis of the remaining replicas.
 
     Args:
         metadata: The partition's metadata.
         held: The log of each listed replica that answers, by connect string.
-        silent: Why the others do not answer, by connect string.
-        lost: The replicas that the operator says are lost for good.
+        silent: The reasons why the other replicas do not answer, by connect string.
+        lost: The permanently lost replicas, according to the operator.
 
     Raises:
         LossRefused: The lost replicas are not exactly the silent ones, a majority is left, or no remaining replica can
@@ -96,7 +98,9 @@ def accept_loss(
         )
     able = {storage: each.certain_up_to for storage, each in held.items() if each.can_decide}
     if not able:
-        raise LossRefused("no replica that answers has all of what it was told is committed: restore one from a backup")
+        raise LossRefused(
+            "no replica that answers has all transactions that it knows as committed: restore one from a backup"
+        )
     mark = max(able.values())
     deciding = frozenset(storage for storage, certain in able.items() if certain == mark)
     states: dict[ReplicaId, ReplicaState] = {}
@@ -114,7 +118,7 @@ def accept_loss(
 
 
 def check_survey(survey: Survey, partition_id: int, lost: Collection[str]) -> None:
-    """Raise :class:`LossRefused` if a node of the cluster contradicts the operator."""
+    """Raise :class:`LossRefused` if the report of a node contradicts the operator."""
     for server_id, report in sorted(survey.server_reports.items()):
         name = f"server {survey.servers[server_id].endpoint}"
         if not isinstance(report.storages, str) and (
@@ -131,7 +135,7 @@ def check_survey(survey: Survey, partition_id: int, lost: Collection[str]) -> No
 def describe(acceptance: Acceptance, held: Mapping[str, Held], lost: Collection[str], partition_id: int) -> list[str]:
     """The decision and its cost, as lines for operators."""
     mark, known = acceptance.mark, acceptance.known_committed
-    lines = [f"partition {partition_id}, of which {_names(lost)} are lost:"]
+    lines = [f"partition {partition_id} without the lost replicas {_names(lost)}:"]
     for storage, each in sorted(held.items()):
         certain = "" if each.certain_up_to == each.max_transaction_id else f", certain up to {each.certain_up_to}"
         lines.append(
@@ -144,7 +148,7 @@ def describe(acceptance: Acceptance, held: Mapping[str, Held], lost: Collection[
         lines.append(f"  transactions {mark + 1} to {known} were committed, and are lost")
     lines += [
         f"  transactions from {max(mark, known) + 1} on may have been committed; if so, they are lost",
-        "  their ids are given anew: applications that have seen them have to begin anew as after a restore",
+        "  their ids will be assigned again: applications that have seen them have to start again as after a restore",
         f"  delete the partition's files on {_names(lost)} before a storage is started with them again",
     ]
     return lines

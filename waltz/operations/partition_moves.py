@@ -1,7 +1,8 @@
-"""Plans the changes of preferences by which partitions move from server to server as an operator wants. Pure.
+"""Plans the changes of preferences by which an operator moves partitions from server to server. Pure.
 
-The owner of a partition follows from preferences, which servers keep while they run, and from the policy, which spreads
-the other partitions evenly. So a plan has to fix the other partitions, too, or the policy moves them in exchange.
+The owner of a partition follows from preferences and from the policy. Servers keep their preferences while they run.
+The policy spreads the other partitions evenly. So a plan has to fix the other partitions, too; otherwise the policy
+would move them in exchange.
 """
 
 import math
@@ -19,7 +20,7 @@ class PreferenceChange(NamedTuple):
 
     server_id: int
     add: bool
-    """Whether the partitions are added to the preferred ones, or removed."""
+    """Whether the partitions are added to the preferred partitions, or removed."""
     partition_ids: tuple[int, ...]
 
 
@@ -39,13 +40,13 @@ class Ownership(NamedTuple):
     servers: tuple[ServerDescriptor, ...]
 
     def owners(self) -> dict[int, int]:
-        """The server of each partition that has one."""
+        """The server of each partition with a server."""
         return {
             partition_id: server_id for server_id, owned in self.assignment.servers.items() for partition_id, _ in owned
         }
 
     def after(self, changes: Iterable[PreferenceChange]) -> "Ownership":
-        """The ownership after the changes, made one after the other, as the policy assigns partitions."""
+        """The ownership after the changes, made one by one, according to the policy."""
         now = self
         for change in changes:
             servers = tuple(_changed(server, change) for server in now.servers)
@@ -54,7 +55,7 @@ class Ownership(NamedTuple):
         return now
 
     def follows(self, change: PreferenceChange) -> bool:
-        """Whether the server has made the change; true for a server that is gone."""
+        """Whether the server has made the change; true for a server that has left the cluster."""
         for server in self.servers:
             if server.server_id == change.server_id:
                 preferred = set(server.preferred_partitions)
@@ -80,7 +81,7 @@ def _changed(server: ServerDescriptor, change: PreferenceChange) -> ServerDescri
 
 
 def moves_between(before: Ownership, after: Ownership) -> list[PartitionMove]:
-    """The partitions whose owners differ."""
+    """The partitions with different owners."""
     old, new = before.owners(), after.owners()
     return [
         PartitionMove(partition_id, old.get(partition_id), new.get(partition_id))
@@ -92,13 +93,13 @@ def moves_between(before: Ownership, after: Ownership) -> list[PartitionMove]:
 def plan_drain(now: Ownership, server_id: int) -> list[PreferenceChange]:
     """Move all partitions of a server to the others, as evenly as possible; all other partitions stay.
 
-    Partitions that stay become preferred ones of their servers: the policy would give them to the empty server.
-    Raises ``WaltzError`` when there is no other server.
+    Partitions that stay become preferred partitions of their servers; otherwise the policy would give them to the empty
+    server. Raises ``WaltzError`` when there is no other server.
     """
     others = {server.server_id: set(server.preferred_partitions) for server in now.servers}
     preferred_here = others.pop(server_id)
     if not others:
-        raise WaltzError("this server is the only one: nobody could take its partitions")
+        raise WaltzError("this is the only server: no other server could take its partitions")
     owners = now.owners()
     changes = []
     for other, preferred in sorted(others.items()):
@@ -110,7 +111,7 @@ def plan_drain(now: Ownership, server_id: int) -> list[PreferenceChange]:
         if owners.get(partition_id, server_id) == server_id:
             target = min(counts, key=lambda each: (counts[each], each))
             takers = [other for other, preferred in others.items() if partition_id in preferred]
-            if takers:  # the preferring server with the smallest id gets it
+            if takers:  # among the servers that prefer a partition, the one with the smallest id gets it
                 target = min(takers)
             else:
                 changes.append(PreferenceChange(target, True, (partition_id,)))
@@ -121,7 +122,8 @@ def plan_drain(now: Ownership, server_id: int) -> list[PreferenceChange]:
 
 
 def plan_rebalance(now: Ownership) -> list[PreferenceChange]:
-    """Even out the servers' partitions, to a difference of at most one, by taking back as few preferences as possible.
+    """Even out the numbers of partitions, to a difference of at most one, by taking back as few preferences as
+    possible.
 
     The policy spreads partitions without a preference. Raises ``WaltzError`` when there is no server.
     """
@@ -148,7 +150,8 @@ def plan_rebalance(now: Ownership) -> list[PreferenceChange]:
 def _take_back(
     counts: dict[int, int], owners: dict[int, int], preferred: dict[int, set[int]]
 ) -> PreferenceChange | None:
-    """One preference to take back: of the fullest server among those that exceed their share because of preferences."""
+    """Take back one preference: of the fullest server among the servers that exceed their share because of
+    preferences."""
     share = math.floor(sum(counts.values()) / len(counts))
     for server_id in sorted(counts, key=lambda each: (-counts[each], each)):
         if counts[server_id] <= share:

@@ -1,6 +1,7 @@
-"""Moves partitions from server to server by preferences, one after the other; each is served before the next moves.
+"""Moves partitions from server to server by preferences, one by one. Each partition is served again before the next one
+moves.
 
-Every round is planned from the present state of the cluster, so a further run finishes an interrupted one.
+Every round is planned from the present state of the cluster, so a further run finishes an interrupted run.
 """
 
 import asyncio
@@ -28,8 +29,8 @@ FIRST_WITH_PREFERENCES = 2
 
 LOOK_AGAIN_S = 0.1
 MAX_ROUNDS = 10
-"""Limit of rounds. Servers of the original may choose differently where the policy leaves a choice; then the rest is
-planned again."""
+"""The largest number of rounds. Servers of the original may choose differently where the policy leaves a choice; then
+the rest is planned again."""
 
 
 class PartitionPlan(NamedTuple):
@@ -41,7 +42,7 @@ class PartitionPlan(NamedTuple):
     moves: list[PartitionMove]
 
     def lines(self) -> list[str]:
-        """The plan for people: a line for each change, and for each move."""
+        """The plan as text: a line for each change, and for each move."""
         names = names_of(self.ownership)
         return [
             *(describe_change(change, names) for change in self.changes),
@@ -50,7 +51,7 @@ class PartitionPlan(NamedTuple):
 
 
 async def read_ownership(cluster: ClusterHandle) -> Ownership:
-    """The servers, their preferences and their partitions, as ZooKeeper has them. Raises ``WaltzError``."""
+    """The servers, their preferences and their partitions, according to ZooKeeper. Raises ``WaltzError``."""
     zookeeper, root, _ = cluster
     await sync_cluster(zookeeper, root)
     return Ownership(
@@ -61,7 +62,7 @@ async def read_ownership(cluster: ClusterHandle) -> Ownership:
 
 
 async def plan_moves(cluster: ClusterHandle, planner: Planner) -> PartitionPlan:
-    """Plan from the present state of the cluster. Raises ``WaltzError``, also that of the planner."""
+    """Plan from the present state of the cluster. Raises ``WaltzError``, including the errors of the planner."""
     now = await read_ownership(cluster)
     changes = planner(now)
     return PartitionPlan(now, changes, moves_between(now, now.after(changes)))
@@ -73,7 +74,7 @@ async def check_servers(cluster: ClusterHandle, plan: PartitionPlan, *, timeout_
     Args:
         cluster: The cluster.
         plan: The plan to be carried out.
-        timeout_s: For each connection and each answer.
+        timeout_s: Time limit of each connection and each answer.
     """
     takers = {change.server_id for change in plan.changes if change.add}
     takers |= {move.target for move in plan.moves if move.target is not None}
@@ -103,20 +104,21 @@ async def move_partitions(
     timeout_s: float,
     report: Callable[[str], None],
 ) -> list[PartitionMove]:
-    """Make ``changes`` one by one, then those of further plans, until ``planner`` has none.
+    """Make ``changes`` one by one, then the changes of further plans, until ``planner`` returns none.
 
     Args:
         cluster: The cluster.
         planner: Plans again after each round.
-        changes: Those of the first round, see :func:`plan_moves`.
-        timeout_s: How long a partition that has moved may take until it is served again.
-        report: Takes a line for the operator for each partition that is served again.
+        changes: The changes of the first round, see :func:`plan_moves`.
+        timeout_s: Time limit until a moved partition is served again.
+        report: Called with a line for the operator for each partition that is served again.
 
     Returns:
         The moves, in their order.
 
     Raises:
-        WaltzError: A server refuses or is gone, the cluster does not follow in time, or it does not settle.
+        WaltzError: A server refuses or has left the cluster, or the cluster does not follow in time or does not become
+            stable.
     """
     moved: list[PartitionMove] = []
     async with RpcClient(tls=cluster.tls) as rpc:
@@ -131,14 +133,14 @@ async def move_partitions(
 async def _make(
     cluster: ClusterHandle, rpc: RpcClient, change: PreferenceChange, timeout_s: float, report: Callable[[str], None]
 ) -> list[PartitionMove]:
-    """Make one change, and wait until the partitions that it moves are served again."""
+    """Make one change, and wait until the moved partitions are served again."""
     before = await read_ownership(cluster)
     endpoint = next((server.endpoint for server in before.servers if server.server_id == change.server_id), None)
     if endpoint is None:
-        raise WaltzError(f"server {change.server_id} is gone; run it again, to plan without it")
+        raise WaltzError(f"server {change.server_id} has left the cluster; run the command again, to plan without it")
     call = rpc.add_preferred_partitions if change.add else rpc.remove_preferred_partitions
     if not await call(endpoint, change.partition_ids):
-        raise WaltzError(f"server {endpoint} refused; run it again")
+        raise WaltzError(f"server {endpoint} refused; run the command again")
     leaving = [move.partition_id for move in moves_between(before, before.after([change]))]
     loop = asyncio.get_running_loop()
     began_s = loop.time()

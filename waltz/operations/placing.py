@@ -25,20 +25,20 @@ from waltz.common.zk.znodes import GroupDescriptor, ReplicaAssignments, StorePar
 from waltz.operations.survey.evidence import ask_storages
 
 FREE_SPACE_TIMEOUT_S = 5.0
-"""How long a storage may take to tell its free space; without an answer it counts as full."""
+"""Time limit for the answer of a storage with its free space. Without an answer the storage counts as full."""
 
 
 class NewReplicas(NamedTuple):
-    """Which replicas are placed, and how."""
+    """The replicas to be placed, and the rules for them."""
 
     group: int
-    """The group of storage nodes that gets them."""
+    """The group of storage nodes that gets the replicas."""
     size: int
-    """Replicas of each partition."""
+    """The number of replicas of each partition."""
     spread: Sequence[str]
-    """Keys of the labels whose values make a zone, the widest first."""
+    """The keys of the labels whose values define a zone, the widest first."""
     ring: str | None
-    """The ring whose storages get them, and whose partitions these become."""
+    """The ring whose storages get the replicas. The partitions become partitions of the ring."""
     partition_ids: Sequence[int] | None
     """None: all partitions of the cluster."""
     force: bool
@@ -46,11 +46,11 @@ class NewReplicas(NamedTuple):
 
 
 async def place_replicas(cluster: ClusterHandle, wanted: NewReplicas) -> None:
-    """Choose and assign storages for partitions without replicas in the group. Storages must be told, too.
+    """Choose and assign storages for partitions without replicas in the group. The storages are not informed by this.
 
     Raises:
-        WaltzError: There is no such group, ring or partition, a partition has replicas in the group or belongs to
-            another ring, a label is missing, or storages or zones are too few; nothing was assigned.
+        WaltzError: There is no such group, ring or partition; a partition has replicas in the group or belongs to
+            another ring; a label is missing; or there are too few storages or zones. Nothing was assigned.
     """
     zookeeper, root, _ = cluster
     rings = await read_rings(zookeeper, root)
@@ -82,7 +82,7 @@ async def place_replicas(cluster: ClusterHandle, wanted: NewReplicas) -> None:
         return chosen
 
     if wanted.ring is not None:
-        # Refused before the ring is written; replicas of partitions that are in no ring might be moved out of it.
+        # Checked before the ring is written: replicas of partitions without a ring might be moved out of the ring.
         params, groups = await read_store_params(zookeeper, root), await read_groups(zookeeper, root)
         decide(params, groups, await read_replica_assignments(zookeeper, root))
         await add_to_ring(zookeeper, root, wanted.ring, partition_ids)
@@ -115,10 +115,10 @@ async def read_sites(
     Args:
         cluster: The cluster.
         groups: The storages, with their groups.
-        spread: Keys of the labels whose values make a zone, the widest first. None: datacenter and rack, if any
+        spread: The keys of the labels whose values define a zone, the widest first. None: datacenter and rack, if a
             storage has such a label.
         rings: All rings.
-        leaving: Storages that are to be emptied; they need no labels.
+        leaving: The storages to be emptied; they need no labels.
 
     Raises:
         WaltzError: A label is missing, or cannot be read.

@@ -1,22 +1,25 @@
-"""Repairs damaged records of one node with those of the other replicas of the partition."""
+"""Repairs damaged records of one node with records of the other replicas of the partition."""
 
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.replicas import Source, read_replicas
 from waltz.common.errors import WaltzError
-from waltz.common.ids import Endpoint
+from waltz.common.ids import UNKNOWN_END, Endpoint
 from waltz.common.records import Record
-from waltz.operations.storages import connection
+from waltz.operations.storages import TIMEOUT_S, connection
+from waltz.operations.times import copy_times_of_members
 from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
 
 logger = logging.getLogger(__name__)
 
 FETCH_RECORDS = 1000
-"""Number of records requested from another replica at once; the replica bounds their bytes."""
+"""The number of records in one request to another replica. The replica limits their bytes."""
 
 
 class Roles(NamedTuple):
@@ -27,7 +30,7 @@ class Roles(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """The result of a repair: ids of transactions, both ends included, and the number of restored ones."""
+    """The result of a repair: ids of transactions, both ends included, and the number of restored transactions."""
 
     missing: tuple[tuple[int, int], ...]
     restored: int
@@ -35,7 +38,7 @@ class Repaired(NamedTuple):
 
 
 async def read_roles(cluster: ClusterHandle, partition_id: int, node: Endpoint) -> Roles:
-    """Judge the replicas by rule S6; to be called after the committed mark was read.
+    """Judge the replicas by rule S6. To be called after the committed mark was read.
 
     ``node`` is the damaged node's admin port. Raises ``WaltzError``.
     """
@@ -68,10 +71,10 @@ class Repair:
         self._report = report
 
     async def run(self, committed_mark: int | None) -> Repaired:
-        """Restore committed records. ``committed_mark`` is the owner's; without it (no server is asked) the marks at
-        the beginning of the current session bound the repair.
+        """Restore committed records. ``committed_mark`` is the mark of the owner. If it is missing because no server
+        was asked, the marks at the beginning of the current session limit the repair.
 
-        Raises ``WaltzError``; the node's files are then as before, or the repair has to be repeated.
+        Raises ``WaltzError``. The files of the node are as before then, or the repair has to be repeated.
         """
         roles = await read_roles(self._cluster, self._partition_id, self._node)
         async with connection(StorageAdminClient, self._cluster, self._node) as client:
@@ -79,13 +82,13 @@ class Repair:
             if whole:
                 return Repaired((), 0, ())
             if not missing:
-                # Only a header is damaged, or the cause that kept the partition from being opened has gone.
+                # Only a header is damaged, or the reason why the partition could not be opened has vanished.
                 await client.repair_commit(self._partition_id, last_id)
                 return Repaired((), 0, ())
             mark = committed_mark
             if mark is None:
                 mark = await self._mark_of_session(roles)
-                # The replicas that told the mark may be in a newer session, without some of the others.
+                # The replicas that reported the mark may be in a newer session, without some of the other replicas.
                 roles = await read_roles(self._cluster, self._partition_id, self._node)
             wanted = [(first, min(last, mark)) for first, last in missing if first <= mark]
             uncommitted = tuple((max(first, mark + 1), last) for first, last in missing if last > mark)
@@ -93,11 +96,31 @@ class Repair:
             restored = 0
             for first, last in wanted:
                 restored += await self._restore(client, roles, first, last)
-            if uncommitted:  # the node may have been let into a session meanwhile
+            if uncommitted:  # the node may have joined a session meanwhile
                 roles = await read_roles(self._cluster, self._partition_id, self._node)
                 self._check_may_be_cut(roles, uncommitted, mark)
             await client.repair_commit(self._partition_id, mark)
-            return Repaired(missing, restored, uncommitted)
+            await self._copy_times(wanted)
+            return Repaired(missing, restored, tuple(each for each in uncommitted if each[1] != UNKNOWN_END))
+
+    async def _copy_times(self, restored: list[tuple[int, int]]) -> None:
+        """Copy the times of restored transactions: a start that did not find their segment has removed its times."""
+        cluster, partition_id = self._cluster, self._partition_id
+        replicas = await read_replicas(cluster.zookeeper, cluster.root, [partition_id])
+        storage, metadata = replicas.name_of(self._node), replicas.metadata[partition_id]
+        if storage is None or metadata is None:
+            return
+        try:
+            async with connection(StorageClient, cluster, Endpoint.parse(storage)) as data:
+                if not data.keeps_times:
+                    return
+                enter = partial(data.enter_times, metadata.session_id, partition_id, timeout_s=TIMEOUT_S)
+                for first, last in restored:
+                    await copy_times_of_members(
+                        cluster, replicas, partition_id, enter, first, last, self._report, except_from=storage
+                    )
+        except WaltzError as error:
+            self._report(f"partition {partition_id}: the times of its transactions were not copied: {error}")
 
     def _check_may_be_cut(self, roles: Roles, uncommitted: tuple[tuple[int, int], ...], mark: int) -> None:
         """Refuse to cut records above the mark that a node with a vote may have acknowledged."""
@@ -109,7 +132,7 @@ class Repair:
             )
 
     async def _mark_of_session(self, roles: Roles) -> int:
-        """A mark that is committed for certain: the highest low-water mark of the current session's replicas."""
+        """A certainly committed mark: the highest low-water mark of the replicas in the current session."""
         marks = []
         for storage, endpoint in roles.sources:
             try:
@@ -122,7 +145,7 @@ class Repair:
         return max(marks)
 
     async def _restore(self, client: StorageAdminClient, roles: Roles, first: int, last: int) -> int:
-        """Copy the records ``first`` to ``last`` from any source; returns their number."""
+        """Copy the records ``first`` to ``last`` from any source. Returns the number of records."""
         next_id = first
         for storage, endpoint in roles.sources:
             connecting = connection(StorageAdminClient, self._cluster, endpoint)
@@ -146,7 +169,7 @@ class Repair:
         )
 
     async def _fetch(self, source: StorageAdminClient, first: int, count: int) -> list[Record]:
-        """At least one record, from ``first`` on, their payloads verified by the client."""
+        """Fetch records from ``first`` on, at least one. The client verifies the payloads."""
         records = await source.records(self._partition_id, first, count)
         if not records:
             raise WaltzError(f"it does not hold transaction {first}")
@@ -156,4 +179,4 @@ class Repair:
 
 
 def _id_pairs(ranges: tuple[tuple[int, int], ...]) -> str:
-    return ", ".join(f"{first} to {last}" for first, last in ranges)
+    return ", ".join(f"{first} and later" if last == UNKNOWN_END else f"{first} to {last}" for first, last in ranges)

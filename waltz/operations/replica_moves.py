@@ -1,12 +1,12 @@
-"""Plans the steps by which a replica moves from one storage node to another, and refuses unsafe ones. Pure.
+"""Plans the steps by which a replica moves from one storage node to another, and refuses unsafe steps. Pure.
 
 No step needs more nodes than the step before it (rule L7). So an odd number of replicas stays the same: the new
-replica, which holds all committed transactions, takes the place of the old one in a single write. An even number has
-the same majority with one replica more: there the new replica joins before the old one leaves. The old replica's files
+replica, which holds all committed transactions, replaces the old replica in a single write. An even number has the same
+majority with one more replica: there the new replica joins before the old replica leaves. The files of the old replica
 are deleted when no session counts it any more and the new replica takes full part.
 
-Servers of the original do not ask an unassigned replica for its log. So the replicas that stay have to be a majority of
-the former replicas, and a step that leads to less is refused.
+Servers of the original do not ask an unassigned replica for its log. So the remaining replicas have to be a majority of
+the former replicas. A step that would leave fewer is refused.
 """
 
 import enum
@@ -19,10 +19,10 @@ from waltz.common.errors import ProtocolError, WaltzError
 
 
 class ReplicaMove(NamedTuple):
-    """A move in progress, as ZooKeeper keeps it from before the first step until after the last one."""
+    """A move in progress. ZooKeeper has it from before the first step until after the last step."""
 
     source: str
-    """Connect string of the storage node that gives the replica up."""
+    """The connect string of the storage node that gives up the replica."""
     destination: str
 
     def encode(self) -> bytes:
@@ -31,7 +31,7 @@ class ReplicaMove(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> Self:
-        """Raises ``ProtocolError``."""
+        """Decode the JSON. Raises ``ProtocolError``."""
         try:
             document = json.loads(data or b"")
             source, destination = document["source"], document["destination"]
@@ -46,16 +46,16 @@ class ReplicaMove(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """The state of a partition, by ZooKeeper and its storages."""
+    """The state of a partition according to ZooKeeper and the storages."""
 
     assigned: frozenset[str]
-    """The storages that it is assigned to."""
+    """The storages of the partition in the assignment."""
     listed: frozenset[str]
-    """The storages in its metadata, which decide the committed mark when the next store session begins."""
+    """The storages in the metadata. They decide the committed mark at the begin of the next store session."""
     current: frozenset[str]
-    """Members of the present store session that answer and have the partition online."""
+    """The members of the present store session that answer and have the partition online."""
     holding: Mapping[str, bool | None]
-    """Whether source and destination have the partition; None for a node that does not answer."""
+    """Whether source and destination have the partition; None for a node without an answer."""
     groups: Mapping[str, int]
     move: ReplicaMove | None
     """The move that has begun, if any."""
@@ -79,11 +79,11 @@ FILLING = (ReplicaStep.EXCHANGE, ReplicaStep.FILL)
 
 
 class StepRefused(WaltzError):
-    """A step that must not be taken in the present state."""
+    """The step must not be taken in the present state."""
 
 
 class NotYetSettled(StepRefused):
-    """A step that may become possible by itself."""
+    """The step is not possible yet, but may become possible without an operator."""
 
 
 def next_step(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
@@ -109,14 +109,14 @@ def next_step(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
 
 
 def next_step_back(view: PartitionView, move: ReplicaMove) -> ReplicaStep | None:
-    """The next step of a move that is taken back: its destination leaves."""
+    """The next step of a move that is taken back: the destination leaves."""
     _check_other(view, move)
     if view.move is None:
         return None
     source, destination = move
     if source in view.assigned:
         return ReplicaStep.UNASSIGN if destination in view.assigned else _next_of_leaving(view, destination)
-    if source in view.listed:  # its log still counts, and a majority may need it
+    if source in view.listed:  # the log of the source still counts, and a majority may need it
         replaces = destination in view.assigned and destination not in view.listed
         return ReplicaStep.REVERT if replaces else ReplicaStep.RETURN
     if destination not in view.assigned:
@@ -143,7 +143,7 @@ def _next_of_leaving(view: PartitionView, leaving: str) -> ReplicaStep | None:
 def check_filling(view: PartitionView, leaving: str, joining: str, *, exchanged: bool) -> None:
     """Raise :class:`StepRefused` unless the partition keeps a majority while a replica joins.
 
-    With ``exchanged`` the new replica joins in place of ``leaving``, else beside the others.
+    With ``exchanged`` the new replica replaces ``leaving``; otherwise it joins in addition.
     """
     _check_settled(view)
     old, new = view.groups.get(leaving), view.groups.get(joining)
@@ -164,7 +164,7 @@ def check_filling(view: PartitionView, leaving: str, joining: str, *, exchanged:
 def check_leaving(view: PartitionView, leaving: str) -> None:
     """Raise :class:`StepRefused` unless the partition keeps a majority without that storage.
 
-    A storage that the metadata do not list is no part of the majority, and can always be taken out.
+    A storage that is not in the metadata is no part of the majority, and can always be removed.
     """
     group = view.groups.get(leaving)
     if not any(view.groups.get(each) == group for each in view.assigned - {leaving}):
@@ -221,7 +221,7 @@ def check_step(view: PartitionView, step: ReplicaStep, *, leaving: str, joining:
 
 
 def after(view: PartitionView, step: ReplicaStep, *, leaving: str, joining: str) -> PartitionView:
-    """The state after the step, if nothing else happens."""
+    """The state after the step, without other changes."""
     move = ReplicaMove(leaving, joining) if view.move is None else view.move
     if step is ReplicaStep.EXCHANGE:
         assigned = (view.assigned - {leaving}) | {joining}

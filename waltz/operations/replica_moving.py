@@ -1,6 +1,6 @@
 """Moves replicas from one storage node to another, step by step, partition by partition.
 
-Each step is decided from the present state of the cluster, so a further run finishes an interrupted one, or takes it
+Each step is decided from the present state of the cluster. So a further run finishes an interrupted run, or takes it
 back.
 """
 
@@ -44,34 +44,34 @@ from waltz.storage.remote.admin_client import StorageAdminClient
 _PARTITION_NAME = re.compile("0|[1-9][0-9]{0,9}")
 
 ANSWER_TIMEOUT_S = 5.0
-"""How long a storage may take to report its partitions."""
+"""Time limit for the report of a storage about its partitions."""
 
 LOOK_AGAIN_S = 0.25
 SETTLE_S = 5.0
-"""How long a plan waits for a passing state, such as the beginning of a store session."""
+"""Time limit of a plan for a passing state, such as the beginning of a store session."""
 
 LOCK_EXTRA_S = 10.0
-"""How long to wait for a lock beyond the session time-out, after which the lock of a killed process is free."""
+"""The wait for a lock beyond the session time-out. The lock of a killed process is free after the session time-out."""
 
 
 class MovesBegun(NamedTuple):
-    """Moves in progress, as recorded in ZooKeeper."""
+    """The moves in progress according to ZooKeeper."""
 
     moves: Mapping[int, ReplicaMove]
     """The moves that have begun, by partition."""
     foreign: Sequence[str]
-    """Warnings about other nodes beside them in ZooKeeper, which are no moves."""
+    """Warnings about nodes in the same place of ZooKeeper that are no moves."""
 
 
 class MoveOptions(NamedTuple):
-    """How replicas are moved."""
+    """The options of moves of replicas."""
 
     back: bool
-    """Whether a move that has begun is taken back."""
+    """Whether moves that have begun are taken back."""
     copy_bytes_per_s: int
     """Limit of the copy's rate, with the records' headers."""
     timeout_s: float
-    """How long the cluster may take to follow each change."""
+    """Time limit for the cluster to follow each change."""
 
 
 class Direction(NamedTuple):
@@ -82,20 +82,20 @@ class Direction(NamedTuple):
 
     @property
     def leaving(self) -> str:
-        """The storage that has no replica at the end."""
+        """The storage without a replica at the end."""
         return self.move.destination if self.back else self.move.source
 
     @property
     def joining(self) -> str:
-        """The storage that has the replicas at the end."""
+        """The storage with the replica at the end."""
         return self.move.source if self.back else self.move.destination
 
     def next_step(self, view: PartitionView) -> ReplicaStep | None:
-        """The step to be done next, if there is one. Raises ``StepRefused``."""
+        """The next step, if there is one. Raises ``StepRefused``."""
         return (next_step_back if self.back else next_step)(view, self.move)
 
     def plan(self, view: PartitionView) -> list[ReplicaStep]:
-        """All steps to be done. Raises ``StepRefused``."""
+        """All remaining steps. Raises ``StepRefused``."""
         return (check_back if self.back else check_move)(view, self.move)
 
     def describe(self, step: ReplicaStep) -> str:
@@ -104,25 +104,25 @@ class Direction(NamedTuple):
 
 
 class _Files(enum.Enum):
-    """What became of the files of the storage that gives its replica up."""
+    """The state of the files on the storage that gives up the replica."""
 
     DELETED = "deleted"
     LEFT = "left"
     """The storage does not answer."""
     NEEDED = "needed"
-    """The replica may count again."""
+    """The replica counts again, or may count again."""
 
 
 class ReplicaPlan(NamedTuple):
-    """The steps of every partition that needs any."""
+    """The steps of each partition with remaining steps."""
 
     direction: Direction
     steps: Mapping[int, Sequence[ReplicaStep]]
     leaving_was_silent: bool
-    """Whether the storage that gives its replicas up did not answer when the plan was made."""
+    """Whether the storage that gives up the replicas did not answer when the plan was made."""
 
     def lines(self) -> list[str]:
-        """The plan for people."""
+        """The plan as text."""
         direction = self.direction
         if not self.steps:
             if direction.back:
@@ -136,7 +136,7 @@ class ReplicaPlan(NamedTuple):
         return lines
 
     def outcome(self, files_left: Collection[int]) -> str:
-        """The result, and the operator's remaining work for the partitions whose files are left."""
+        """The result, and the remaining work of the operator for partitions with files that were not deleted."""
         if not files_left:
             return f"{self.direction.leaving} holds nothing of {_partitions(self.steps)}"
         return (
@@ -149,15 +149,15 @@ class ReplicaPlan(NamedTuple):
 async def locked_moves(
     cluster: ClusterHandle, session_timeout_s: float, report: Callable[[str], None]
 ) -> AsyncIterator[ClusterHandle]:
-    """Hold the lock of the moves; the yielded cluster writes only while the lock is held.
+    """Hold the lock of the moves. The yielded cluster writes only while the lock is held.
 
     Args:
         cluster: The cluster, which exists.
         session_timeout_s: Time-out of ZooKeeper sessions, after which the lock of a killed process is free.
-        report: Takes a line for the operator if somebody else holds the lock.
+        report: Called with a line for the operator if another process holds the lock.
 
     Raises:
-        WaltzError: The lock is held for longer than that.
+        WaltzError: Another process holds the lock for longer than that.
     """
     paths = ClusterPaths.of(cluster.root)
     with contextlib.suppress(NodeExistsError):
@@ -175,7 +175,7 @@ async def locked_moves(
 async def name_move(cluster: ClusterHandle, source: Endpoint, destination: Endpoint) -> ReplicaMove:
     """The move between two nodes, each given by its data port or its admin port.
 
-    Raises ``WaltzError`` for a node that is not in the cluster, and for two ports of the same one.
+    Raises ``WaltzError`` for a node that is not in the cluster, and for two ports of the same node.
     """
     replicas = await read_replicas(cluster.zookeeper, cluster.root, ())
     move = ReplicaMove(_connect_string(replicas, source), _connect_string(replicas, destination))
@@ -203,8 +203,8 @@ async def partitions_of_move(
 ) -> list[int]:
     """The partitions to be moved: ``partition_ids``, or all partitions that the source has or has begun to move.
 
-    With ``back``, all partitions whose move has begun. ``report`` takes warnings. Raises ``WaltzError`` for a partition
-    that the cluster does not have.
+    With ``back``: all partitions whose move has begun. ``report`` is called with warnings. Raises ``WaltzError`` for a
+    partition outside of the cluster.
     """
     count = (await store_admin.read_store_params(cluster.zookeeper, cluster.root)).partition_count
     if partition_ids is not None:
@@ -262,9 +262,9 @@ class ReplicaMover:
         report: Callable[[str], None],
         progress: Progress,
     ) -> None:
-        """``report`` takes lines for the operator, ``progress`` shows the progress of the copy.
+        """``report`` is called with lines for the operator, ``progress`` shows the progress of the copy.
 
-        To carry out a plan, ``cluster`` has to be that of :func:`locked_moves`.
+        To carry out a plan, ``cluster`` has to come from :func:`locked_moves`.
         """
         self._cluster = cluster
         self._paths = ClusterPaths.of(cluster.root)
@@ -274,29 +274,29 @@ class ReplicaMover:
         self._progress = progress
 
     async def plan(self, partition_ids: Sequence[int]) -> ReplicaPlan:
-        """Plan from the present state of the cluster. Raises ``WaltzError`` where a step could not be done."""
+        """Plan from the present state of the cluster. Raises ``WaltzError`` if a step could not be done."""
         silent = False
         steps_by_partition: dict[int, list[ReplicaStep]] = {}
         for partition_id in partition_ids:
             view, steps = await self._plan(partition_id)
             silent |= view.holding[self._direction.leaving] is None
             if any(step in FILLING for step in steps):
-                await self._mark(partition_id)  # fails where no server has it open
+                await self._mark(partition_id)  # fails when no server has the partition open
             if steps:
                 steps_by_partition[partition_id] = steps
         return ReplicaPlan(self._direction, steps_by_partition, silent)
 
     async def carry_out(self, plan: ReplicaPlan) -> list[int]:
-        """Take all steps; returns the partitions whose files are left on a storage that does not answer.
+        """Take all steps. Returns the partitions whose files are left on a storage that does not answer.
 
-        Raises ``WaltzError``; steps that were taken are not repeated by the next run.
+        Raises ``WaltzError``. The next run continues after the steps that were taken.
         """
         return [partition_id for partition_id in plan.steps if not await self._move(partition_id)]
 
     # The present state
 
     async def _plan(self, partition_id: int) -> tuple[PartitionView, list[ReplicaStep]]:
-        """The state and the remaining steps; waits for a store session that is just beginning."""
+        """The state and the remaining steps. Waits while a store session is beginning."""
 
         async def look() -> tuple[PartitionView, list[ReplicaStep] | StepRefused]:
             view = await self.look(partition_id)
@@ -361,7 +361,7 @@ class ReplicaMover:
     # The steps
 
     async def _move(self, partition_id: int) -> bool:
-        """Take all steps of a partition; returns whether the old storage could be asked to delete the files."""
+        """Take all steps of a partition. Returns whether the old storage could be asked to delete the files."""
         direction = self._direction
         zookeeper, root, _ = self._cluster
         while True:
@@ -403,7 +403,7 @@ class ReplicaMover:
             raise WaltzError(f"partition {partition_id}: somebody else has changed its replicas: {error}") from None
 
     async def _until(self, partition_id: int, objection: Callable[[PartitionView], str | None]) -> None:
-        """Look again until there is no objection."""
+        """Repeat the check until it finds no objection."""
 
         async def look() -> str | None:
             return objection(await self.look(partition_id))
@@ -411,7 +411,8 @@ class ReplicaMover:
         await self._until_no_reason(partition_id, look)
 
     async def _until_no_reason(self, partition_id: int, look: Callable[[], Awaitable[str | None]]) -> None:
-        """Look again until there is no objection. Raises ``WaltzError`` with the last objection at the deadline."""
+        """Repeat the check until it finds no objection. At the deadline raises ``WaltzError`` with the last
+        objection."""
         deadline_s = self._deadline_s()
         reason = await poll_until(
             look, lambda reason: reason is None, deadline_s=deadline_s, next_delay_s=_look_again_s
@@ -442,7 +443,7 @@ class ReplicaMover:
         return objection
 
     async def _until_caught_up(self, partition_id: int) -> None:
-        """Return when the new replica takes full part and has all transactions that are committed now."""
+        """Return when the new replica takes full part and has all transactions that were committed at the call."""
         mark = await self._mark(partition_id)
         if mark == NO_TRANSACTION:
             return
@@ -456,7 +457,7 @@ class ReplicaMover:
             await self._until_no_reason(partition_id, look)
 
     async def _clear(self, partition_id: int) -> _Files:
-        """Have the files deleted unless they are needed again, and remove the record of the move."""
+        """Delete the files unless they are needed again, and remove the record of the move."""
         files = _Files.DELETED
         try:
             async with self._admin(self._direction.leaving) as admin:
@@ -481,7 +482,7 @@ class ReplicaMover:
         return _Files.NEEDED
 
     async def _switch_on(self, partition_id: int) -> None:
-        """Have the replica that comes back serve: an earlier run may have ended while it was switched off."""
+        """Switch on the replica that returns: an earlier run may have ended while the replica was switched off."""
         with contextlib.suppress(ConnectFailedError):
             async with self._admin(self._direction.joining) as admin:
                 if (await admin.assigned_partition_status()).get(partition_id) is False:
@@ -501,7 +502,7 @@ class ReplicaMover:
         await store_admin.exchange_replica(zookeeper, root, partition_id, leaving, joining)
 
     async def _fill(self, partition_id: int, step: ReplicaStep) -> None:
-        """Copy before any server knows the new replica, then register it."""
+        """Copy the records before any server knows the new replica, then register the replica."""
         move, joining = self._direction.move, self._direction.joining
         zookeeper, root, _ = self._cluster
         await self._until(partition_id, self._allowed(step))

@@ -1,8 +1,8 @@
-"""Moves replicas until partitions are spread over zones and storages are evenly filled, one replica after the other.
+"""Moves replicas, one by one, until partitions are spread over zones and storages are evenly filled.
 
-The plan is made of the present assignment alone, so a further run continues an interrupted one. A replica that was on
-its way arrives first. Every move is one of ``replica_moving``, with its rules (L7), and begins and ends with all
-replicas of the partition in their store session.
+The plan depends on the present assignment alone, so a further run continues an interrupted run. Moves that have begun
+are finished first. Every move follows the rules of ``replica_moving`` (L7), and begins and ends with all replicas of
+the partition in their store session.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ LOOK_AGAIN_S = 0.25
 
 
 class RebalancePlan(NamedTuple):
-    """The moves of a plan, in their order."""
+    """The moves of a plan, in order."""
 
     begun: Sequence[Move]
-    """Replicas that are on their way already."""
+    """Moves that have begun already."""
     moves: Sequence[Move]
 
     def lines(self) -> list[str]:
-        """The plan for people: a line for each two storages."""
+        """The plan as text: a line for each pair of storages."""
         lines = [
             f"{named_partitions([partition_id])}: a replica arrives that is on its way from {source} to {destination}"
             for partition_id, source, destination in self.begun
@@ -56,11 +56,11 @@ async def plan_replicas(
         cluster: The cluster.
         spread: Keys of the labels whose values make a zone, the widest first. None: datacenter and rack, if any
             storage has such a label.
-        leaving: Storages that are to be emptied, by connect string.
+        leaving: The connect strings of the storages to be emptied.
 
     Raises:
-        WaltzError: A label is missing, a storage is unknown, or a replica of a storage that is to be emptied can go
-            nowhere.
+        WaltzError: A label is missing, a storage is unknown, or there is no place for a replica of a storage to be
+            emptied.
     """
     zookeeper, root, _ = cluster
     await sync_cluster(zookeeper, root)
@@ -100,14 +100,14 @@ async def rebalance_replicas(
     report: Callable[[str], None],
     progress: Progress,
 ) -> dict[str, list[int]]:
-    """Carry out a plan; a further plan continues after an error.
+    """Carry out a plan. After an error, a further plan continues.
 
     Args:
-        cluster: That of :func:`waltz.operations.replica_moving.locked_moves`.
+        cluster: The cluster from :func:`waltz.operations.replica_moving.locked_moves`.
         plan: See :func:`plan_replicas`.
-        copy_bytes_per_s: Limit of the copy's rate.
-        timeout_s: How long the cluster may take to follow each change.
-        report: Takes lines for the operator.
+        copy_bytes_per_s: The largest rate of the copy.
+        timeout_s: Time limit for the cluster to follow each change.
+        report: Called with lines for the operator.
         progress: Shows the progress of a copy.
 
     Returns:
@@ -132,7 +132,7 @@ async def rebalance_replicas(
 
 
 async def _until_current(mover: ReplicaMover, partition_id: int, but: Collection[str], timeout_s: float) -> None:
-    """Return when all replicas, except those on ``but``, are members of the store session that answer."""
+    """Return when all replicas, except the replicas on ``but``, are members of the store session that answer."""
 
     async def look() -> list[str]:
         view = await mover.look(partition_id)
@@ -152,7 +152,7 @@ async def _until_current(mover: ReplicaMover, partition_id: int, but: Collection
 
 
 def outcome(files_left: dict[str, list[int]]) -> list[str]:
-    """The operator's remaining work."""
+    """The remaining work of the operator."""
     return [
         f"{storage} does not answer: when it is back, delete its files of partitions {id_ranges(partition_ids)} (waltz "
         "storage remove-partition -d)"

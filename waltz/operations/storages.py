@@ -21,10 +21,10 @@ from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
 
 TIMEOUT_S = 30.0
-"""Deadline of an administrative request; opening a partition may have to scan its log."""
+"""Deadline of an administrative request. The opening of a partition may have to scan its log."""
 
 ASSIGNED_AT_ONCE = 20
-"""Partitions in one request. A node of the original gives no sign of life while it opens them."""
+"""The largest number of partitions in one request. A node of the original sends no sign of life while it opens them."""
 
 _PROGRESS_INTERVAL = 10_000
 
@@ -34,7 +34,7 @@ Client = TypeVar("Client", StorageAdminClient, StorageClient)
 
 @asynccontextmanager
 async def connection(kind: type[Client], cluster: ClusterHandle, endpoint: Endpoint) -> AsyncIterator[Client]:
-    """A client of class ``kind`` for the port ``endpoint`` of a storage node, closed at the end."""
+    """A context with a client of class ``kind`` for the port ``endpoint`` of a storage node."""
     params = await read_store_params(cluster.zookeeper, cluster.root)
     client = await kind.connect(
         endpoint, cluster_key=params.key, partition_count=params.partition_count, tls=cluster.tls, timeout_s=TIMEOUT_S
@@ -46,7 +46,8 @@ async def connection(kind: type[Client], cluster: ClusterHandle, endpoint: Endpo
 
 
 async def admin_endpoint(cluster: ClusterHandle, storage: str) -> Endpoint:
-    """The administration port of the storage node known as ``storage``. Raises :class:`WaltzError` if there is none."""
+    """The admin port of the storage node with connect string ``storage``. Raises :class:`WaltzError` if there is
+    none."""
     admin_port = (await read_connections(cluster.zookeeper, cluster.root)).admin_ports.get(storage)
     if admin_port is None:
         raise WaltzError(f"storage node {storage} is not known to the cluster at {cluster.root}; add it first")
@@ -54,11 +55,11 @@ async def admin_endpoint(cluster: ClusterHandle, storage: str) -> Endpoint:
 
 
 async def sync_partitions(cluster: ClusterHandle) -> None:
-    """Make every storage node hold exactly the partitions that the cluster's assignment gives it.
+    """Make every storage node hold exactly its partitions according to the cluster's assignment.
 
-    Offline partitions are assigned once more, which reopens partitions that a disk failure had put out of service. The
-    files of partitions that a node loses are kept. Nodes are told side by side; a node that does not answer delays no
-    other. Raises the error of the first node that failed.
+    Offline partitions are assigned again, which reopens partitions that a disk failure has put out of service. When a
+    node loses a partition, the files of the partition are kept. Nodes are asked in parallel; a node that does not
+    answer delays no other node. Raises the error of the first node that failed.
     """
     await sync_cluster(cluster.zookeeper, cluster.root)
     assignments = await read_replica_assignments(cluster.zookeeper, cluster.root)
@@ -80,14 +81,14 @@ async def sync_partitions(cluster: ClusterHandle) -> None:
 
 
 def _portions(partition_ids: Set[int]) -> Iterator[list[int]]:
-    """The ids in ascending order, in portions that a storage can open within the time-out of a request."""
+    """The ids in ascending order, in portions that a storage can open within the deadline of a request."""
     ordered = sorted(partition_ids)
     for first in range(0, len(ordered), ASSIGNED_AT_ONCE):
         yield ordered[first : first + ASSIGNED_AT_ONCE]
 
 
 async def validate(cluster: ClusterHandle) -> None:
-    """Open both ports of every storage node that the cluster knows. Raises ``WaltzError`` naming the first bad one."""
+    """Open both ports of every storage node of the cluster. Raises ``WaltzError`` that names the first bad port."""
     for storage in sorted((await read_groups(cluster.zookeeper, cluster.root)).groups):
         try:
             async with connection(StorageClient, cluster, Endpoint.parse(storage)):
@@ -111,7 +112,8 @@ async def max_transaction_id(
     *,
     offline: bool,
 ) -> int:
-    """The highest transaction id on a node, asked under its persisted session, so that no running session is fenced.
+    """The highest transaction id on a node. The question carries the persisted session, so that no running session is
+    fenced.
 
     ``offline``: the partition is switched off. Raises ``WaltzError``.
     """
@@ -125,9 +127,9 @@ async def max_transaction_id(
 class PartitionCopy:
     """Copies a partition from one node to another, up to the source's local low-water mark.
 
-    The partition is assigned on both nodes, and switched off on the destination. A destination with records is
-    refused while it is a member: its log may decide the committed mark. Records above its low-water mark have to be
-    removed first, since they are not certain.
+    The partition is assigned on both nodes, and switched off on the destination. A destination with records is refused
+    while it is a member, because its log may decide the committed mark. Records above the low-water mark of the
+    destination are not certain, and have to be removed first.
     """
 
     def __init__(
@@ -148,10 +150,10 @@ class PartitionCopy:
         self._report = report
 
     async def run(self, batch_size: int, *, truncate: bool = False) -> int:
-        """Copy in batches of ``batch_size`` records; the destination's highest transaction id afterwards.
+        """Copy in batches of ``batch_size`` records. Returns the highest transaction id of the destination.
 
-        ``truncate``: remove the destination's records above its low-water mark; without it such records end the
-        copy before anything has changed. Raises ``WaltzError``; copied batches stay.
+        ``truncate``: remove the records of the destination above its low-water mark. Without ``truncate``, such records
+        are an error before any change. Raises ``WaltzError``; copied batches stay.
         """
         if batch_size < 1:
             raise WaltzError(f"a batch must have at least 1 record, not {batch_size}")
@@ -200,8 +202,8 @@ class PartitionCopy:
         storage = replicas.name_of(node)
         if storage is None:
             raise WaltzError(
-                f"the cluster at {self._cluster.root} knows no storage node whose admin port is {node}, so whether it "
-                "is a member of the partition cannot be told; name it as waltz zookeeper list does, or add it first"
+                f"the cluster at {self._cluster.root} knows no storage node whose admin port is {node}, so it is "
+                "unknown whether it is a member of the partition; name it as waltz zookeeper list does, or add it first"
             )
         if replicas.may_vote(partition_id, storage):
             raise WaltzError(

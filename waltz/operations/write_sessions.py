@@ -1,7 +1,7 @@
-"""The write sessions of partitions, asked of their owners, and raised for an operator.
+"""Asks owners for the write sessions of their partitions, and raises write sessions for an operator.
 
-The client's engine asks the same, but asks again over the next connection when one breaks, and may so raise a session
-twice. Whoever raises a session by hand has to learn instead that it is not known whether it was raised.
+The client's engine sends the same requests, but repeats them over the next connection after a broken connection, and so
+may raise a session twice. An operator has to learn instead that the outcome is unknown.
 """
 
 import asyncio
@@ -24,26 +24,26 @@ from waltz.common.wire.write_sessions import (
 CONNECT_TIMEOUT_S = 10.0
 
 ANSWER_TIMEOUT_S = 15.0
-"""A healthy server answers within 10 s, even if it cannot raise the write session."""
+"""Time limit of an answer. A healthy server answers within 10 s, even if it cannot raise the write session."""
 
 
 class SessionAnswer(NamedTuple):
-    """What the owner of a partition answers when it is asked for the write session."""
+    """The answer of the owner of a partition to the question for the write session."""
 
     version: int
     """Version of the protocol."""
     number: int | None
-    """None where the server knows no write sessions."""
+    """The number of the write session; None if the server has no write sessions."""
     last_transaction_id: int
-    """The last committed one; -1 if there is none or the server knows no write sessions."""
+    """The last committed transaction; -1 if there is none or the server has no write sessions."""
 
 
 async def ask_owners(
     owners: Mapping[int, Owner], tls: ssl.SSLContext | None, timeout_s: float | None = None
 ) -> dict[int, SessionAnswer | str]:
-    """Ask for the write session of every partition; nothing is raised. A text says why there is no answer.
+    """Ask for the write session of every partition, without raising it. A text is the reason why there is no answer.
 
-    Each owner may take ``timeout_s``, if that is given, and no longer than it takes anyway.
+    ``timeout_s``, if given, limits each answer, but never extends the usual limit.
     """
     answers: dict[int, SessionAnswer | str] = {
         partition_id: f"server {owner.server_id} is gone" for partition_id, owner in owners.items()
@@ -127,9 +127,9 @@ def _response(message: object) -> LastTransactionIdResponse:
 async def fence(
     endpoint: Endpoint, partition_id: int, generation: int, expected: int, tls: ssl.SSLContext | None
 ) -> LastTransactionIdResponse:
-    """Have a server raise the write session of a partition, if the present one is as expected (-1: whatever it is).
+    """Ask a server to raise the write session of a partition, if the present session is as expected (-1: any session).
 
-    Raises ``WaltzError`` which says whether it was raised, if that is known, and what to do.
+    Raises ``WaltzError``; the text says whether the session was raised, if that is known, and what to do.
     """
     failed = f"the write session of partition {partition_id} was not raised"
     try:
@@ -164,7 +164,7 @@ async def fence(
 
 
 def explain_refusal(response: LastTransactionIdResponse, endpoint: Endpoint, expected: int) -> str | None:
-    """Why a fence was refused, and what to do; None if it was not."""
+    """The reason why a fence was refused, and the remedy; None if it was not refused."""
     match response.last_transaction_status:
         case LastTransactionStatus.OK:
             return None

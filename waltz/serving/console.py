@@ -69,6 +69,7 @@ class Sampler:
         Health is not sampled: that would send questions to the storages of idle partitions, with nobody watching.
         """
         commits_per_s, worst_lag, degraded = 0.0, 0, 0
+        worst_lag_s = worst_feed_lag_s = 0.0
         all_counts: Counter[int] = Counter()
         for place, (partition_id, partition) in enumerate(list(self._partitions().items())):
             if place % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
@@ -82,11 +83,14 @@ class Sampler:
             self._p99_ms[partition_id] = p99_ms
             commits_per_s += rate or 0.0
             worst_lag = max(worst_lag, *(view.lag_transactions or 0 for view in views), 0)
+            worst_lag_s = max(worst_lag_s, *(age_s or 0.0 for age_s in partition.replica_lags_s().values()), 0.0)
+            worst_feed_lag_s = max(worst_feed_lag_s, partition.feed_lag_s)
             degraded += under_replicated(views)
             all_counts.update(counts)
         p50_ms, p99_ms = _percentiles_ms(all_counts)
         together = {"commits": commits_per_s, "p50_ms": p50_ms, "p99_ms": p99_ms, "lag": worst_lag}
-        self.total.record(step, {**together, "degraded": degraded})
+        late = {"lag_s": worst_lag_s, "feed_lag_s": worst_feed_lag_s}
+        self.total.record(step, {**together, **late, "degraded": degraded})
         self._forget(step)
 
     def _progress(self, partition_id: int, partition: ServerPartition) -> tuple[float | None, Mapping[int, int]]:
@@ -117,9 +121,15 @@ class Sampler:
         if partition is None:
             return None
         p99_ms = self._p99_ms.get(partition_id)
+        lags_s = partition.replica_lags_s()
         return PartitionFacts(
             None if p99_ms is None else rounded(p99_ms),
-            [ReplicaFacts(view.storage, view.status, view.lag_transactions) for view in partition.replica_views],
+            [
+                ReplicaFacts(view.storage, view.status, view.lag_transactions, lags_s.get(view.storage))
+                for view in partition.replica_views
+            ],
+            partition.feed_lag_transactions,
+            partition.feed_lag_s,
         )
 
     def history_of(self, partition_id: int) -> Mapping[str, Sequence[float | None]] | None:

@@ -14,7 +14,11 @@ from waltz.archive.chain import Place, read_ranges
 from waltz.archive.manifest import ArchivedRange, covering
 from waltz.archive.store import ObjectStore, open_store
 from waltz.archive.verification import archived_partitions, only_cluster
+from waltz.common.ids import NO_TRANSACTION
 from waltz.common.net.tls import client_context
+from waltz.common.zk.archive_address import read_archive_url
+from waltz.common.zk.client import ZooKeeper
+from waltz.spark.archive_reading import ArchiveSplit
 from waltz.spark.errors import PlanningError
 from waltz.spark.offsets import (
     ENDING_OFFSETS,
@@ -25,7 +29,7 @@ from waltz.spark.offsets import (
     select_partitions,
     split_ranges,
 )
-from waltz.spark.options import ReadOptions
+from waltz.spark.options import ARCHIVE, OF_CLUSTER, RangeOptions, ReadOptions
 from waltz.spark.planning import (
     FROM_EARLIEST,
     Split,
@@ -33,6 +37,7 @@ from waltz.spark.planning import (
     connect_zookeeper,
     plan_ranges,
     read_store,
+    with_offsets_of,
 )
 from waltz.spark.planning import plan as plan_cluster
 from waltz.spark.stream_offsets import batch_ranges
@@ -44,16 +49,6 @@ LOOK_AGAIN_S = 60.0
 """A stream that has passed the end of the archive looks after this time whether it has been overtaken."""
 
 
-class ArchiveSplit(NamedTuple):
-    """The work of one task that reads archived transactions."""
-
-    range: OffsetRange
-    url: str
-    cluster_key: UUID
-    objects: tuple[ArchivedRange, ...]
-    """Those that cover the range."""
-
-
 async def plan(options: ReadOptions) -> list[Split | ArchiveSplit]:
     """Plan a batch.
 
@@ -61,17 +56,20 @@ async def plan(options: ReadOptions) -> list[Split | ArchiveSplit]:
     """
     if options.archive is None:
         return [*await plan_cluster(options)]
-    archive = open_store(options.archive.url)
     if options.archive.only:
-        return await _plan_archive(options, archive)
+        return await _plan_archive(options, open_store(options.archive.url))
     tls = client_context(options.tls)
     deadline_s = asyncio.get_running_loop().time() + options.planning_timeout_s
     zookeeper = await connect_zookeeper(options)
     try:
         store = await read_store(zookeeper, options)
         ranges = await committed_ranges(zookeeper, options, store, tls=tls, deadline_s=deadline_s)
-        archived, rest = await _divide(options, archive, store.key, ranges)
-        return [*archived, *(await plan_ranges(zookeeper, options, store, rest, deadline_s) if rest else [])]
+        url = await archive_url(zookeeper, options.cluster_root, options.archive.url)
+        archived, rest, found = await divide(url, store.key, ranges)
+        return [
+            *archive_splits(url, store.key, _pieces(options, archived), found),
+            *(await plan_ranges(zookeeper, options, store, rest, deadline_s) if rest else []),
+        ]
     finally:
         await zookeeper.close()
 
@@ -89,31 +87,44 @@ class StreamSplits:
     ) -> list[Split | ArchiveSplit]:
         """The splits of one micro-batch. Raises as :meth:`StreamPlanner.splits` does, and ``ArchiveError``."""
         now_s = asyncio.get_running_loop().time()
-        if self._options.archive is None or now_s - self._passed_at_s < LOOK_AGAIN_S:
+        options, archive = self._options, self._options.archive
+        if archive is None or now_s - self._passed_at_s < LOOK_AGAIN_S:
             return [*await planner.splits(start, end)]
-        archive = open_store(self._options.archive.url)
         ranges = batch_ranges(start, end)
-        archived, rest = await _divide(self._options, archive, await planner.cluster_key(), ranges)
+        url = await planner.in_session(lambda zookeeper, _: archive_url(zookeeper, options.cluster_root, archive.url))
+        key = await planner.cluster_key()
+        archived, rest, found = await divide(url, key, ranges)
         if rest and not archived:
             self._passed_at_s = now_s
-        return [*archived, *(await planner.splits_of(rest) if rest else [])]
+        return [
+            *archive_splits(url, key, _pieces(options, archived), found),
+            *(await planner.splits_of(rest) if rest else []),
+        ]
 
 
 async def _plan_archive(options: ReadOptions, archive: ObjectStore) -> list[Split | ArchiveSplit]:
     """Everything is read from the archive, whose end is the end of the log."""
     assert options.archive is not None
+    url = options.archive.url
     key = await only_cluster(archive, options.archive.cluster_key)
     there = await archived_partitions(archive, key)
     selected = (
-        there if options.partitions is None else select_partitions(options.partitions, max(there, default=-1) + 1)
+        there
+        if options.partitions is None
+        else select_partitions(options.partitions, max(there, default=NO_TRANSACTION) + 1)
     )
     missing = sorted(set(selected) - set(there))
     if missing:
         raise PlanningError(f"option partitions: nothing of partition {missing[0]} is in the archive {archive.url}")
+    found = await _read_manifests(archive, key, selected)
+
+    async def marks_at(time_ms: int) -> dict[int, int]:
+        return {partition_id: mark_at(partition_id, found[partition_id], time_ms) for partition_id in selected}
+
+    options = await with_offsets_of(options, marks_at)
     starting = options.starting_offsets or FROM_EARLIEST
     check_named_partitions(STARTING_OFFSETS, starting, selected)
     check_named_partitions(ENDING_OFFSETS, options.ending_offsets, selected)
-    found = await _read_manifests(archive, key, selected)
     ranges = [
         resolve_range(
             partition_id,
@@ -124,7 +135,7 @@ async def _plan_archive(options: ReadOptions, archive: ObjectStore) -> list[Spli
         )
         for partition_id in selected
     ]
-    return [*_splits(options, key, ranges, found)]
+    return [*archive_splits(url, key, _pieces(options, ranges), found)]
 
 
 async def _read_manifests(
@@ -145,12 +156,60 @@ def end_of(ranges: Sequence[ArchivedRange]) -> int:
     return ranges[-1].end if ranges else 0
 
 
-async def _divide(
-    options: ReadOptions, archive: ObjectStore, key: UUID, ranges: Sequence[OffsetRange]
-) -> tuple[list[ArchiveSplit], list[OffsetRange]]:
-    """Splits of what is archived, and the ranges that are not."""
+def mark_at(partition_id: int, ranges: Sequence[ArchivedRange], time_ms: int) -> int:
+    """The last transaction that, by the times of objects alone, is known to have been committed by a time.
+
+    An object tells the times of its first and last transaction only, so the mark is early by less than one object. -1:
+    none is known. Raises ``PlanningError`` when no object of the partition tells a time.
+    """
+    known = [
+        (committed_ms, transaction_id)
+        for each in ranges
+        for committed_ms, transaction_id in (
+            (each.first_time_ms, each.first),
+            (each.last_time_ms, each.name.last),
+        )
+        if committed_ms is not None
+    ]
+    if not known:
+        raise PlanningError(
+            f"the archive does not tell when transactions of partition {partition_id} were committed: no server told "
+            "the archiver; give offsets"
+        )
+    return max(
+        (transaction_id for committed_ms, transaction_id in known if committed_ms <= time_ms), default=NO_TRANSACTION
+    )
+
+
+async def archive_url(zookeeper: ZooKeeper, root: str, given: str) -> str:
+    """The address that the option gives, or the one that the cluster has written down, now.
+
+    Raises ``PlanningError`` if it has none, ``ArchiveAddressError``, ``ZooKeeperError``.
+    """
+    if given != OF_CLUSTER:
+        return given
+    url = await read_archive_url(zookeeper, root)
+    if url is None:
+        raise PlanningError(
+            f"option {ARCHIVE}={OF_CLUSTER}: the cluster has no address of an archive; set it (waltz archive set-url), "
+            "give it as the option, or leave the option out"
+        )
+    return url
+
+
+class Divided(NamedTuple):
+    """Ranges, divided at the end of the archive."""
+
+    archived: list[OffsetRange]
+    rest: list[OffsetRange]
+    found: Mapping[int, Sequence[ArchivedRange]]
+    """By partition all that is archived of it."""
+
+
+async def divide(url: str, key: UUID, ranges: Sequence[OffsetRange]) -> Divided:
+    """What of the ranges is archived, and what is not. Raises ``ConfigError``, ``ArchiveError``."""
     wanted = [each for each in ranges if each.start < each.end]
-    found = await _read_manifests(archive, key, [each.partition_id for each in wanted])
+    found = await _read_manifests(open_store(url), key, [each.partition_id for each in wanted])
     archived, rest = [], []
     for each in wanted:
         seam = min(max(end_of(found[each.partition_id]), each.start), each.end)
@@ -158,15 +217,18 @@ async def _divide(
             archived.append(each._replace(end=seam))
         if seam < each.end:
             rest.append(each._replace(start=seam))
-    return _splits(options, key, archived, found), rest
+    return Divided(archived, rest, found)
 
 
-def _splits(
-    options: ReadOptions, key: UUID, ranges: Sequence[OffsetRange], found: Mapping[int, Sequence[ArchivedRange]]
+def archive_splits(
+    url: str, key: UUID, pieces: Sequence[OffsetRange], found: Mapping[int, Sequence[ArchivedRange]]
 ) -> list[ArchiveSplit]:
-    assert options.archive is not None
-    url = options.archive.url
+    """A split of each of the pieces, all of which are archived."""
     return [
         ArchiveSplit(piece, url, key, tuple(covering(found[piece.partition_id], piece.start, piece.end)))
-        for piece in split_ranges(ranges, options.max_rows_per_split, options.min_partitions)
+        for piece in pieces
     ]
+
+
+def _pieces(options: RangeOptions, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    return split_ranges(ranges, options.max_rows_per_split, options.min_partitions)

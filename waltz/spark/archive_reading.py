@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
+from uuid import UUID
 
 from waltz.archive.chain import Place
 from waltz.archive.errors import ArchiveDamagedError
@@ -11,12 +12,22 @@ from waltz.archive.manifest import ArchivedRange
 from waltz.archive.object_format import Block, check_block, decode_index
 from waltz.archive.store import open_store
 from waltz.common.errors import ProtocolError
-from waltz.spark.archive_planning import ArchiveSplit
 from waltz.spark.chunk import Chunk, decode_range
+from waltz.spark.offsets import OffsetRange
 from waltz.storage.remote.errors import DataCorruptionError
 
 FETCH_BYTES = 8 << 20
 """Blocks are fetched together up to this size; while they are worked on, the next ones come."""
+
+
+class ArchiveSplit(NamedTuple):
+    """The work of one task that reads archived transactions."""
+
+    range: OffsetRange
+    url: str
+    cluster_key: UUID
+    objects: tuple[ArchivedRange, ...]
+    """Those that cover the range."""
 
 
 class _Fetch(NamedTuple):

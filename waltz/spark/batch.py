@@ -10,8 +10,7 @@ from pyspark.sql.types import StructType
 
 from waltz.common.loops import new_event_loop
 from waltz.common.net.tls import client_context
-from waltz.spark.archive_planning import ArchiveSplit
-from waltz.spark.archive_reading import archived_chunks
+from waltz.spark.archive_reading import ArchiveSplit, archived_chunks
 from waltz.spark.batches import BatchMaker
 from waltz.spark.chunk import Chunk
 from waltz.spark.options import RangeOptions, ReadOptions
@@ -28,13 +27,16 @@ def read_split(options: ReadOptions, schema: StructType, split: Split | ArchiveS
     Repeatable: committed transactions never change.
     """
     maker = BatchMaker(schema, options.payload, options.headers)
-    chunks = archived_chunks(split) if isinstance(split, ArchiveSplit) else read_chunks(options, split)
-    for chunk in chunks:
+    for chunk in read_chunks(options, split):
         yield from maker.batches(split.range.partition_id, chunk)
 
 
-def read_chunks(options: RangeOptions, split: Split) -> Iterator[Chunk]:
-    """The records of one split, in order and without gaps. Raises ``ReplicaReadError``."""
+def read_chunks(options: RangeOptions, split: Split | ArchiveSplit) -> Iterator[Chunk]:
+    """The records of one split, in order and without gaps. Raises ``ReplicaReadError``, ``ArchiveError``."""
+    return archived_chunks(split) if isinstance(split, ArchiveSplit) else _stored_chunks(options, split)
+
+
+def _stored_chunks(options: RangeOptions, split: Split) -> Iterator[Chunk]:
     tls = client_context(options.tls)
     reader = SplitReader(
         split,

@@ -1,14 +1,13 @@
 """How records become Arrow batches: column by column, never row by row."""
 
-from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from waltz.spark.chunk import Chunk, Heads, over_memory
+from waltz.spark.chunk import Chunk, Heads, log_columns, over_memory
 from waltz.spark.columns import HEADER_COLUMNS, PayloadFormat, payload_fields
 from waltz.spark.payloads import decoder
 
@@ -54,7 +53,7 @@ class BatchMaker:
         from_payload: dict[str, pa.Array] = {}
         if self._decode is not None and payloads is not None:
             from_payload = self._decode(payloads, partition_id, ids)
-        make = _makers(partition_id, chunk, heads)
+        make = log_columns(partition_id, chunk, heads)
         columns = []
         for name in self._schema.names:
             if name in self._payload_names:
@@ -69,18 +68,3 @@ class BatchMaker:
         if heads is None or self._headers is None:
             return None
         return pc.is_in(over_memory(pa.int32(), heads.column("header")), value_set=self._headers)
-
-
-def _makers(partition_id: int, chunk: Chunk, heads: Heads | None) -> dict[str, Callable[[], pa.Array]]:
-    """How each column of the log is made."""
-    count = chunk.count
-
-    def head(name: str) -> Callable[[], pa.Array]:
-        return lambda: over_memory(pa.int32(), (heads or chunk.heads()).column(name))
-
-    return {
-        "partition": lambda: over_memory(pa.int32(), array("i", [partition_id]) * count),
-        "transaction_id": chunk.transaction_ids,
-        "checksum": lambda: over_memory(pa.int32(), chunk.checksums()),
-        **{name: head(name) for name in ("header", "client_id", "generation", "seq_num")},
-    }

@@ -8,7 +8,7 @@ done record by record is finding the next one and the checksum of its payload.
 import struct
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -130,6 +130,21 @@ class Heads:
     def column(self, name: str) -> "array[int]":
         """``header``, ``client_id``, ``generation`` or ``seq_num`` of every record."""
         return self._ints[_INT_PLACE[name] :: _HEAD_INTS]
+
+
+def log_columns(partition_id: int, chunk: Chunk, heads: Heads | None) -> dict[str, Callable[[], pa.Array]]:
+    """How each column of the log but the payload is made, by name; ``heads`` are the chunk's, if they are known."""
+    count = chunk.count
+
+    def head(name: str) -> Callable[[], pa.Array]:
+        return lambda: over_memory(pa.int32(), (heads or chunk.heads()).column(name))
+
+    return {
+        "partition": lambda: over_memory(pa.int32(), array("i", [partition_id]) * count),
+        "transaction_id": chunk.transaction_ids,
+        "checksum": lambda: over_memory(pa.int32(), chunk.checksums()),
+        **{name: head(name) for name in ("header", "client_id", "generation", "seq_num")},
+    }
 
 
 def decode_chunk(buffer: bytes, position: int, end: int, *, partition_id: int, source: object) -> Chunk | None:

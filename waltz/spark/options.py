@@ -7,8 +7,10 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
+
+from pydantic import SecretStr
 
 from waltz.common.config.schemas import TlsConfig, from_mapping
 from waltz.common.errors import ConfigError
@@ -29,6 +31,10 @@ from waltz.spark.offsets import (
 
 ZOOKEEPER = "zookeeper"
 CLUSTER_ROOT = "clusterRoot"
+ZOOKEEPER_USER = "zookeeperUser"
+ZOOKEEPER_PASSWORD = "zookeeperPassword"  # noqa: S105 - the name of an option
+ZOOKEEPER_PASSWORD_FILE = "zookeeperPasswordFile"  # noqa: S105 - the same
+ZOOKEEPER_TLS = "zookeeperTls"
 PARTITIONS = "partitions"
 STARTING_TIMESTAMP = "startingTimestamp"
 ENDING_TIMESTAMP = "endingTimestamp"
@@ -50,9 +56,15 @@ REQUEST_TIMEOUT_MS = "requestTimeoutMs"
 ARCHIVE = "archive"
 ARCHIVE_ONLY = "archiveOnly"
 ARCHIVE_CLUSTER = "archiveCluster"
+OF_CLUSTER = "cluster"
+"""Value of the option ``archive``: the address is the one that the cluster has written down."""
+
 TLS_PREFIX = "tls."
 
 TLS_NAMES = tuple(f"{TLS_PREFIX}{field.validation_alias}" for field in TlsConfig.model_fields.values())
+
+ACCESS_NAMES = (ZOOKEEPER_USER, ZOOKEEPER_PASSWORD, ZOOKEEPER_PASSWORD_FILE, ZOOKEEPER_TLS, *TLS_NAMES)
+"""The options that say how to get into a cluster."""
 
 _BATCH_ONLY = (ENDING_OFFSETS, ENDING_TIMESTAMP, ARCHIVE_ONLY, ARCHIVE_CLUSTER)
 _STREAM_ONLY = (MAX_OFFSETS_PER_TRIGGER, FAILOVER_TIMEOUT_MS)
@@ -63,6 +75,8 @@ COMMON_NAMES = (
     PARTITIONS,
     STARTING_OFFSETS,
     ENDING_OFFSETS,
+    STARTING_TIMESTAMP,
+    ENDING_TIMESTAMP,
     FAIL_ON_DATA_LOSS,
     MIN_PARTITIONS,
     MAX_ROWS_PER_SPLIT,
@@ -73,13 +87,11 @@ COMMON_NAMES = (
     FAILOVER_TIMEOUT_MS,
     PLANNING_TIMEOUT_MS,
     REQUEST_TIMEOUT_MS,
-    *TLS_NAMES,
+    *ACCESS_NAMES,
 )
 """The options of reads of the log and of tables, as documented."""
 NAMES = (
     *COMMON_NAMES,
-    STARTING_TIMESTAMP,
-    ENDING_TIMESTAMP,
     INCLUDE_HEADERS,
     PAYLOAD_FORMAT,
     PAYLOAD_SCHEMA,
@@ -108,6 +120,16 @@ _BOOLEANS = {"true": True, "false": False}
 _MODES = {"failfast": False, "permissive": True}
 
 
+class ZooKeeperAccess(NamedTuple):
+    """How to get into ZooKeeper."""
+
+    user: str | None = None
+    password: SecretStr | None = None
+    password_file: str | None = None
+    """Read by the driver when it connects."""
+    tls: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
     """The cluster, and how to reach it."""
@@ -118,6 +140,7 @@ class ClusterOptions:
     planning_timeout_s: float
     request_timeout_s: float
     tls: TlsConfig
+    zookeeper_access: ZooKeeperAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +148,7 @@ class ArchiveOptions:
     """The archive from which history is read."""
 
     url: str
+    """The address, or :data:`OF_CLUSTER`."""
     only: bool
     """Read nothing but the archive; no cluster is needed."""
     cluster_key: UUID | None
@@ -215,15 +239,16 @@ def _archive(given: Mapping[str, str]) -> ArchiveOptions | None:
         return None
     if key is not None and not only:
         raise ConfigError(f"option {ARCHIVE_CLUSTER} is for {ARCHIVE_ONLY}=true; else the cluster tells its own key")
-    if only:
-        refuse(given, (STARTING_TIMESTAMP, ENDING_TIMESTAMP), f"needs servers; give offsets with {ARCHIVE_ONLY}=true")
-    return ArchiveOptions(required(given, ARCHIVE, "an address such as s3://bucket/prefix"), only, key)
+    url = required(given, ARCHIVE, f"an address such as s3://bucket/prefix, or {OF_CLUSTER}")
+    if only and url == OF_CLUSTER:
+        raise ConfigError(f"option {ARCHIVE}: give the address: with {ARCHIVE_ONLY}=true no cluster is asked for it")
+    return ArchiveOptions(url, only, key)
 
 
 def range_options(given: Mapping[str, str], *, needs_cluster: bool = True) -> RangeOptions:
     """The options of a cluster and of a part of its log. Raises ``ConfigError``."""
-    starting_time_ms = _milliseconds(given, STARTING_TIMESTAMP, STARTING_OFFSETS)
-    ending_time_ms = _milliseconds(given, ENDING_TIMESTAMP, ENDING_OFFSETS)
+    starting_time_ms = time_of(given, STARTING_TIMESTAMP, STARTING_OFFSETS)
+    ending_time_ms = time_of(given, ENDING_TIMESTAMP, ENDING_OFFSETS)
     if starting_time_ms is not None and ending_time_ms is not None and ending_time_ms < starting_time_ms:
         raise ConfigError(f"option {ENDING_TIMESTAMP}: the end is before {STARTING_TIMESTAMP}")
     return RangeOptions(
@@ -247,7 +272,8 @@ def range_options(given: Mapping[str, str], *, needs_cluster: bool = True) -> Ra
     )
 
 
-def _milliseconds(given: Mapping[str, str], name: str, instead_of: str) -> int | None:
+def time_of(given: Mapping[str, str], name: str, instead_of: str) -> int | None:
+    """A time with its zone, in milliseconds since the epoch. Raises ``ConfigError``, also if both options are given."""
     if name not in given:
         return None
     if instead_of in given:
@@ -337,6 +363,22 @@ def cluster_options(given: Mapping[str, str], *, needs_cluster: bool = True) -> 
             source="the options",
             prefix=TLS_PREFIX,
         ),
+        zookeeper_access=_zookeeper_access(given),
+    )
+
+
+def _zookeeper_access(given: Mapping[str, str]) -> ZooKeeperAccess:
+    user, password, file = (
+        given.get(name) or None for name in (ZOOKEEPER_USER, ZOOKEEPER_PASSWORD, ZOOKEEPER_PASSWORD_FILE)
+    )
+    if user is None and (password or file):
+        raise ConfigError(f"option {ZOOKEEPER_USER}: a password needs a user, too")
+    if user is not None and (password is None) == (file is None):
+        raise ConfigError(
+            f"option {ZOOKEEPER_USER}: give either {ZOOKEEPER_PASSWORD_FILE} or {ZOOKEEPER_PASSWORD}, too"
+        )
+    return ZooKeeperAccess(
+        user, None if password is None else SecretStr(password), file, boolean(given, ZOOKEEPER_TLS, False)
     )
 
 

@@ -8,19 +8,21 @@ import asyncio
 import operator
 import random
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import MarkUnknownError, read_committed_marks
 from waltz.common.cluster.owners import RETRY_INITIAL_S, RETRY_MAXIMUM_S
 from waltz.common.cluster.replicas import Choice, Source, read_replicas
+from waltz.common.config.schemas import ClientConfig
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.tls import client_context
 from waltz.common.polling import poll_until
 from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.configured import configured_login, configured_tls
 from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.storage_labels import Labels, nearness, read_labels
 from waltz.common.zk.store_admin import StoreAdminError, read_store_params
@@ -44,6 +46,8 @@ SESSION_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 
 FROM_EARLIEST = OffsetSpec(EARLIEST, {})
+
+Options = TypeVar("Options", bound=RangeOptions)
 
 
 class Split(NamedTuple):
@@ -71,12 +75,27 @@ async def plan(options: RangeOptions) -> list[Split]:
 
 
 async def connect_zookeeper(options: ClusterOptions) -> ZooKeeper:
-    """Connect to the ZooKeeper that the options name. Raises ``ZooKeeperUnreachableError``."""
+    """Connect to the ZooKeeper that the options name.
+
+    Raises ``ZooKeeperUnreachableError``, and ``ConfigError`` for the user, and for files of passwords and of TLS.
+    """
+    user, password, password_file, with_tls = options.zookeeper_access
+    config = ClientConfig(
+        zookeeper_connect_string=options.zookeeper,
+        cluster_root=options.cluster_root,
+        zookeeper_user=user,
+        zookeeper_password=password,
+        zookeeper_password_file=password_file,
+        zookeeper_ssl_enabled=with_tls,
+        tls=options.tls,
+    )
     return await connect(
         options.zookeeper,
         session_timeout_s=SESSION_TIMEOUT_S,
         connect_timeout_s=min(CONNECT_TIMEOUT_S, options.planning_timeout_s),
         operation_timeout_s=options.planning_timeout_s,
+        login=configured_login(config),
+        tls=configured_tls(config),
     )
 
 
@@ -122,23 +141,34 @@ async def committed_ranges(
 
 async def with_offsets_of_times(
     zookeeper: ZooKeeper,
-    options: RangeOptions,
+    options: Options,
     selected: Sequence[int],
     *,
     tls: ssl.SSLContext | None,
     deadline_s: float,
-) -> RangeOptions:
+) -> Options:
     """The options with offsets in the place of times, asked of the owners now: before the marks, which are higher.
 
     Raises ``PlanningError`` when they are still unknown at ``deadline_s``, and at once where nobody knows times.
+    """
+
+    async def marks_at(time_ms: int) -> Mapping[int, int]:
+        return await committed_marks(zookeeper, options, selected, tls=tls, deadline_s=deadline_s, time_ms=time_ms)
+
+    return await with_offsets_of(options, marks_at)
+
+
+async def with_offsets_of(options: Options, marks_at: Callable[[int], Awaitable[Mapping[int, int]]]) -> Options:
+    """The options with offsets in the place of times.
+
+    ``marks_at`` tells, by partition, the last transaction that is known to have been committed by a time.
     """
 
     async def behind(time_ms: int | None) -> dict[int, int] | None:
         """By partition the first transaction that is not known to have been committed by a time."""
         if time_ms is None:
             return None
-        marks = await committed_marks(zookeeper, options, selected, tls=tls, deadline_s=deadline_s, time_ms=time_ms)
-        return {partition_id: mark + 1 for partition_id, mark in marks.items()}
+        return {partition_id: mark + 1 for partition_id, mark in (await marks_at(time_ms)).items()}
 
     starts, ends = await behind(options.starting_time_ms), await behind(options.ending_time_ms)
     if starts is not None and ends is not None:  # a storage that was away may have known more of the start

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from waltz.common.errors import ConfigError
 from waltz.spark.options import (
+    ACCESS_NAMES,
     CLUSTER_ROOT,
     PLANNING_TIMEOUT_MS,
     REQUEST_TIMEOUT_MS,
-    TLS_NAMES,
     ZOOKEEPER,
     ClusterOptions,
     cluster_options,
@@ -38,7 +38,7 @@ SINK_NAMES = (
     APPEND_TIMEOUT_MS,
     PLANNING_TIMEOUT_MS,
     REQUEST_TIMEOUT_MS,
-    *TLS_NAMES,
+    *ACCESS_NAMES,
 )
 """Options of all writes, beside those of the cluster."""
 BATCH_ONLY = (TXN_VERSION,)

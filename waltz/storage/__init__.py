@@ -12,9 +12,10 @@ The life of a damaged record:
 
 1. found when its segment is opened (``disk.segment.segment_recovery``), if it is after the last checkpoint; the rest
    of an interrupted write is no damage, and is cut (``disk.segment.torn_write``);
-2. else met by a read, which fails and makes its segment a suspect (``disk.log.damage``), or found in the background,
-   where every record is checked once a week (``node.scrubber`` drives ``disk.segment.scan``);
-3. shown in health and metrics (``node.findings``); reads of it fail, so other replicas are asked; all else continues;
+2. otherwise met by a read, which fails and makes its segment a suspect (``disk.log.damage``), or found in the
+   background: every record is checked once a week (``node.scrubber`` drives ``disk.segment.scan``);
+3. shown in health and metrics (``node.findings``); reads of the record fail, so servers ask other replicas; all other
+   requests are served;
 4. ordered to be repaired by an operator (``operations.repair``, over the admin port);
 5. surveyed: the intact and the missing parts of the log are determined (``disk.salvage``);
 6. copied from other replicas, and staged beside the log;

@@ -68,7 +68,8 @@ class CorruptionError(StorageError):
 
 
 class ReadOnlyError(StorageError):
-    """An earlier write or sync failed; nothing is written until an operator has checked it and restarted the node."""
+    """An earlier write or sync failed; nothing is written until an operator has checked the disk and restarted the
+    node."""
 
 
 class OverCapacityError(StorageError):

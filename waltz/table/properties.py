@@ -92,10 +92,21 @@ class PartitionProperties(BaseModel):
     """Limit of prefix (as stored) and key together, for writers."""
 
     durability: Annotated[str, _only("fsync_always", "storages know no other durability yet")] = "fsync_always"
-    consistency: Annotated[str, _only("leader_quorum", "servers know no other consistency yet")] = "leader_quorum"
-    require_consistency: Annotated[bool, _only(True, "it needs another consistency")] = _named(
-        "requireConsistency", True
-    )
+    consistency: Literal[
+        "leader",
+        "leader_plus_one",
+        "leader_quorum",
+        "leader_all",
+        "quorum",
+        "write_all_read_one",
+        "write_one_read_all",
+        "none",
+    ] = "leader_quorum"
+    """What the partition demands of appends, and the level of appends whose writer names none."""
+    require_consistency: Annotated[bool, Field(strict=True)] = _named("requireConsistency", True)
+    """Whether appends at a level that does not go with :attr:`consistency` are refused."""
+    refuse_legacy_writers: Annotated[bool, Field(strict=True)] = _named("refuseLegacyWriters", False)
+    """Whether writers whose protocol has no levels are refused like writers at ``leader_quorum``."""
     replicated: Annotated[bool, _only(True, "it needs another consistency")] = True
     index_properties: Annotated[dict[str, str] | None, _only(None, "the stores have no properties")] = _named(
         "indexProperties", None

@@ -29,7 +29,7 @@ _GAUGES = {
         f"{_PARTITION}{name.replace('-', '_')}": name
         for name in (
             *("is-mounted", "is-partition-active", "high-water-mark", "num-registered-transactions", "lag"),
-            "table-skipped-transactions",
+            *("lag-seconds", "table-skipped-transactions"),
         )
     },
 }

@@ -2,7 +2,7 @@
 
 import random
 import re
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -21,8 +21,8 @@ from waltz.archive.object_format import (
     parse_name,
     records_that_fit,
 )
-from waltz.common.checksum import crc32
-from waltz.storage.disk.segment.segment_format import encode_record
+from waltz.common.checksum import checksum, crc32
+from waltz.storage.disk.segment.segment_format import decode_record, encode_record
 
 
 @pytest.fixture
@@ -161,3 +161,37 @@ def test_an_object_takes_what_fits(sizes: list[int], present: int, present_bytes
             break
         fitting += 1
     assert records_that_fit(sizes, present, present_bytes, limit) == fitting
+
+
+def model_of_soundness(records: bytes, bounds: list[int], first: int) -> int:
+    """Number of sound records, one by one."""
+    for place, (begin, end) in enumerate(pairwise(bounds)):
+        found = decode_record(records, begin, end, first + place)
+        if found is None or checksum(found.data) != found.checksum:
+            return place
+    return len(bounds) - 1
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 30, 471, 472, 511, 512, 513, 3000]), min_size=1, max_size=8),
+    st.integers(0, 3),
+    st.data(),
+)
+def test_records_are_sound_as_long_as_each_of_them_is(sizes: list[int], kind: int, data: st.DataObject) -> None:
+    chance = random.Random(data.draw(st.integers(0, 99)))
+    pieces = stored(10, [chance.randbytes(size) for size in sizes])
+    victim = data.draw(st.integers(0, len(pieces) - 1))
+    if kind == 1:  # a bit is wrong
+        place = data.draw(st.integers(0, len(pieces[victim]) - 1))
+        pieces[victim] = pieces[victim][:place] + bytes([pieces[victim][place] ^ 8]) + pieces[victim][place + 1 :]
+    elif kind == 2:  # the client's checksum is wrong, and the storage's is right
+        pieces[victim] = encode_record(record(10 + victim, b"data")._replace(checksum=5))
+    elif kind == 3:  # a record is missing
+        del pieces[victim]
+    bounds = [*accumulate(map(len, pieces), initial=0)]
+    if data.draw(st.booleans()):  # a border is wrong
+        border = data.draw(st.integers(0, len(bounds) - 1))
+        bounds[border] += data.draw(st.sampled_from([-41, -1, 1, 50]))
+    whole = b"".join(pieces)
+    bounds = [0, *(max(each, 0) for each in bounds[1:])]
+    assert object_format._sound_records(whole, bounds, 10) == model_of_soundness(whole, bounds, 10)

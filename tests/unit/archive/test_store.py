@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from waltz.archive.errors import NotFoundInStoreError, StoreUnavailableError
-from waltz.archive.store import open_store
+from waltz.archive.store import check_address, open_store
 from waltz.common.errors import ConfigError
 
 pytest.importorskip("obstore")
@@ -57,6 +57,8 @@ async def test_a_store_that_fails_says_so_in_one_line(tmp_path: Path) -> None:
         ("file:///no/such/directory", "is no directory; make it, or mount it"),
         ("file:///a?x=1", "is file:///PATH"),
         ("s3://bucket?secret_access_key=x", "must not hold secrets: give secret_access_key in an environment"),
+        ("s3:///prefix", "names a bucket or a container"),
+        ("s3://[bucket", "cannot be 's3://\\[bucket'"),
         ("s3://user:word@bucket/", "must not hold a user or a password"),
         ("s3://bucket/?no_such_setting=1", "cannot be opened: "),
         ("az://container/prefix", "cannot be opened: "),
@@ -65,6 +67,12 @@ async def test_a_store_that_fails_says_so_in_one_line(tmp_path: Path) -> None:
 def test_wrong_addresses_are_refused(url: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         open_store(url)
+
+
+@pytest.mark.parametrize("url", ["file:///no/such/directory", "s3://bucket/prefix?region=r", "gs://b", "az://c/p"])
+def test_the_form_of_an_address_is_checked_wherever_the_store_is(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    check_address(url)
 
 
 def test_without_its_extra_the_archive_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ async def test_money_from_nowhere_is_found() -> None:
 async def test_another_bank_in_the_same_partition_is_found() -> None:
     async with opened(clients=3) as (place, journal, troubles, found):
         await audited(found, place, journal, troubles, Row(b"", b"bank/teller/teller-0", b"other.1.-1"))
-        assert found == ["bank/1: transaction 21 is of another bank: does one run in this partition?"]
+        assert found == ["bank/1: transaction 21 is of another bank: does it run in this partition?"]
 
 
 async def test_an_account_that_was_deleted_is_found() -> None:

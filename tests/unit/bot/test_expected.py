@@ -92,7 +92,7 @@ def test_a_conflict_where_the_row_is_as_expected() -> None:
     run = Run()
     run.write(1, a="1")
     run.end(run.begin(SwapCall(f="swap", key="a", expected="1", value="2")), conflict=True)
-    assert run.found == ["a: swap 2: the row was said to be another one than the one expected; it can have been '1'"]
+    assert run.found == ["a: swap 2: the row was reported as different from the expected row; it can have been '1'"]
 
 
 def test_a_read_that_has_failed_says_nothing() -> None:

@@ -62,7 +62,7 @@ async def test_what_is_not_its_own_is_refused() -> None:
         await waltz.table.configure(client, 0, {"format": "table"})
         async with client.table(0) as table:
             await table.put(b"randomly", b"v")
-    with pytest.raises(WaltzError, match="a row of somebody else, with the prefix b'' and the key b'randomly'"):
+    with pytest.raises(WaltzError, match="a row that is not of a bot, with the prefix b'' and the key b'randomly'"):
         async with opened(driver):
             pass
 

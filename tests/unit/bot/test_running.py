@@ -82,7 +82,7 @@ async def test_it_ends_after_its_time_and_says_when_the_last_check_was_not_possi
     bot.check_error = TimeoutError()
     assert await run(bot, RunLimits(0.01, None)) == CLEAN
     assert bot.checked == 1
-    assert "the table was not compared once more: no answer in time" in capsys.readouterr().out
+    assert "the table was not compared again at the end: no answer in time" in capsys.readouterr().out
 
 
 async def test_deviations_are_told_and_have_an_exit_code_of_their_own(
@@ -127,7 +127,7 @@ async def test_a_table_that_has_stopped_is_an_error_and_a_log_that_is_shorter_a_
     bot.error = ExceptionGroup("of a group", [bot.error])
     assert await run(bot, FOREVER) == DEVIATED
     (found,) = bot.journal.expected.quarantine.values()
-    assert "transactions that were there are gone: client is ahead of store" in found.what
+    assert "transactions that were in the log are missing now: client is ahead of store" in found.what
     bot.error = RuntimeError("a defect")
     with pytest.raises(RuntimeError, match="a defect"):
         await run(bot, FOREVER)

@@ -33,6 +33,8 @@ WITHOUT_JSON = {
     "acl diff": "prints what differs",
     "acl apply": "prints what differs",
     "acl export": "prints the rules, which are JSON",
+    "archive set-url": "prints nothing but that the archive is empty",
+    "archive remove-url": "prints nothing",
     "bot random": "tells by HTTP, and in its history",
     "bot coalmine": "tells by HTTP, and in its history",
     "bot bank": "tells by HTTP",

@@ -40,7 +40,7 @@ def test_what_concerns_no_noun_imports_none(command: str) -> None:
 @pytest.mark.parametrize(
     ("noun", "others"),
     [
-        ("zookeeper", set()),
+        ("zookeeper", {"protecting"}),
         ("append", set()),
         ("status", set()),
         ("storage", {"labels", "loss", "replica_moving", "progress"}),

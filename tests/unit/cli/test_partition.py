@@ -71,8 +71,9 @@ async def test_properties_are_set_shown_and_taken_back(session: Session, capsys:
     ("change", "text"),
     [
         ("durability=fsync_never", "durability: only fsync_always is possible: storages know no other"),
-        ("consistency=quorum", "consistency: only leader_quorum is possible"),
-        ("requireConsistency=false", "requireConsistency: only True is possible"),
+        ("consistency=most", "consistency: Input should be 'leader', 'leader_plus_one',"),
+        ("requireConsistency=0", "requireConsistency: "),
+        ("refuseLegacyWriters=yes", "refuseLegacyWriters: "),
         ("replicated=false", "replicated: only True is possible"),
         ('indexProperties={"a":"b"}', "indexProperties: only None is possible"),
         ("maxValueSizeInIndex=8", "maxValueSizeInIndex: only -1 is possible"),

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+from collections.abc import Callable, Coroutine
 
 import pytest
 
@@ -11,6 +12,7 @@ from waltz.common.ids import Endpoint
 from waltz.common.metrics.exposition import http_document, to_json
 from waltz.common.metrics.registry import Registry
 from waltz.common.net.http import HttpServer
+from waltz.common.net.listener import close_server
 from waltz.common.quiet_log import QuietLog
 from waltz.server.partition import fencing
 from waltz.server.partition.fencing import Fencing
@@ -85,20 +87,22 @@ async def test_servers_are_known_by_the_endpoints_that_they_tell() -> None:
     storage = await HttpServer.open("127.0.0.1", 0, Registry())
     known = [Endpoint("localhost", 1), Endpoint("localhost", 2)]
     addresses = [Endpoint("127.0.0.1", each.port) for each in servers]
-    found, failures = await read_metrics([*addresses, Endpoint("127.0.0.1", storage.port)], known, 30)
+    found, failures = await read_metrics([*addresses, Endpoint("127.0.0.1", storage.port)], known, 30, None)
     assert {endpoint: each.endpoint for endpoint, each in found.items()} == {each: str(each) for each in known}
     assert list(failures) == [Endpoint("127.0.0.1", storage.port)]
-    found, failures = await read_metrics([servers[1].port], [Endpoint("127.0.0.1", 5), *known], 30)
+    found, failures = await read_metrics([servers[1].port], [Endpoint("127.0.0.1", 5), *known], 30, None)
     assert list(found) == [known[1]]
     for each in (*servers, storage):
         await each.close()
-    found, failures = await read_metrics([servers[1].port], known, 30)
+    found, failures = await read_metrics([servers[1].port], known, 30, None)
     assert not found
     assert list(failures) == [Endpoint("localhost", servers[1].port)]
     assert "Connect call failed" in failures[Endpoint("localhost", servers[1].port)]
 
 
 async def test_what_answers_something_else_is_named() -> None:
+    handlers: list[asyncio.Task[None]] = []
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}")
@@ -108,10 +112,14 @@ async def test_what_answers_something_else_is_named() -> None:
         await reader.read()
         writer.close()
 
-    servers = [await asyncio.start_server(each, "127.0.0.1", 0) for each in (answer, keep_silent)]
+    def begun_by(handler: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
+        return lambda *streams: handlers.append(asyncio.create_task(handler(*streams)))
+
+    servers = [await asyncio.start_server(begun_by(each), "127.0.0.1", 0) for each in (answer, keep_silent)]
     other, silent = [Endpoint("127.0.0.1", each.sockets[0].getsockname()[1]) for each in servers]
-    assert (await read_metrics([other], [], 30))[1] == {other: "it answered 'HTTP/1.1 404 Not Found'"}
-    assert (await read_metrics([silent], [], 0.01))[1] == {silent: "no answer within 0.01 s"}
+    assert (await read_metrics([other], [], 30, None))[1] == {other: "it answered 'HTTP/1.1 404 Not Found'"}
+    assert (await read_metrics([silent], [], 0.01, None))[1] == {silent: "no answer within 0.01 s"}
     for each in servers:
-        each.close()
+        await close_server(each)
         await each.wait_closed()
+    await asyncio.gather(*handlers, return_exceptions=True)

@@ -22,6 +22,7 @@ from waltz.cli.write_sessions import describe
 from waltz.common.cluster.owners import Owner
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
+from waltz.common.net.listener import close_server
 from waltz.common.wire.client_server import Message
 from waltz.common.wire.write_sessions import LastTransactionIdResponse, LastTransactionStatus
 from waltz.common.zk.paths import ClusterPaths
@@ -237,7 +238,7 @@ async def test_an_owner_that_is_late_costs_no_other_partition() -> None:
         late = Endpoint("127.0.0.1", silent.sockets[0].getsockname()[1])
         owners = {0: Owner(1, ours, GENERATION), 1: Owner(2, late, GENERATION)}
         told = await ask_owners(owners, None, timeout_s=1)
-        silent.close()
+        await close_server(silent)
         for writer in accepted:
             writer.close()
             await writer.wait_closed()

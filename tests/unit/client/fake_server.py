@@ -41,6 +41,7 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.frames import CLIENT_SERVER, Bounds
+from waltz.common.wire.lags import LagsRequest, LagsResponse, PartitionLags
 
 MIN_FETCH = 100
 
@@ -166,6 +167,8 @@ class FakeServer:
         self.filter: Callable[[Connection, Message], bool] = lambda connection, message: False
         self.data_errors: dict[int, list[str]] = {}
         self.preferred: list[int] = []
+        self.lags: list[PartitionLags] = []
+        """What it tells of the lags of its partitions."""
         self._listener: Listener | None = None
 
     @classmethod
@@ -303,6 +306,8 @@ class FakeServer:
             connection.send(ServerPartitionsAssignmentResponse(req_id, tuple(self.owned)))
         elif isinstance(message, ServerPartitionsHealthStatRequest):
             connection.send(ServerPartitionsHealthStatResponse(req_id, tuple((p, True) for p in sorted(self.owned))))
+        elif isinstance(message, LagsRequest):
+            connection.send(LagsResponse(req_id, self.lags))
         elif isinstance(message, AddPreferredPartitionRequest):
             self.preferred += message.partition_ids
             connection.send(AddPreferredPartitionResponse(req_id, max(message.partition_ids) < len(self.logs)))

@@ -8,6 +8,7 @@ from typing import Any, Self
 from waltz.client.engine.links.links import Connector
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel, ChannelHandler, connect
+from waltz.common.net.listener import close_server
 from waltz.common.wire.frames import Family
 
 _CHUNK_BYTES = 16 << 10
@@ -75,7 +76,7 @@ class Proxy:
         self.pipes: set[Pipe] = set()
 
     async def open(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
         return self
 
     @property
@@ -83,15 +84,16 @@ class Proxy:
         assert self._server is not None
         return Endpoint("127.0.0.1", self._server.sockets[0].getsockname()[1])
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._relay(reader, writer))
         self._running.add(task)
+        task.add_done_callback(lambda _: writer.transport.abort())  # it may be cancelled before it begins
+        task.add_done_callback(self._running.discard)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             target = await asyncio.open_connection(self._target.host, self._target.port)
         except OSError:
-            writer.transport.abort()
-            self._running.discard(task)
             return
         pipe = Pipe((reader, writer), target)
         self.pipes.add(pipe)
@@ -100,7 +102,6 @@ class Proxy:
         finally:
             pipe.cut()
             self.pipes.discard(pipe)
-            self._running.discard(task)
 
     async def disturb(self, chosen: random.Random) -> None:
         """One of the things that happen to connections."""
@@ -122,7 +123,7 @@ class Proxy:
 
     async def close(self) -> None:
         assert self._server is not None
-        self._server.close()
+        await close_server(self._server)
         for pipe in list(self.pipes):
             pipe.cut()
         for task in list(self._running):

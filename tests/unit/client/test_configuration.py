@@ -66,7 +66,9 @@ def test_the_variables_of_the_guide_are_there() -> None:
 def test_keyword_arguments_are_the_keys_with_their_units() -> None:
     """The rule of the guide; a variable is its key in capitals."""
     arguments = {re.sub(r"_(ms|bytes)$", "", name) for name in ClientConfig.model_fields}
-    keys = {each.removeprefix("WALTZ_").removeprefix("CLIENT_").lower() for each in VARIABLES if "_SSL_" not in each}
+    keys = {
+        each.removeprefix("WALTZ_").removeprefix("CLIENT_").lower() for each in VARIABLES if "CLIENT_SSL_" not in each
+    }
     assert arguments == {*keys, "tls"}
 
 

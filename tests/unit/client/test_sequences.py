@@ -12,6 +12,7 @@ from tests.unit.client.fake_server import until
 from waltz.client.callbacks import WaltzClient
 from waltz.client.locks import PartitionLocalLock
 from waltz.common.ids import Endpoint
+from waltz.common.net.listener import close_server
 from waltz.common.zk.znodes import PartitionGeneration
 
 pytestmark = pytest.mark.timeout(30)
@@ -87,11 +88,13 @@ class RawServer:
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
         self._writers: list[asyncio.StreamWriter] = []
+        """Of all connections, those included that nobody has asked for."""
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         self._connections.put_nowait((reader, writer))
 
     @property
@@ -102,7 +105,6 @@ class RawServer:
     async def accept(self) -> None:
         """The next connection, with the hellos exchanged."""
         self._reader, self._writer = await self._connections.get()
-        self._writers.append(self._writer)
         self._writer.write(bytes.fromhex(SERVER_HELLO))
         await self.expect(bytes.fromhex(CLIENT_HELLO))
 
@@ -125,9 +127,9 @@ class RawServer:
 
     async def close(self) -> None:
         assert self._server is not None
+        await close_server(self._server)
         for writer in self._writers:
             writer.transport.abort()
-        self._server.close()
         await self._server.wait_closed()
 
 

@@ -5,7 +5,8 @@ import math
 from typing import Any
 
 from tests.unit.console.fakes import HERE, cluster, facts_of, in_trouble
-from waltz.console.document import COLUMNS, cluster_parts, reasons, rounded, series
+from waltz.common.replica_states import ReplicaStatus
+from waltz.console.document import COLUMNS, PartitionFacts, ReplicaFacts, cluster_parts, reasons, rounded, series
 from waltz.operations.survey.cluster_state import ClusterState
 
 
@@ -47,6 +48,26 @@ def test_a_replica_that_lags_is_degraded_although_no_check_fails() -> None:
     found = document(state._replace(partitions=(state.partitions[0], lagging)))
     assert partition(found, 1)["severity"] == "warning"
     assert partition(found, 1)["lag"] == 812
+
+
+def test_lags_in_seconds_are_those_of_the_owner() -> None:
+    state = cluster(8)
+    late = state.partitions[1].replicas[0]._replace(state="lagging", lag=812, lag_s=3.14159)
+    elsewhere = state.partitions[1]._replace(
+        replicas=(late, *state.partitions[1].replicas[1:]), feed_lag=7, feed_lag_s=0.5
+    )
+    found = document(state._replace(partitions=(state.partitions[0], elsewhere)))
+    told = partition(found, 1)
+    assert (told["lag"], told["lag_s"]) == (812, 3.142)
+    assert (told["feed_lag"], told["feed_lag_s"]) == (7, 0.5)
+    assert told["replicas"][0][1:] == ["lagging", 812, 3.142]
+    own = state.partitions[0]
+    facts = PartitionFacts(
+        None, [ReplicaFacts(each.storage, ReplicaStatus.COPYING, 9, 2.5) for each in own.replicas], 3, 1.25
+    )
+    told = partition(json.loads("".join(cluster_parts(state, lambda each: facts if each == 0 else None))), 0)
+    assert (told["lag_s"], told["feed_lag"], told["feed_lag_s"]) == (2.5, 3, 1.25)
+    assert {tuple(each[1:]) for each in told["replicas"]} == {("copying", 9, 2.5)}
 
 
 def test_trouble() -> None:

@@ -83,7 +83,7 @@ def test_the_package_stands_in_for_an_old_java(
 
 @pytest.mark.parametrize(
     ("version", "found"),
-    [("1.8.0_372", "is Java 8"), ("16", "is Java 16"), ("?", "does not tell its version")],
+    [("1.8.0_372", "is Java 8"), ("16", "is Java 16"), ("?", "does not print its version")],
 )
 def test_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, found: str) -> None:
     install(tmp_path, version)

@@ -191,7 +191,7 @@ async def test_what_has_changed_since_it_was_agreed_is_looked_at_again() -> None
         await two_are_lost(made)
         found = await made.loss(A, D).find()
         made.world.storages[B].partition.truncate(55)
-        with pytest.raises(LossRefused, match="do not hold what they held before"):
+        with pytest.raises(LossRefused, match="its replicas or the metadata have changed"):
             await made.loss(A, D).apply(found.acceptance)
         made.world.storages[A].start()
         with pytest.raises(LossRefused, match="not lost, as they answer: a:1"):

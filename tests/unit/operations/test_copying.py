@@ -115,6 +115,6 @@ async def test_a_source_that_fails_is_told_from_a_destination_that_does() -> Non
     with pytest.raises(SourceError, match="broken"):
         await copied(Source(log, fails_at=14), destination, 29)
     assert destination.records == log[:14]
-    with pytest.raises(SourceError, match="does not hold transaction 20, although it was to have 29"):
+    with pytest.raises(SourceError, match="does not hold transaction 20, although it should reach 29"):
         await copied(Source(log[:20]), destination, 29)
     assert destination.records == log[:20]

@@ -13,10 +13,13 @@ from tests.unit.storage.node_support import ROOT, TIMEOUT_S, records
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import WaltzError
 from waltz.common.records import RECORD_OVERHEAD_BYTES, Record
+from waltz.common.wire.storage_times import CommitTime
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import ReplicaAssignments
 from waltz.operations import filling
 from waltz.operations.filling import FillOptions, ReplicaFilling
+from waltz.storage.remote.client import StorageClient
+from waltz.storage.remote.errors import RemoteStorageError
 
 FAST = 1_000_000_000
 
@@ -178,3 +181,41 @@ async def test_another_log_is_not_continued(tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(WaltzError, match="up to 9, 4 more than are committed: delete them"):
             await made.fill()
         assert not (await admin.assigned_partition_status())[0]
+
+
+def known_times(made: Cluster, number: int) -> list[tuple[int, int]]:
+    times = made.nodes[number].node.manager.partitions[0].log.times
+    return [(entry.transaction_id, entry.time_ms) for entry in times.entries(0, 1000)]
+
+
+async def test_times_are_copied_with_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from where an earlier run has ended; the last one is as late as it may have been."""
+    times = [(4, 400), (11, 1100), (20, 2000), (39, 3900)]
+    async with filled(tmp_path, monkeypatch) as made:
+        for number in (1, 2):
+            made.made.nodes[number].node.manager.partitions[0].log.times.enter(times)
+        made.marks = iter([15])
+        await made.fill()
+        assert known_times(made.made, 0) == [*times[:2], (15, 2000)]
+        made.marks = iter([39])
+        await made.fill()
+        assert known_times(made.made, 0) == [*times[:2], (15, 2000), *times[2:]]
+        assert not any("times" in line for line in made.made.lines)
+
+
+async def test_a_replica_is_filled_although_its_times_cannot_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with filled(tmp_path, monkeypatch) as made:
+        made.made.nodes[1].node.manager.partitions[0].log.times.enter([(4, 400)])
+
+        async def times(*_: object, **__: object) -> list[CommitTime]:
+            raise RemoteStorageError("busy")
+
+        monkeypatch.setattr(StorageClient, "times", times)
+        made.marks = iter([39])
+        await made.fill()
+        assert await made.held() == LOG
+        assert known_times(made.made, 0) == []
+        assert "the times of its transactions were not copied: " in made.made.lines[-1]
+        assert "busy" in made.made.lines[-1]

@@ -78,12 +78,12 @@ def test_members_that_are_left_keep_all_that_any_of_them_holds() -> None:
     assert set(accepted.states.values()) == {state(B), state(C, closing=55)}
     assert open_with(FOUR._replace(replicas=dict(accepted.states)), found) == 60
     assert describe(accepted, found, [A, D], 0) == [
-        "partition 0, of which a:1, d:1 are lost:",
+        "partition 0 without the lost replicas a:1, d:1:",
         "  b:1 holds transactions up to 60; low-water mark 40 of session 7",
         "  c:1 holds transactions up to 55; low-water mark 40 of session 7",
         "  the log then ends at transaction 60, as on b:1",
         "  transactions from 61 on may have been committed; if so, they are lost",
-        "  their ids are given anew: applications that have seen them have to begin anew as after a restore",
+        "  their ids will be assigned again: applications that have seen them have to start again as after a restore",
         "  delete the partition's files on a:1, d:1 before a storage is started with them again",
     ]
 
@@ -121,7 +121,7 @@ def test_an_empty_log_is_a_log() -> None:
         ([B, C], [A, D], [A], "not named as lost, but silent: d:1: gone; start them"),
         ([B, C], [A, D], [A, C, D], "not lost, as they answer: c:1"),
         ([B, C], [A, D], [A, D, "e:1"], "not among its replicas in the metadata, a:1, b:1, c:1, d:1: e:1"),
-        ([], NAMES, NAMES, "no replica that answers has all of what it was told is committed"),
+        ([], NAMES, NAMES, "no replica that answers has all transactions that it knows as committed"),
     ],
 )
 def test_what_is_not_accepted(found: list[str], silent: list[str], lost: list[str], text: str) -> None:

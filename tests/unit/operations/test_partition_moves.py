@@ -37,7 +37,7 @@ def clusters(draw: st.DrawFn) -> Ownership:
 def test_a_drained_server_has_nothing_and_nothing_else_has_moved(now: Ownership, data: st.DataObject) -> None:
     server_id = data.draw(st.sampled_from([server.server_id for server in now.servers]))
     if len(now.servers) == 1:
-        with pytest.raises(WaltzError, match="is the only one"):
+        with pytest.raises(WaltzError, match="this is the only server"):
             plan_drain(now, server_id)
         return
     owned = {partition_id for partition_id, owner in now.owners().items() if owner == server_id}

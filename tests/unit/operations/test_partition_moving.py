@@ -117,7 +117,7 @@ async def test_what_does_not_go_as_planned_ends_it(monkeypatch: pytest.MonkeyPat
         coordinator = Coordinator(nodes, monkeypatch)
         drain = options("server", "drain", "-s", str(nodes.servers[0].endpoint), "--yes", "-t", "1")
         coordinator.refuses = True
-        with pytest.raises(WaltzError, match=r"server .* refused; run it again"):
+        with pytest.raises(WaltzError, match=r"server .* refused; run the command again"):
             await server._drain(drain, nodes.session)
         coordinator.refuses = False
         coordinator.forgets = True
@@ -132,7 +132,7 @@ async def test_the_only_server_is_not_drained() -> None:
         assert len(await read_server_descriptors(nodes.zookeeper, nodes.session.root)) == 1
         stored = await read_partition_assignment(nodes.zookeeper, nodes.session.root)
         assert assign(0, stored, 2, ()).servers == {}
-        with pytest.raises(WaltzError, match="this server is the only one: nobody could take its partitions"):
+        with pytest.raises(WaltzError, match="this is the only server: no other server could take its partitions"):
             await server._drain(options("server", "drain", "-s", str(nodes.servers[0].endpoint)), nodes.session)
 
 

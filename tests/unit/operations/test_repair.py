@@ -27,7 +27,7 @@ from tests.unit.storage.node_support import (
 )
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import DeadlineExceededError, WaltzError
-from waltz.common.ids import Endpoint
+from waltz.common.ids import UNKNOWN_END, Endpoint
 from waltz.common.metrics.registry import Registry
 from waltz.common.records import Record
 from waltz.common.wire.frames import STORAGE_ADMIN
@@ -44,10 +44,13 @@ from waltz.operations import repair
 from waltz.operations import storages as operations
 from waltz.operations.repair import Repair, Repaired, Roles
 from waltz.storage.disk.files.files import OsFiles
+from waltz.storage.disk.journal.replay import mark_lost
 from waltz.storage.disk.salvage import STAGED_NAME, Salvage, Staged
 from waltz.storage.errors import CorruptionError, StorageError
 from waltz.storage.node.node import StorageNode
 from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
+from waltz.storage.remote.errors import RemoteStorageError
 
 ITEMS = [record(i, bytes([i]) * 60) for i in range(21)]
 
@@ -508,6 +511,23 @@ async def test_what_is_not_known_to_be_committed_stays_as_it_is_while_the_node_t
         assert await (await made.nodes[0].admin()).records(0, 0, 100) == LOG[:29]
 
 
+async def test_a_log_that_was_lost_in_part_is_whole_only_with_all_that_is_committed(tmp_path: Path) -> None:
+    """Nobody knows where the log ended: without its last ten records it looks like a log without damage."""
+
+    def lose(directory: Path) -> None:
+        mark_lost(OsFiles(), str(directory), "a group of the journal is damaged")
+
+    async with cluster(tmp_path, lose, lengths=(30, 40, 40)) as made:
+        assert "a group of the journal is damaged" in made.nodes[0].node.manager.out_of_service()[0]
+        # The node may have acknowledged more than is known to be committed, and has a vote in the next recovery.
+        with pytest.raises(WaltzError, match="transactions 40 and later are damaged and not known to be committed"):
+            await made.repair(39)
+        await made.describe(members=(1, 2))
+        assert await made.repair(39) == Repaired(((30, UNKNOWN_END),), 10, ())
+        assert made.nodes[0].node.health()[0]
+        assert await (await made.nodes[0].admin()).records(0, 0, 100) == LOG
+
+
 async def test_a_last_record_in_doubt_is_cut_where_it_was_never_committed(tmp_path: Path) -> None:
     async with cluster(tmp_path, _in_doubt) as made:
         assert "transaction 39" in made.nodes[0].node.manager.out_of_service()[0]
@@ -680,3 +700,28 @@ async def test_a_node_of_the_original_says_that_it_cannot_be_repaired() -> None:
         await client.close()
     finally:
         await original.stop()
+
+
+async def test_the_times_of_restored_records_are_copied(tmp_path: Path) -> None:
+    """A segment was lost together with its times; the last restored record is as late as it may have been."""
+    async with cluster(tmp_path, _remove(f"{7:019d}.seg")) as made:
+        for number in (1, 2):
+            times = [(4, 400), (11, 1100), (25, 2500), (39, 3900)]
+            made.nodes[number].node.manager.partitions[0].log.times.enter(times)
+        assert (await made.repair(39)).restored == 7
+        found = made.nodes[0].node.manager.partitions[0].log.times.entries(0, 100)
+        assert [tuple(entry) for entry in found] == [(11, 1100), (13, 2500)]
+
+
+async def test_a_repair_succeeds_although_times_cannot_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def enter_times(*_: object, **__: object) -> None:
+        raise RemoteStorageError("busy")
+
+    monkeypatch.setattr(StorageClient, "enter_times", enter_times)
+    async with cluster(tmp_path, _remove(f"{7:019d}.seg")) as made:
+        for number in (1, 2):
+            made.nodes[number].node.manager.partitions[0].log.times.enter([(11, 1100)])
+        assert (await made.repair(39)).restored == 7
+        assert "the times of its transactions were not copied: " in made.lines[-1]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from waltz.common.access import ANONYMOUS, Proof
 from waltz.common.checksum import checksum
 from waltz.common.errors import WaltzError
-from waltz.common.ids import ReqId
+from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.metrics.registry import Registry
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire.client_server import (
@@ -124,6 +124,9 @@ class FakeLog:
         self.open = False
         self.congested = False
         self.healthy = True
+        self.missing_storages: list[str] = []
+        self.stored_by_all = NO_TRANSACTION
+        self.awaited: list[int] = []
         self.trouble: str | None = None
         self.replica_views: tuple[ReplicaView, ...] = ()
         self.generation = GENERATION
@@ -150,6 +153,15 @@ class FakeLog:
         self.open = False
 
     def confirm_if_idle(self, *, unasked: bool) -> None: ...
+
+    def await_all(self, transaction_id: int) -> None:
+        self.awaited.append(transaction_id)
+        self.listener.stored_by_all(self.stored_by_all, 3)
+
+    def store_by_all(self, transaction_id: int) -> None:
+        """All three storages have everything up to a transaction."""
+        self.stored_by_all = transaction_id
+        self.listener.stored_by_all(transaction_id, 3)
 
     def set_generation(self, generation: int) -> None:
         self.generation = generation

@@ -27,6 +27,11 @@ class FakePartition:
             ReplicaView("s1:6000", ReplicaStatus.CURRENT, 3),
             ReplicaView("s2:6000", ReplicaStatus.AWAY, None),
         )
+        self.feed_lag_transactions = 4
+        self.feed_lag_s = 0.25
+
+    def replica_lags_s(self) -> dict[str, float | None]:
+        return {"s1:6000": 1.5, "s2:6000": None}
 
     @property
     def healthy(self) -> bool:
@@ -68,13 +73,15 @@ async def test_commits_latencies_and_lags_of_a_step() -> None:
     assert (zero["commits"] or 0) > 0
     assert (one["commits"], one.get("p50_ms")) == (0.0, None)
     assert (total["lag"], total["degraded"]) == (3.0, 2.0)
+    assert (total["lag_s"], total["feed_lag_s"]) == (1.5, 0.25)
     facts = sampled.sampler.facts(0)
     assert facts is not None
     assert facts.p99_ms == pytest.approx(1, rel=0.1)
     assert [tuple(each) for each in facts.replicas] == [
-        ("s1:6000", ReplicaStatus.CURRENT, 3),
-        ("s2:6000", ReplicaStatus.AWAY, None),
+        ("s1:6000", ReplicaStatus.CURRENT, 3, 1.5),
+        ("s2:6000", ReplicaStatus.AWAY, None, None),
     ]
+    assert (facts.feed_lag, facts.feed_lag_s) == (4, 0.25)
 
 
 async def test_a_partition_that_is_opened_anew_counts_from_its_beginning() -> None:

@@ -14,8 +14,7 @@ from waltz.archive.errors import ArchiveDamagedError, NotFoundInStoreError
 from waltz.archive.manifest import covering
 from waltz.common.records import Record
 from waltz.spark import archive_reading
-from waltz.spark.archive_planning import ArchiveSplit
-from waltz.spark.archive_reading import archived_chunks
+from waltz.spark.archive_reading import ArchiveSplit, archived_chunks
 from waltz.spark.offsets import OffsetRange
 
 pytest.importorskip("obstore")

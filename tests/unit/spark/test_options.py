@@ -54,6 +54,27 @@ def test_times_are_milliseconds() -> None:
     assert (options.starting_time_ms, options.ending_time_ms) == (1999, None)
 
 
+def test_the_user_of_zookeeper() -> None:
+    access = parse_options(REQUIRED).zookeeper_access
+    assert access == (None, None, None, False)
+    user = REQUIRED | {"zookeeperUser": "svc"}
+    access = parse_options(user | {"zookeeperPasswordFile": "/password", "zookeeperTls": "true"}).zookeeper_access
+    assert access == ("svc", None, "/password", True)
+    options = parse_options(user | {"zookeeperpassword": "verysecret"})
+    assert "verysecret" not in repr(options)
+    password = pickle.loads(pickle.dumps(options)).zookeeper_access.password
+    assert password.get_secret_value() == "verysecret"
+    for given, why in (
+        (user, "zookeeperUser: give either zookeeperPasswordFile or zookeeperPassword, too"),
+        (user | {"zookeeperPassword": "a", "zookeeperPasswordFile": "b"}, "zookeeperUser: give either"),
+        (REQUIRED | {"zookeeperPassword": "verysecret"}, "zookeeperUser: a password needs a user, too"),
+        (REQUIRED | {"zookeeperTls": "yes"}, "zookeeperTls: expected true or false"),
+    ):
+        with pytest.raises(ConfigError, match=why) as refused:
+            parse_options(given)
+        assert "verysecret" not in str(refused.value)
+
+
 def test_tls_options_reach_the_model_and_stay_secret() -> None:
     options = parse_options(
         REQUIRED
@@ -161,9 +182,12 @@ def test_what_payloads_are() -> None:
 def test_an_archive_beside_or_without_a_cluster() -> None:
     assert parse_options(REQUIRED).archive is None
     assert parse_options(REQUIRED | {"archive": "s3://bucket"}).archive == ArchiveOptions("s3://bucket", False, None)
+    assert parse_options(REQUIRED | {"archive": "cluster"}).archive == ArchiveOptions("cluster", False, None)
     alone = parse_options({"archive": "s3://bucket", "archiveonly": "true", "archivecluster": str(UUID(int=7))})
     assert alone.archive == ArchiveOptions("s3://bucket", True, UUID(int=7))
     assert (alone.zookeeper, alone.cluster_root) == ("", "")
+    by_time = {"archive": "x", "archiveonly": "true", "endingtimestamp": "1970-01-01T00:00:01Z"}
+    assert parse_options(by_time).ending_time_ms == 1000
 
 
 @pytest.mark.parametrize(
@@ -175,11 +199,8 @@ def test_an_archive_beside_or_without_a_cluster() -> None:
         (REQUIRED | {"archive": "x", "archivecluster": str(UUID(int=7))}, "is for archiveOnly=true"),
         ({"archive": "x", "archiveonly": "true", "archivecluster": "seven"}, "expected the key of a cluster"),
         ({"archive": "x", "archiveonly": "perhaps"}, "option archiveOnly: expected true or false"),
+        ({"archive": "cluster", "archiveonly": "true"}, "give the address: with archiveOnly=true no cluster is asked"),
         ({"archive": " ", "archiveonly": "true"}, "option 'archive' is missing"),
-        (
-            {"archive": "x", "archiveonly": "true", "endingtimestamp": "2026-01-01T00:00:00Z"},
-            "option endingTimestamp needs servers",
-        ),
     ],
 )
 def test_wrong_options_of_an_archive(given: dict[str, str], text: str) -> None:

@@ -4,7 +4,7 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from waltz.storage.disk.files.files import File, Files
 
@@ -89,15 +89,21 @@ class Node:
         self.pending.clear()
 
 
+class Link(NamedTuple):
+    """A symbolic link to a directory, by its whole path."""
+
+    target: str
+
+
 @dataclass(eq=False)
 class Directory:
     """Names now, names on the medium, and the changes between (``None``: removed)."""
 
-    names: dict[str, "Node | Directory"] = field(default_factory=dict)
-    durable: dict[str, "Node | Directory"] = field(default_factory=dict)
-    pending: list[dict[str, "Node | Directory | None"]] = field(default_factory=list)
+    names: dict[str, "Node | Directory | Link"] = field(default_factory=dict)
+    durable: dict[str, "Node | Directory | Link"] = field(default_factory=dict)
+    pending: list[dict[str, "Node | Directory | Link | None"]] = field(default_factory=list)
 
-    def change(self, change: dict[str, "Node | Directory | None"]) -> None:
+    def change(self, change: dict[str, "Node | Directory | Link | None"]) -> None:
         self._apply(self.names, change)
         self.pending.append(change)
 
@@ -107,7 +113,9 @@ class Directory:
         del self.pending[:count]
 
     @staticmethod
-    def _apply(names: dict[str, "Node | Directory"], change: dict[str, "Node | Directory | None"]) -> None:
+    def _apply(
+        names: dict[str, "Node | Directory | Link"], change: dict[str, "Node | Directory | Link | None"]
+    ) -> None:
         for name, node in change.items():
             if node is None:
                 names.pop(name, None)
@@ -160,7 +168,7 @@ class CrashFiles(Files):
         for node in directory.names.values():
             if isinstance(node, Directory):
                 self._unlock(node)
-            else:
+            elif isinstance(node, Node):
                 node.locked = False
 
     def _crash_directory(self, directory: Directory, choices: random.Random) -> None:
@@ -170,6 +178,7 @@ class CrashFiles(Files):
         for node in directory.names.values():
             if isinstance(node, Directory):
                 self._crash_directory(node, choices)
+            if not isinstance(node, Node):
                 continue
             node.settle(choices.randint(0, len(node.pending)))
             if node.pending:
@@ -186,7 +195,7 @@ class CrashFiles(Files):
         for node in directory.names.values():
             if isinstance(node, Directory):
                 self._tear_directory(node, choices)
-            else:
+            elif isinstance(node, Node):
                 node.tear(choices)
 
     def step(self, operation: str) -> int | None:
@@ -255,13 +264,33 @@ class CrashFiles(Files):
         directory, name = self._parent(source)
         other, target_name = self._parent(target)
         assert directory is other
-        directory.change({target_name: self._find(source), name: None})
+        assert not isinstance(directory.names.get(target_name), Directory | Link)
+        directory.change({target_name: directory.names[name], name: None})
 
     def link(self, source: str, target: str) -> None:
         self.step("link")
         directory, name = self._parent(target)
         assert name not in directory.names
         directory.change({name: self._find(source)})
+
+    def link_directory(self, target: str, path: str) -> None:
+        self.step("link_directory")
+        directory, name = self._parent(path)
+        if isinstance(directory.names.get(name), Directory):
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
+        directory.change({name: Link(target)})
+
+    def linked_directory(self, path: str) -> str | None:
+        directory, name = self._parent(path)
+        node = directory.names.get(name)
+        return node.target if isinstance(node, Link) else None
+
+    def remove_directory(self, path: str) -> None:
+        self.step("remove_directory")
+        directory, name = self._parent(path)
+        node = directory.names[name]
+        assert isinstance(node, Link) or (isinstance(node, Directory) and not node.names)
+        directory.change({name: None})
 
     def sync_directory(self, path: str) -> None:
         directory = self._directory(path)
@@ -296,7 +325,8 @@ class CrashFiles(Files):
         for part in path.split("/")[1:] if path != "/" else ():
             if not isinstance(node, Directory) or part not in node.names:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-            node = node.names[part]
+            found = node.names[part]
+            node = self._find(found.target) if isinstance(found, Link) else found
         return node
 
     def _directory(self, path: str) -> Directory:

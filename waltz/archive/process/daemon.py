@@ -20,7 +20,7 @@ from waltz.common.daemon import close_step, stop_signals, unless_stopped
 from waltz.common.metrics.process_metrics import watched_process
 from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.http import HttpServer
-from waltz.common.net.tls import client_context
+from waltz.common.net.tls import client_context, server_context
 from waltz.common.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.common.wall_clock import now_ms
@@ -77,7 +77,7 @@ class RunningCluster:
 
     async def prepare(self) -> None:
         """Make the parent of the locks."""
-        parent = ClusterPaths.of(self._cluster.root).archive_lock(0).rpartition("/")[0]
+        parent = ClusterPaths.of(self._cluster.root).archive
         try:
             await self._cluster.zookeeper.create(parent, None, make_path=True)
         except NodeExistsError:
@@ -121,6 +121,7 @@ async def run(config: ArchiveConfig) -> None:
                     config.archive_jetty_port,
                     registry,
                     health=lambda: health(archiver, metrics),
+                    tls=server_context(config.tls) if config.http_tls else None,
                 )
             logger.info("archiver of cluster %s is up, into %s", params.key, store.url)
             working = owned(restarting(archiver.run, "the archiver"), "the archiver")

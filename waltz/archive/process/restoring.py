@@ -14,6 +14,7 @@ from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.replicas import read_replicas
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.records import Record
+from waltz.common.wire.storage_times import MAX_TIMES, CommitTime
 from waltz.common.zk.client import NodeExistsError
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import (
@@ -57,6 +58,15 @@ class ArchivedRecords:
         start = first - block.first
         bounds = array("q", accumulate(stored.sizes, initial=0))[start : start + max_count + 1]
         return decode_span(stored.data[bounds[0] : bounds[-1]], bounds, first)
+
+    def times(self) -> list[CommitTime]:
+        """The times that the objects tell: of their first and last transactions."""
+        return [
+            CommitTime(transaction_id, time_ms)
+            for each in self._ranges
+            for transaction_id, time_ms in ((each.first, each.first_time_ms), (each.name.last, each.last_time_ms))
+            if time_ms is not None
+        ]
 
     async def _load(self, wanted: ArchivedRange) -> None:
         """Read and check an object."""
@@ -138,6 +148,11 @@ async def fill_replica(cluster: ClusterHandle, source: ArchivedRecords, storage:
             source, data, partition_id, info, current, target, timeout_s=TIMEOUT_S, batch_bytes=BATCH_BYTES
         ):
             pass
+        if data.keeps_times:
+            times = source.times()
+            for start in range(0, len(times), MAX_TIMES):
+                page = times[start : start + MAX_TIMES]
+                await data.enter_times(info.session_id, partition_id, page, offline=True, timeout_s=TIMEOUT_S)
         await admin.set_available([partition_id], True)
         await data.last_session_info(RESTORED_SESSION_ID, partition_id, timeout_s=TIMEOUT_S)
         await data.set_low_water_mark(RESTORED_SESSION_ID, partition_id, target, timeout_s=TIMEOUT_S)

@@ -35,10 +35,10 @@ from waltz.common.wire.storage_times import TimeQuestion
 
 
 class Engine:
-    """Made by :meth:`open`, without partitions at first; lives on the loop of that call.
+    """Created by :meth:`open`, at first without partitions. Belongs to the event loop of that call.
 
-    With an applier the high-water mark of a partition is the last applied transaction; without one nothing is applied,
-    and the mark is the last transaction known as committed.
+    With an applier, the high-water mark of a partition is the last applied transaction. Without an applier nothing is
+    applied, and the mark is the last transaction that is known to be committed.
     """
 
     def __init__(self, environment: Environment, applier: Applier | None) -> None:
@@ -47,9 +47,10 @@ class Engine:
         self.limits = Limits(config.max_transaction_size_bytes, config.max_locks_per_transaction)
         self.closed = False
         self.lags: Callable[[], dict[int, int]] = self._backlogs
-        """For each partition that is read or applied, the transactions in its log that are not; set by the face."""
+        """For each partition that is read or applied, the number of transactions in its log that were not read or
+        applied yet. Set by the face."""
         self.metrics = ClientMetrics(environment.clock, lambda: self.lags())
-        """What the client counts."""
+        """The counters of the client."""
         events = Events(environment.on_event)
         self._lagging = Lagging(events, self.options.behind_count)
         self._environment = environment
@@ -75,7 +76,7 @@ class Engine:
         self.rpc = RpcClient(
             tls=tls, options=self.options, random_source=random_source, connector=environment.connector
         )
-        """What is asked of servers, but for appends and the feed."""
+        """The requests to servers other than appends and feeds."""
         self._stream = StreamClient(
             settings,
             tls=tls,
@@ -105,12 +106,13 @@ class Engine:
         return engine
 
     def spawn(self, work: Awaitable[None], what: str) -> None:
-        """Run ``work`` in a task that ends with the client; its exception is logged as a failure of ``what``."""
+        """Run ``work`` in a task that ends with the client. An exception is logged as a failure of ``what``."""
         self._tasks.spawn(work, what)
 
     @asynccontextmanager
     async def while_open(self) -> AsyncIterator[None]:
-        """For waits that nothing else ends: closing ends the block, with ``ClientClosedError``."""
+        """A context for waits without another end: the close of the client ends the block with
+        ``ClientClosedError``."""
         if self.closed:
             raise ClientClosedError
         limit = asyncio.timeout(None)
@@ -126,20 +128,19 @@ class Engine:
             self._waits.discard(limit)
 
     async def close(self) -> None:
-        """Leave the cluster and close everything; may be called twice, and by a callback.
+        """Leave the cluster and close everything. May be called twice, and by a callback.
 
-        Undecided submissions fail with ``ClientClosedError``. A transaction that is being applied gets
-        ``close_grace_s``, then its callback is cancelled. Once begun, closing continues even if the caller is
-        cancelled.
+        Undecided submissions fail with ``ClientClosedError``. The callback of a transaction that is being applied has
+        ``close_grace_s`` to end, and is cancelled then. The close continues to its end even if the caller is cancelled.
         """
         await self.close_for(asyncio.current_task())
 
     async def close_for(self, caller: asyncio.Task[Any] | None) -> None:
         """Close on behalf of a task, without waiting for that task."""
         if self.closed and self.runs(caller):
-            return  # the call that began it waits for this task
+            return  # the first call of close waits for this task
         self.closed = True
-        waits, self._waits = self._waits, set()  # once: another call may come before they have ended
+        waits, self._waits = self._waits, set()  # taken once: another call may come before the tasks have ended
         for limit in waits:
             limit.reschedule(self._loop.time())
         await self._closing.run(lambda: self._close(caller))
@@ -153,13 +154,14 @@ class Engine:
         )
 
     def runs(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a task is one of the engine's, which call callbacks; closing waits for these."""
+        """Whether a task belongs to the engine. Such tasks call callbacks, and a close waits for them."""
         return task in self._tasks or any(partition.feed.runs(task) for partition in self.partitions)
 
-    # The cluster's side
+    # Calls of the cluster
 
     def cluster_joined(self, cluster_name: str, client_id: int, partition_count: int) -> None:
-        """The cluster gives the client its id. A repeated call with the same number of partitions changes nothing."""
+        """Take the id that the cluster assigns to the client. A repeated call with the same number of partitions
+        changes nothing."""
         if self._client_id is None:
             self._cluster_name = cluster_name
             self._client_id = client_id
@@ -173,13 +175,13 @@ class Engine:
             )
 
     def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
-        """The cluster tells the owners of the partitions."""
+        """Take the owners of the partitions from the cluster."""
         if not self.closed:
             self.rpc.set_endpoints(endpoints)
             self._stream.set_endpoints(endpoints)
 
     def remove_server(self, endpoint: Endpoint) -> None:
-        """The cluster tells that a server is gone."""
+        """Remove a server that has left the cluster."""
         if not self.closed:
             self.rpc.remove_server(endpoint)
             self._stream.remove_server(endpoint)
@@ -191,22 +193,22 @@ class Engine:
     def _backlogs(self) -> dict[int, int]:
         return {each.partition_id: each.feed.received - each.feed.applied for each in self.partitions if each.active}
 
-    # The faces' side
+    # Calls of the faces
 
     def check_loop(self) -> None:
-        """Raise ``InvalidOperationError`` on any other event loop than the engine's."""
+        """Raise ``InvalidOperationError`` unless this is the event loop of the engine."""
         check_loop(self._loop)
 
     @property
     def client_id(self) -> int:
-        """Id of this client in the cluster; no other client ever has it."""
+        """The id of this client in the cluster. No other client ever has the same id."""
         if self._client_id is None:
             raise InvalidOperationError("the client has not joined a cluster")
         return self._client_id
 
     @property
     def cluster_name(self) -> str:
-        """Name of the cluster."""
+        """The name of the cluster."""
         if self._cluster_name is None:
             raise InvalidOperationError("the client has not joined a cluster")
         return self._cluster_name
@@ -218,11 +220,11 @@ class Engine:
 
     @property
     def active(self) -> frozenset[int]:
-        """The partitions that the engine takes part in."""
+        """The active partitions of the engine."""
         return self._active
 
     def partition(self, partition_id: int) -> StreamPartition:
-        """Raises ``ClientClosedError`` and ``PartitionNotFoundError``."""
+        """The partition with an id. Raises ``ClientClosedError`` and ``PartitionNotFoundError``."""
         if self.closed:
             raise ClientClosedError
         partitions = self._stream.partitions
@@ -233,10 +235,10 @@ class Engine:
     async def set_partitions(
         self, partition_ids: Collection[int], read_high_water_mark: Callable[[int], Awaitable[int]]
     ) -> None:
-        """Take part in these partitions and no others, each from the mark that is read for it; ignore unknown ones.
+        """Take part in exactly these partitions, each from the mark that is read for it. Unknown ids are ignored.
 
-        Returns when all submissions to the partitions left are decided. Raises the errors of
-        ``read_high_water_mark``, and ``ClientTimeoutError``.
+        Returns when all submissions to the other partitions are decided. Raises the errors of ``read_high_water_mark``,
+        and ``ClientTimeoutError``.
         """
         async with self._changing_partitions:
             await self._activate_only(partition_ids, read_high_water_mark)
@@ -249,7 +251,7 @@ class Engine:
         if not 0 <= partition_id < len(self.partitions):
             raise PartitionNotFoundError(partition_id, len(self.partitions))
         if partition_id not in self._active:
-            high_water_mark = await self.rpc.high_water_mark(partition_id)  # no other call has to wait for that
+            high_water_mark = await self.rpc.high_water_mark(partition_id)  # other calls need not wait for that
 
             async def known(_partition_id: int) -> int:
                 return high_water_mark
@@ -270,10 +272,10 @@ class Engine:
             self._active = frozenset(partition.partition_id for partition in self.partitions if partition.active)
 
     async def flush(self, timeout_s: float) -> None:
-        """Return when every append sent so far is decided (and, if committed, about to be applied).
+        """Return when all appends sent so far are decided (and, if committed, about to be applied).
 
-        Raises ``PartitionInactiveError`` if any partition is inactive, ``ClientTimeoutError`` if one cannot be mounted
-        or the outcome is not known in time, ``ClientAheadError`` and ``ClientClosedError``.
+        Raises ``PartitionInactiveError`` if a partition is inactive, ``ClientTimeoutError`` if a partition cannot be
+        mounted or an outcome is not known in time, ``ClientAheadError`` and ``ClientClosedError``.
         """
         if self.closed:
             raise ClientClosedError
@@ -292,11 +294,11 @@ class Engine:
 
     @property
     def has_pending(self) -> bool:
-        """Whether any submission is undecided, waits for another attempt, or is being built."""
+        """Whether a submission is undecided, waits for another attempt, or is being built."""
         return any(partition.appends.has_pending for partition in self.partitions)
 
     async def advanced(self, partition_id: int, transaction_id: int) -> None:
-        """Return when a followed partition is known to have a transaction.
+        """Return when a followed partition certainly has a transaction.
 
         Raises ``ClientClosedError``, ``PartitionInactiveError``, and ``NotAuthorizedError`` while the client may not
         follow the partition.
@@ -318,7 +320,7 @@ class Engine:
     async def high_water_mark(
         self, partition_id: int, timeout_s: float | None = None, *, confirmed: bool = False
     ) -> int:
-        """Id of the last committed transaction of a partition, asked of its server; -1 when there is none.
+        """The id of the last committed transaction of a partition, according to its server; -1 when there is none.
 
         Raises ``PartitionNotFoundError``, ``DeadlineExceededError``, ``ConfirmedMarkNotSupportedError`` and
         ``ClientClosedError``.
@@ -328,7 +330,7 @@ class Engine:
         return await self.rpc.high_water_mark(partition_id, timeout_s, confirmed=confirmed)
 
     async def offset_at(self, partition_id: int, time_ms: int, timeout_s: float | None = None) -> int:
-        """Id of the last transaction that is known to have been committed by a time; -1 when none is.
+        """The id of the last transaction that was committed by a time, as far as is known; -1 when there is none.
 
         Raises as :meth:`high_water_mark`, and ``TimesNotSupportedError``.
         """
@@ -338,7 +340,7 @@ class Engine:
         return found[0]
 
     async def time_of(self, partition_id: int, transaction_id: int, timeout_s: float | None = None) -> int | None:
-        """The time by which a transaction was committed, in milliseconds since the epoch; ``None``: not known.
+        """The time by which a transaction was committed, in milliseconds since the epoch; ``None``: unknown.
 
         Raises as :meth:`offset_at`.
         """

@@ -32,35 +32,36 @@ class Directory(NamedTuple):
 
 
 class Cluster(ABC):
-    """Gives its members their ids and the owners of the partitions."""
+    """Assigns ids to its members, and reports the owners of the partitions to them."""
 
     @property
     @abstractmethod
     def directory(self) -> Directory:
-        """The nodes in ZooKeeper, or their stand-in; available while there are members."""
+        """The nodes in ZooKeeper, or a substitute. Available while there are members."""
 
     @abstractmethod
     async def key(self) -> str:
-        """A key that tells the logs of this cluster from those of every other cluster of the same name; for members."""
+        """A key that distinguishes the logs of this cluster from those of all other clusters of the same name. For
+        members."""
 
     @abstractmethod
     async def join(self, member: ManagedClient) -> None:
-        """Tell ``member`` the state of the cluster, before this returns and at every change."""
+        """Report the state of the cluster to ``member``, before the return and at every change."""
 
     @abstractmethod
     async def leave(self, member: ManagedClient) -> None:
-        """Stop telling ``member``."""
+        """Stop the reports to ``member``."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Close the shared resources; called when all members have left."""
+        """Close the shared resources. Called when all members have left."""
 
 
 class ZooKeeperCluster(Cluster):
-    """The cluster of a configuration; its members share one ZooKeeper session."""
+    """The cluster of a configuration. Its members share one ZooKeeper session."""
 
     def __init__(self, config: ClientConfig, zookeeper: ZooKeeper | None = None) -> None:
-        """``zookeeper`` is used if given, and left open."""
+        """``zookeeper``, if given, is used and left open."""
         self._config = config
         self._zookeeper = zookeeper
         self._own_zookeeper: ZooKeeper | None = None
@@ -71,7 +72,7 @@ class ZooKeeperCluster(Cluster):
         return Directory(self._connected(), self._config.cluster_root)
 
     async def key(self) -> str:
-        """Raises ``ZooKeeperError``, and ``StoreAdminError`` when the cluster is gone."""
+        """The key. Raises ``ZooKeeperError``, and ``StoreAdminError`` when the cluster was deleted."""
         return str((await read_store_params(self._connected(), self._config.cluster_root)).key)
 
     def _connected(self) -> ZooKeeper:
@@ -79,7 +80,7 @@ class ZooKeeperCluster(Cluster):
         return self._zookeeper
 
     async def join(self, member: ManagedClient) -> None:
-        """Raises ``ZooKeeperError``, and ``WaltzError`` when there is no such cluster."""
+        """Join. Raises ``ZooKeeperError``, and ``WaltzError`` when there is no such cluster."""
         if self._zookeeper is None:
             self._zookeeper = self._own_zookeeper = await connect_configured(
                 self._config, connect_timeout_s=self._config.zookeeper_connect_timeout_ms / 1000
@@ -100,7 +101,7 @@ class ZooKeeperCluster(Cluster):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Everything that engines, real, tested and simulated ones, get from outside."""
+    """Everything that an engine gets from outside: a real engine, or one in tests or a simulation."""
 
     config: ClientConfig
     cluster: Cluster
@@ -108,21 +109,21 @@ class Environment:
     options: ClientOptions = field(default_factory=ClientOptions)
     random_source: random.Random | None = None
     on_event: OnEvent | None = None
-    """Called with the events of the client."""
+    """A function that is called with the events of the client."""
     clock: Callable[[], float] = time.monotonic
-    """Monotonic seconds, for measured durations."""
+    """A clock with monotonic seconds, for measured durations."""
     token: TokenSource | None = None
     """The application's token; ``None``: that of the configuration."""
 
     def with_sessions(self, session_write: bool | None, exclusive_session: bool | None) -> Self:
-        """The same with other settings of write sessions, unless they are ``None``."""
+        """A copy with other settings of write sessions. ``None``: a setting stays."""
         given = {"enable_session_write": session_write, "enable_exclusive_session": exclusive_session}
         changes = {name: value for name, value in given.items() if value is not None}
         return replace(self, config=self.config.model_copy(update=changes))
 
 
 class Driver(ABC):
-    """Stands in for a cluster: a :class:`~waltz.client.mock.driver.MockDriver`."""
+    """A substitute for a cluster: a :class:`~waltz.client.mock.driver.MockDriver`."""
 
     @abstractmethod
     def environment(self, options: ClientOptions) -> Environment:

@@ -1,4 +1,4 @@
-"""An engine that joins its cluster, and that may be closed before it has joined."""
+"""An engine on its way into its cluster. It may be closed before it has joined."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,7 +10,7 @@ from waltz.client.errors import ClientClosedError
 
 
 class Joining:
-    """Opens an engine with ``open_engine``, once, for one task at a time; closes it, open or not."""
+    """Opens an engine with ``open_engine``, once, for one task at a time, and closes it in any state."""
 
     def __init__(self, open_engine: Callable[[], Coroutine[Any, Any, Engine]]) -> None:
         self._open_engine = open_engine
@@ -18,7 +18,7 @@ class Joining:
         self._closed = False
 
     async def engine(self) -> Engine:
-        """The engine. If the call is cancelled or fails, joining begins anew at the next call.
+        """The engine. If the call is cancelled or fails, the next call tries again.
 
         Raises the errors of joining, and ``ClientClosedError`` when :meth:`close` is or was called.
         """
@@ -35,7 +35,7 @@ class Joining:
             raise ClientClosedError from None
 
     async def close(self) -> None:
-        """Close the engine, or end its joining; may be called twice."""
+        """Close the engine, or end the attempt to join. May be called twice."""
         self._closed = True
         opening = self._opening
         if opening is not None:

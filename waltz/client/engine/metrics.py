@@ -1,13 +1,14 @@
-"""The metrics of a client: those of the original, by its names.
+"""The metrics of a client: those of the original, under its names.
 
-An append does not touch the registry or a meter. Cheap counters are kept at their places, and carried over regularly
-and when metrics are read.
+An append uses neither the registry nor a meter. The code of an append has cheap counters, which are carried over
+regularly and when metrics are read.
 """
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from waltz.client.engine.partition.partition import StreamPartition
+from waltz.common.mark_ages import MarkAges
 from waltz.common.metrics.registry import Meter, Registry
 
 GROUP = "waltz-client"
@@ -16,13 +17,15 @@ _RATE_OVER_S = 1.0
 
 
 class ClientMetrics:
-    """The registry of one client. May be read by any thread."""
+    """The registry of one client. May be read in any thread."""
 
     def __init__(self, clock: Callable[[], float], lags: Callable[[], Mapping[int, int]]) -> None:
         self.registry = Registry(clock)
         self.registry.refresh = self.refresh
         self._read_lags = lags
         self._lags: Mapping[int, int] = {}
+        self._ages: dict[int, MarkAges] = {}
+        self._lags_s: dict[int, float] = {}
         self._partitions: Sequence[StreamPartition] = ()
         self._refreshed: dict[int, Callable[[], None]] = {}
         self._mutex = threading.Lock()
@@ -34,7 +37,7 @@ class ClientMetrics:
         partitions: Sequence[StreamPartition],
         active: Callable[[], Sequence[int]],
     ) -> None:
-        """The client has its id."""
+        """Register the metrics that need the id of the client."""
         registry = self.registry
         registry.labels["client"] = str(client_id)
         registry.gauge(GROUP, "cluster-name", lambda: cluster_name)
@@ -45,7 +48,8 @@ class ClientMetrics:
         self._group = f"{GROUP}-{client_id}"
 
     def refresh(self) -> None:
-        """Carry over the counts since the last time. A partition shows from the time at which the client joins it."""
+        """Carry over the counts since the last call. A partition has metrics from the time at which the client joins
+        it."""
         with self._mutex:
             self._lags = self._read_lags()
             for partition in self._partitions:
@@ -54,6 +58,15 @@ class ClientMetrics:
                     refresh = self._refreshed[partition.partition_id] = self._register(partition)
                 if refresh is not None:
                     refresh()
+                    self._note_age(partition)
+
+    def _note_age(self, partition: StreamPartition) -> None:
+        """Note when the known mark was seen, which tells later for how long a transaction has been known."""
+        partition_id, feed, now_s = partition.partition_id, partition.feed, self.registry.clock()
+        mark, lag = max(feed.received, feed.applied), self._lags.get(partition_id, 0)
+        ages = self._ages.setdefault(partition_id, MarkAges())
+        ages.note(mark, now_s)
+        self._lags_s[partition_id] = ages.age_s(mark - lag, now_s) if lag > 0 else 0.0
 
     def _register(self, partition: StreamPartition) -> Callable[[], None]:
         registry, partition_id = self.registry, partition.partition_id
@@ -64,6 +77,7 @@ class ClientMetrics:
         registry.gauge(group, "high-water-mark", lambda: feed.applied)
         registry.gauge(group, "num-registered-transactions", lambda: appends.monitor.pending)
         registry.gauge(group, "lag", lambda: self._lags.get(partition_id, 0))
+        registry.gauge(group, "lag-seconds", lambda: self._lags_s.get(partition_id, 0.0))
         lock_failures = registry.meter(group, "lock-failure")
         late = registry.meter(group, "transaction-monitor-timeout")
         sent = registry.meter(group, "send-throughput")

@@ -1,4 +1,5 @@
-"""The RPC half of a client: transaction data, high-water marks and administration, over connections of their own."""
+"""The RPC half of a client: transaction data, high-water marks and administration, over connections apart from the
+stream."""
 
 import asyncio
 import random
@@ -47,7 +48,7 @@ Response = TypeVar("Response", bound=Message)
 
 
 class RpcClient:
-    """Can be used on its own for administrative calls, which name the server; connects on demand.
+    """The RPC half. Can be used on its own for administrative calls, which name the server. Connects on demand.
 
     Close it, or use it as an asynchronous context manager.
 
@@ -69,7 +70,7 @@ class RpcClient:
         connector: Connector = connect,
     ) -> None:
         self.partitions: list[RpcPartition] = []
-        """By partition id; empty until the cluster is joined."""
+        """The partitions by id; empty until the client has joined the cluster."""
         self._client_id = UNMANAGED_CLIENT_ID
         self._options = options or ClientOptions()
         self._random = random_source or random.Random()
@@ -97,7 +98,7 @@ class RpcClient:
         await self.close()
 
     def create_partitions(self, client_id: int, partition_count: int) -> None:
-        """Make the partition objects; called once."""
+        """Create the partition objects. Called once."""
         self._client_id = self._links.client_id = client_id
         self.partitions = [
             RpcPartition(partition_id, client_id, self._options, self._random, self._link_of)
@@ -106,7 +107,7 @@ class RpcClient:
         self._tasks.keep(self._sweep_for_ever, "the sweep of unanswered requests")
 
     def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
-        """The cluster tells which server owns which partitions."""
+        """Take the owners of the partitions from the cluster."""
         for partition_id, owner in self._links.assign(endpoints).items():
             if not 0 <= partition_id < len(self.partitions):
                 continue
@@ -116,7 +117,7 @@ class RpcClient:
                 partition.set_link(self._links.to(owner.endpoint))
 
     def remove_server(self, endpoint: Endpoint) -> None:
-        """The cluster tells that a server is gone."""
+        """Remove a server that has left the cluster."""
         link = self._links.remove(endpoint)
         if link is None:
             return
@@ -145,10 +146,10 @@ class RpcClient:
     async def time_entry(
         self, partition_id: int, question: TimeQuestion, value: int, timeout_s: float | None = None
     ) -> tuple[int, int]:
-        """A transaction and the time of its commit; twice -1 when it is not known.
+        """A transaction and the time of its commit; both -1 when unknown.
 
-        The ``question`` is for the last transaction at a time, or for the first known time of a transaction; ``value``
-        is that time in milliseconds since 1970, or the id of that transaction.
+        The ``question`` is for the last transaction at a time, or for the first known time of a transaction. ``value``
+        is the time in milliseconds since 1970, or the id of the transaction.
 
         Raises as :meth:`high_water_mark`, with ``TimesNotSupportedError`` for servers and storages that are too old.
         """
@@ -169,7 +170,7 @@ class RpcClient:
     # ProtocolError when the server's version is too old.
 
     async def check_server_connections(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, dict[str, bool]]:
-        """For each server, the storages (``host:port``) that it reaches; servers that do not answer are left out."""
+        """For each server, the storages (``host:port``) that it reaches. Servers without an answer are left out."""
         wanted = list(endpoints)
         for endpoint in wanted:
             check_endpoint(endpoint)
@@ -189,12 +190,12 @@ class RpcClient:
         return dict(response.health)
 
     async def add_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
-        """Make a server prefer these partitions; returns whether the server agreed."""
+        """Make a server prefer these partitions. Returns whether the server has agreed."""
         request = AddPreferredPartitionRequest(self._preference_id(partition_ids), tuple(partition_ids))
         return (await self._call(endpoint, request, AddPreferredPartitionResponse)).result
 
     async def remove_preferred_partitions(self, endpoint: Endpoint, partition_ids: Sequence[int]) -> bool:
-        """Take the preference back; returns whether the server agreed."""
+        """Take back the preference. Returns whether the server has agreed."""
         request = RemovePreferredPartitionRequest(self._preference_id(partition_ids), tuple(partition_ids))
         return (await self._call(endpoint, request, RemovePreferredPartitionResponse)).result
 
@@ -245,19 +246,19 @@ class RpcClient:
                 partition.resend()
 
     def link_lost(self, link: ServerLink, error: Exception) -> None:
-        """Administrative requests fail; the others are sent again when there is a connection."""
+        """Administrative requests fail. Other requests are sent again when there is a connection."""
         admin = self._admin.get(link.endpoint)
         if admin is not None and link in self._links:
             admin.fail(error)
 
     def link_refused(self, link: ServerLink) -> None:
-        """Waiting questions for marks fail, unless another server is asked meanwhile."""
+        """Waiting questions for marks fail, unless another server is being asked."""
         for partition in self.partitions:
             if partition.link is link:
                 partition.resend()
 
     def link_writable(self, link: ServerLink) -> None:
-        """Nothing: requests are few and small, and do not wait for this."""
+        """Do nothing: requests are few and small, and do not wait for this."""
 
     def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
         """Hand each answer to its request."""
@@ -294,7 +295,7 @@ class RpcClient:
         return self.partitions[partition_id]
 
     def _note_damage(self, buffer: bytes, start: int, end: int) -> None:
-        """Count a wrong answer for transaction data: a damaged record must not cause reconnections for ever."""
+        """Count a wrong answer for transaction data: a damaged record must not cause reconnects for ever."""
         head = transaction_data_head(buffer, start, end)
         if head is not None:
             req_id, transaction_id = head

@@ -37,12 +37,12 @@ class ExclusiveSession(NamedTuple):
     number: int
     """The number that every append carries. It is larger than the numbers of all earlier sessions."""
     transaction_id: int
-    """The last transaction before the session, -1 if there is none. No append of an older session, or without a
-    session, is ever after it."""
+    """The last transaction before the session; -1 if there is none. No append of an older session, or without a
+    session, is ever behind it."""
 
 
 class WriteSessions:
-    """The write sessions of one client. Requests to a server may take ``client.sessionTimeout``."""
+    """The write sessions of one client. The time limit of requests to a server is ``client.sessionTimeout``."""
 
     def __init__(
         self,
@@ -59,12 +59,13 @@ class WriteSessions:
         self._exclusive: set[int] = set()
 
     def number(self, partition_id: int) -> int | None:
-        """Number of the session of the appends; ``None`` while none are sent, or without sessions."""
+        """The number of the session of the appends; ``None`` while no appends are sent, or without sessions."""
         check_integer(partition_id, "partition_id")
         return self._find_partition(partition_id).session.number
 
     async def last_transaction_id(self, partition_id: int, *, fence: bool, if_session: int | None) -> int:
-        """Id of the last transaction after all earlier appends; with ``fence`` after all appends of older sessions.
+        """The id of the last transaction after all earlier appends; with ``fence``, after all appends of older
+        sessions.
 
         Raises ``SessionFencedError``, ``SessionNotSupportedError``, ``DeadlineExceededError``,
         ``InvalidOperationError`` while an exclusive session of this client is open, ``PartitionInactiveError``,
@@ -92,22 +93,23 @@ class WriteSessions:
             return await self._high_water_mark(partition_id)
 
     async def present(self, partition_id: int) -> int:
-        """Number of the present session of the partition, whoever is in it; raises the same errors."""
+        """The number of the present session of the partition, of any client. Raises the same errors."""
         return (await self._enabled_session(partition_id).present()).number
 
     def holds(self, partition_id: int, number: int) -> bool:
-        """Whether the session is, as far as this client knows, still its own."""
+        """Whether this client still has the session, as far as it knows."""
         return self._find_partition(partition_id).session.holds(number)
 
     async def renew(self, partition_id: int) -> int:
-        """Continue in the present session of the partition; returns its number; raises the same errors."""
+        """Continue in the present session of the partition. Returns its number. Raises the same errors."""
         session = self._enabled_session(partition_id)
         self._check_not_exclusive(partition_id)
         return await session.renew(exclusive=self._settings.exclusive)
 
     @asynccontextmanager
     async def exclusive(self, partition_id: int, *, if_session: int | None = None) -> AsyncIterator[ExclusiveSession]:
-        """Begin a session that is exclusive until the block is left, with ``if_session`` only in place of that one.
+        """Begin a session that is exclusive until the block is left. With ``if_session``: only if that is the present
+        session.
 
         Raises the same errors.
         """
@@ -133,7 +135,7 @@ class WriteSessions:
             self._exclusive.discard(partition_id)
 
     async def _end_when_begun(self, session: PartitionSession, partition_id: int, answer: Answer) -> None:
-        """End a session that begins after its caller was cancelled: while it lasts, no client could write."""
+        """End a session that begins after its caller was cancelled: otherwise no client could write."""
         try:
             async with asyncio.timeout(_END_TIMEOUT_S):
                 response = await answer
@@ -146,7 +148,7 @@ class WriteSessions:
             await self._until_ended(session.release(number), partition_id, number)
 
     async def _end(self, session: PartitionSession, partition_id: int, number: int) -> None:
-        """Let others write again. If that fails, the next fence ends the session."""
+        """Let other clients write again. After a failure, the next fence ends the session."""
         if self._settings.exclusive or not session.holds(number):
             return
         await self._until_ended(session.fence(exclusive=False, expected_session=number), partition_id, number)

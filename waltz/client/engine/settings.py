@@ -1,4 +1,4 @@
-"""The settings that the partitions of one engine share."""
+"""The common settings of the partitions of one engine."""
 
 import asyncio
 import random
@@ -20,9 +20,9 @@ class SessionSettings(NamedTuple):
 
     enabled: bool
     exclusive: bool
-    """Whether no other client may write in the session."""
+    """Whether the session is exclusive: no other client may write."""
     may_go_without: bool
-    """Whether appends go without a session on servers that do not support sessions."""
+    """Whether appends are sent without a session to servers without write sessions."""
     timeout_s: float
     """Time limit of a fence, and of the renewal of a session."""
 
@@ -39,7 +39,7 @@ class SessionSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """Made by the engine from its environment."""
+    """The settings of a partition, made by the engine from its environment."""
 
     applier: Applier | None
     max_concurrent_transactions: int
@@ -47,10 +47,10 @@ class PartitionSettings:
     retries: bool
     sessions: SessionSettings
     applying: asyncio.Semaphore
-    """Limits the partitions whose applier runs at a time."""
+    """Limits the number of partitions whose applier runs at the same time."""
     tasks: TaskOwner
     options: ClientOptions
     random_source: random.Random
     events: Events = field(default_factory=Events)
     clock: Callable[[], float] = time.monotonic
-    """Clock for durations, finer than the loop's."""
+    """The clock for durations, finer than the loop's clock."""

@@ -42,11 +42,11 @@ class StreamClient:
         connector: Connector = connect,
         looked: Callable[[], None] = _nothing,
     ) -> None:
-        """``looked`` is called every ``long_wait_threshold_s``."""
+        """``looked`` is called at intervals of ``long_wait_threshold_s``."""
         self.partitions: list[StreamPartition] = []
-        """By partition id; empty until the cluster is joined."""
+        """The partitions by id; empty until the client has joined the cluster."""
         self._to_leave: set[int] = set()
-        """Partitions that were activated, and of which nobody knows that they were deactivated to the end."""
+        """Partitions that were activated, and whose deactivation is not certainly complete."""
         self._settings = settings
         self._looked = looked
         self._owners: dict[int, Endpoint] = {}
@@ -58,7 +58,7 @@ class StreamClient:
         self._tasks = TaskOwner()
 
     def create_partitions(self, client_id: int, partition_count: int, fetcher: Callable[[int], RpcPartition]) -> None:
-        """Make the partition objects and start the timers; called once."""
+        """Create the partition objects and start the timers. Called once."""
         self._links.client_id = client_id
         self.partitions = [
             StreamPartition(partition_id, client_id, self._settings, fetcher(partition_id))
@@ -70,7 +70,7 @@ class StreamClient:
     async def set_active(
         self, partition_ids: Collection[int], read_high_water_mark: Callable[[int], Awaitable[int]]
     ) -> None:
-        """Deactivate all partitions that are not listed, then activate those that are. Unknown ids are ignored.
+        """Deactivate all partitions that are not listed, then activate the listed ones. Unknown ids are ignored.
 
         Raises the errors of ``read_high_water_mark``, and ``ClientTimeoutError`` when appends are not decided in time;
         the call can be repeated.
@@ -78,7 +78,7 @@ class StreamClient:
         wanted = sorted(set(partition_ids).intersection(range(len(self.partitions))))
         leaving = sorted(self._to_leave.difference(wanted))
         left = await asyncio.gather(*map(self._deactivate, leaving), return_exceptions=True)
-        for error in left:  # after the end of all: none may leave a partition that is joined again meanwhile
+        for error in left:  # after the end of all calls: none may leave a partition that is joined again meanwhile
             if error is not None:
                 raise error
         self._to_leave.difference_update(leaving)
@@ -102,22 +102,22 @@ class StreamClient:
             self._assign(partition, owner)
 
     def set_endpoints(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> None:
-        """The cluster tells which server owns which partitions."""
+        """Take the owners of the partitions from the cluster."""
         for partition_id, owner in self._links.assign(endpoints).items():
             if 0 <= partition_id < len(self.partitions):
                 self._assign(self.partitions[partition_id], owner)
 
     def remove_server(self, endpoint: Endpoint) -> None:
-        """The cluster tells that a server is gone."""
+        """Remove a server that has left the cluster."""
         link = self._links.remove(endpoint)
         if link is not None:
             for partition in self._mounted_on(link):
                 partition.detach()
 
     async def close(self, caller: asyncio.Task[Any] | None = None) -> None:
-        """Close connections and partitions; undecided submissions fail.
+        """Close connections and partitions. Undecided submissions fail.
 
-        Does not wait for ``caller``, which may be a task that runs a callback of a partition.
+        Does not wait for ``caller``. That may be a task that runs a callback of a partition.
         """
         self._links.closed = True
         await take_all(
@@ -163,7 +163,8 @@ class StreamClient:
             partition.appends.signal.notify()
 
     def link_received(self, link: ServerLink, buffer: bytes, bounds: Bounds) -> None:
-        """Hand each message to its partition. Messages for partitions not mounted on this server are dropped."""
+        """Hand each message to its partition. Messages for partitions that are not mounted on this server are
+        dropped."""
         channel = link.channel
         assert channel is not None
         version = channel.version
@@ -174,7 +175,7 @@ class StreamClient:
             if buffer[start - FRAME_HEADER_SIZE_BYTES : start + 1] != head:
                 self._receive(link, decode(buffer, start, end, version))
                 continue
-            for item in fed(buffer, start, end):  # nearly all messages, in runs
+            for item in fed(buffer, start, end):  # nearly all messages are of this kind, and come in runs
                 wanted = item[0][PARTITION_PART]
                 if wanted != found:
                     partition = self._partition_of(item[0])
@@ -212,7 +213,7 @@ class StreamClient:
             for partition in self.partitions:
                 try:
                     partition.appends.nudge()
-                except Exception:  # must not keep the others from being nudged (a defect of the original)
+                except Exception:  # the other partitions have to be nudged nevertheless (a defect of the original)
                     logger.exception("partition %d could not be nudged", partition.partition_id)
             self._looked()
 

@@ -1,4 +1,4 @@
-"""A transaction on its way into the log, and the queue of those that need another attempt."""
+"""A transaction on its way into the log, and the queue of submissions that need another attempt."""
 
 import asyncio
 import inspect
@@ -14,12 +14,13 @@ from waltz.client.errors import TransactionTooLargeError
 from waltz.client.locks import HASH_BYTES, NO_LOCKS
 from waltz.client.options import ClientOptions
 from waltz.client.retry_policy import RetryPolicy
+from waltz.common.consistency import Consistency
 from waltz.common.tasks import owned
 
 logger = logging.getLogger(__name__)
 
 NO_LOCKS_BYTES = 3 * len(NO_LOCKS)
-"""Size of the three lock arrays of a transaction without locks."""
+"""The size of the three lock arrays of a transaction without locks."""
 
 
 class AppendFields(NamedTuple):
@@ -28,9 +29,9 @@ class AppendFields(NamedTuple):
     data: bytes
     header: int
     client_high_water_mark: int
-    """Id of the transaction against which the locks are checked; -1 for none."""
+    """The id of the transaction against which the locks are checked; -1 for none."""
     write_locks: bytes = NO_LOCKS
-    """Locks in the form of the wire: see :func:`~waltz.client.locks.lock_array`."""
+    """The locks in the encoding of the protocol: see :func:`~waltz.client.locks.lock_array`."""
     read_locks: bytes = NO_LOCKS
     append_locks: bytes = NO_LOCKS
 
@@ -57,33 +58,40 @@ class Limits(NamedTuple):
 
 
 class Submission(ABC):
-    """A transaction to be appended, over all its attempts. A face of the client builds it, and gets its outcome.
+    """A transaction to be appended, over all its attempts. A face of the client builds the submission, and gets the
+    outcome.
 
-    An awaitable result of a method is awaited; its errors do not affect other submissions. The end is reported by
-    exactly one of :meth:`applied` (:meth:`committed`, without an applier), :meth:`withdrawn` and :meth:`failed`.
+    An awaitable result of a method is awaited. Errors of the methods do not affect other submissions. The end is
+    reported by exactly one of :meth:`applied` (without an applier: :meth:`committed`), :meth:`withdrawn` and
+    :meth:`failed`.
     """
 
-    __slots__ = ("failures", "first_failed_at_s", "sent")
+    __slots__ = ("failures", "first_failed_at_s", "sent", "sent_level")
 
     failures: int
-    """Number of sent attempts that failed. The engine sets this and the following fields."""
+    """The number of sent attempts that have failed. The engine sets this and the following fields."""
     first_failed_at_s: float
     sent: bytes | None
     """The data of the sent attempt, unless it is known to have failed."""
+    sent_level: Consistency
+    """The level of that attempt."""
+    level: Consistency | None = None
+    """The level of consistency of the append; ``None``: what the partition demands, and at least the commit."""
 
     @property
     def waits_until_s(self) -> float | None:
-        """End of the wait for its partition, by the loop's clock; ``None``: ``mount_wait_s`` at each attempt."""
+        """The end of the wait for the partition, by the loop's clock; ``None``: ``mount_wait_s`` for each attempt."""
         return None
 
     @property
     def retry_policy(self) -> RetryPolicy | None:
-        """Number and delays of its retries; ``None``: the policy of the client's options."""
+        """The number and the delays of retries; ``None``: the policy in the client's options."""
         return None
 
     @abstractmethod
     def build(self, high_water_mark: int) -> AppendFields | Awaitable[AppendFields | None] | None:
-        """The append of an attempt; ``None`` withdraws it. ``high_water_mark`` is the client's present one."""
+        """The append of an attempt; ``None`` withdraws the submission. ``high_water_mark`` is the present mark of the
+        client."""
 
     def committed(self, transaction_id: int) -> Awaitable[None] | None:
         """The append is in the log, and about to be applied if there is an applier."""
@@ -95,19 +103,21 @@ class Submission(ABC):
 
     @abstractmethod
     def withdrawn(self) -> Awaitable[None] | None:
-        """The append is not in the log, and there is no other attempt: :meth:`build` or the retry policy gave up."""
+        """The append is not in the log, and there is no further attempt: :meth:`build` or the retry policy has given
+        up."""
 
     @abstractmethod
     def refused(self, transaction_id: int) -> Awaitable[None] | None:
-        """A lock had changed, at the latest by this transaction (-1: unknown). Another attempt may come."""
+        """A lock was changed, at the latest by this transaction (-1: unknown). Another attempt may follow."""
 
     @abstractmethod
     def failed(self, error: Exception) -> Awaitable[None] | None:
-        """It ended with an error. A :attr:`sent` attempt may be in the log, and is after :meth:`committed`."""
+        """The submission has ended with an error. A :attr:`sent` attempt may be in the log; after :meth:`committed` it
+        certainly is."""
 
 
 async def tell_failure(submission: Submission, error: Exception) -> None:
-    """Tell a submission that it ended with an error; an error of this call is only logged."""
+    """Tell a submission that it has ended with an error. An error of this call is only logged."""
     try:
         result = submission.failed(error)
         if result is not None and inspect.isawaitable(result):
@@ -121,10 +131,10 @@ async def tell_failure(submission: Submission, error: Exception) -> None:
 
 
 class RetryQueue:
-    """Attempts failed submissions of one partition again, in their order, one at a time.
+    """Repeats failed submissions of one partition, in order, one at a time.
 
-    The :class:`~waltz.client.retry_policy.RetryPolicy` of each, or else of the client, decides the delay. All of them
-    wait for the partition at the same time: each attempt gets the beginning of its wait.
+    The :class:`~waltz.client.retry_policy.RetryPolicy` of the submission, or otherwise of the client, decides the
+    delay. All submissions wait for the partition at the same time: each attempt gets the begin of its wait.
     """
 
     def __init__(
@@ -133,7 +143,7 @@ class RetryQueue:
         options: ClientOptions,
         random_source: random.Random,
     ) -> None:
-        """``attempt`` gets a submission and the beginning of its wait; it raises no ``Exception``."""
+        """``attempt`` gets a submission and the begin of its wait. It raises no ``Exception``."""
         self._attempt = attempt
         self._options = options
         self._random = random_source
@@ -144,9 +154,9 @@ class RetryQueue:
         self._closed = False
 
     def add(self, submission: Submission) -> bool:
-        """Attempt ``submission`` again, which has failed once more; ``False`` if its policy allows no other attempt.
+        """Repeat ``submission``, which has failed again. ``False`` if its policy allows no further attempt.
 
-        Raises the errors of the submission when it is asked for its policy, and ``TypeError`` for a wrong policy.
+        Raises the errors of the submission's policy, and ``TypeError`` for a wrong policy.
         """
         policy = submission.retry_policy or self._options.retry_policy
         if not isinstance(policy, RetryPolicy):
@@ -164,7 +174,8 @@ class RetryQueue:
         return True
 
     async def close(self, caller: asyncio.Task[Any] | None) -> list[Submission]:
-        """Stop, and return the waiting submissions, in order. Does not wait for ``caller``, which may be an attempt."""
+        """Stop, and return the waiting submissions, in order. Does not wait for ``caller``, even if it is an
+        attempt."""
         self._closed = True
         waiting = [*(submission for submission, _ in self._ready), *self._delayed]
         self._ready.clear()
@@ -191,7 +202,7 @@ class RetryQueue:
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Continue with the next submissions after one that failed, or that has cancelled the task."""
+        """Continue with the next submissions, after a submission that has failed or has cancelled the task."""
         self._task = None
         stops_the_loop = not task.cancelled() and isinstance(task.exception(), STOPS_THE_LOOP)
         if self._ready and not self._closed and not stops_the_loop:

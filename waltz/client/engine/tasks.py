@@ -1,4 +1,4 @@
-"""Small asyncio helpers of the client: tasks with an owner, a signal to wait for, and the work of a close."""
+"""Helpers of the client for asyncio: tasks with an owner, a signal to wait for, and the work of a close."""
 
 import asyncio
 import inspect
@@ -11,18 +11,18 @@ from waltz.common.tasks import restarting
 logger = logging.getLogger(__name__)
 
 STOPS_THE_LOOP = (KeyboardInterrupt, SystemExit, GeneratorExit)
-"""Exceptions that end the process, which asyncio lets out of the loop, or the coroutine of a closed loop: no callback
-is called then. Any other exception of a callback is its own failure."""
+"""Exceptions that end the process, which asyncio lets out of the loop, or that end the coroutine of a closed loop. No
+callback is called then. Any other exception of a callback is a failure of that callback."""
 
 
 def is_being_cancelled() -> bool:
-    """Whether this task was cancelled; otherwise a ``CancelledError`` comes from a callback."""
+    """Whether this task was cancelled. Otherwise a ``CancelledError`` comes from a callback."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class TaskOwner:
-    """Owns the tasks that it starts until their end; :meth:`close` ends them."""
+    """Owns the tasks that it starts until their end. :meth:`close` ends them."""
 
     __slots__ = ("_tasks",)
 
@@ -30,20 +30,20 @@ class TaskOwner:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Awaitable[None], what: str) -> asyncio.Task[None]:
-        """Run ``work``; its exception is logged as a failure of ``what``."""
+        """Run ``work``. An exception is logged as a failure of ``what``."""
         task = asyncio.get_running_loop().create_task(self._guard(work, what))
         self._tasks.add(task)
 
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             if inspect.iscoroutine(work):
-                work.close()  # a task that is cancelled before it begins never awaits it
+                work.close()  # a task that is cancelled before its begin never awaits the coroutine
 
         task.add_done_callback(done)
         return task
 
     def keep(self, work: Callable[[], Coroutine[None, None, None]], what: str) -> None:
-        """Run ``work`` for ever: after an exception, which is logged, it begins again."""
+        """Run ``work`` for ever. After an exception, which is logged, it begins again."""
         self.spawn(restarting(work, what), what)
 
     def __contains__(self, task: object) -> bool:
@@ -56,7 +56,8 @@ class TaskOwner:
             logger.exception("%s failed", what)
 
     async def close(self, grace_s: float = 0.0, caller: asyncio.Task[Any] | None = None) -> None:
-        """Give the tasks ``grace_s`` to end, then cancel and await them (except ``caller`` and this call's task)."""
+        """Wait up to ``grace_s`` for the end of the tasks, then cancel and await them, except ``caller`` and the task
+        of this call."""
         tasks = self._tasks - {asyncio.current_task(), caller}
         if tasks and grace_s > 0:
             await asyncio.wait(tasks, timeout=grace_s)
@@ -67,13 +68,13 @@ class TaskOwner:
 
 
 class Signal:
-    """Wakes all waiting calls at a change; each call checks its own condition."""
+    """Wakes all waiting calls at a change. Each call checks its own condition."""
 
     __slots__ = ("waited_for",)
 
     def __init__(self) -> None:
-        self.waited_for: dict[asyncio.Future[None], None] = {}  # in order: first come, first served
-        """Who waits; empty when there is no need to notify."""
+        self.waited_for: dict[asyncio.Future[None], None] = {}  # in the order of the calls
+        """The waiting calls; when empty, no call of :meth:`notify` is needed."""
 
     def notify(self) -> None:
         """Wake all waiters."""
@@ -95,7 +96,7 @@ class Signal:
 
 
 class Closing:
-    """The work of a ``close``: begun by the first call, and done to its end even if all calls are cancelled."""
+    """The work of a ``close``. The first call begins it. It is done to its end even if all calls are cancelled."""
 
     __slots__ = ("_task",)
 
@@ -108,7 +109,7 @@ class Closing:
         return self._task is not None and self._task.done()
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Begin ``work`` unless it was begun, and return at its end; every waiting call gets its error."""
+        """Begin ``work`` unless it was begun, and return at its end. Every waiting call raises its error."""
         if self.over:
             return
         if self._task is None:
@@ -117,7 +118,7 @@ class Closing:
 
 
 async def take_all(*steps: Callable[[], Awaitable[object]]) -> None:
-    """Take the steps one after the other, even after errors; raises the first exception."""
+    """Take the steps one by one, even after errors. Raises the first exception."""
     failure: BaseException | None = None
     for step in steps:
         try:

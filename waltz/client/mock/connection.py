@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from waltz.client.mock.partition import MockServerPartition
+from waltz.common.consistency import Consistency, consistency_named
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.records import Record
@@ -39,7 +40,15 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
+from waltz.common.wire.consistency import (
+    AppendAck,
+    AppendAckRequest,
+    AppendLevelRequest,
+    ConsistencyRefused,
+    PartitionConsistency,
+)
 from waltz.common.wire.frames import Bounds
+from waltz.common.wire.lags import LagsRequest, LagsResponse, PartitionLags
 from waltz.common.wire.mark_feed import MarkAdvanced, MarkFeedRequest
 from waltz.common.wire.version5 import (
     AppendFailed,
@@ -48,7 +57,7 @@ from waltz.common.wire.version5 import (
     TransactionDataListRequest,
     TransactionDataListResponse,
 )
-from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
+from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_CONSISTENCY, FIRST_WITH_WRITE_SESSION
 from waltz.common.wire.write_sessions import (
     NO_WRITE_SESSION,
     FenceOption,
@@ -63,6 +72,7 @@ from waltz.common.wire.write_sessions import (
 )
 
 _MAX_LIST_COUNT = 10_000
+_STORAGE_COUNT = 3
 
 
 class Faults(Protocol):
@@ -101,8 +111,14 @@ class MockConnection:
         self._fed: dict[int, int] = {}
         self._told_marks: set[int] = set()
         self._held: list[Message] = []
+        self._levels: dict[int, Consistency] = {}
+        self._mounts: dict[int, bytes] = {}
+        self._told_properties: dict[int, str] = {}
+        self._awaited: dict[int, AppendAckRequest] = {}
         self._handlers: Mapping[type[Message], Callable[[Any], None]] = {
             AppendRequest: self._append,
+            AppendLevelRequest: self._set_level,
+            AppendAckRequest: self._await_all,
             MountRequest: self._mount,
             FeedRequest: self._begin_feed,
             MarkFeedRequest: self._begin_feed,
@@ -115,6 +131,7 @@ class MockConnection:
             CheckStorageConnectivityRequest: self._tell_connectivity,
             ServerPartitionsAssignmentRequest: self._tell_assignment,
             ServerPartitionsHealthStatRequest: self._tell_health,
+            LagsRequest: self._tell_lags,
             AddPreferredPartitionRequest: self._add_preference,
             RemovePreferredPartitionRequest: self._remove_preference,
             HeartbeatRequest: self._tell_session,
@@ -196,9 +213,44 @@ class MockConnection:
     def _partition_of(self, message: Message) -> MockServerPartition:
         return self._partitions[ReqId(message.req_id).partition_id]
 
+    def _set_level(self, request: AppendLevelRequest) -> None:
+        self._levels[ReqId(request.req_id).partition_id] = request.level
+
+    def _await_all(self, request: AppendAckRequest) -> None:
+        partition_id = ReqId(request.req_id).partition_id
+        self._awaited[partition_id] = request
+        self._acknowledge(partition_id)
+
+    def _acknowledge(self, partition_id: int) -> None:
+        """Tell what all storages have, when all that was asked for is reached."""
+        request = self._awaited.get(partition_id)
+        mark = self._partitions[partition_id].mark_of_all
+        if request is not None and mark >= request.transaction_id:
+            del self._awaited[partition_id]
+            self._stream(AppendAck(request.req_id, mark, _STORAGE_COUNT))
+
+    def _tell_property(self, partition: MockServerPartition) -> None:
+        """Tell what the partition demands, if the client does not know it."""
+        partition_id = partition.partition_id
+        if self._knows_levels and self._told_properties.get(partition_id, "leader_quorum") != partition.consistency:
+            self._told_properties[partition_id] = partition.consistency
+            self._send(PartitionConsistency(self._mounts[partition_id], consistency_named(partition.consistency)))
+
+    @property
+    def _knows_levels(self) -> bool:
+        return self._channel is not None and self._channel.version >= FIRST_WITH_CONSISTENCY
+
+    def _refusal(self, partition: MockServerPartition, request: AppendRequest) -> ConsistencyRefused | None:
+        if not self._knows_levels:
+            return None
+        self._tell_property(partition)
+        return partition.refusal(request, self._levels.get(partition.partition_id, Consistency.LEADER_QUORUM))
+
     def _append(self, request: AppendRequest) -> None:
         partition = self._partition_of(request)
-        if self._faults.next_append_fails():
+        if (refused := self._refusal(partition, request)) is not None:
+            self._stream(refused)
+        elif self._faults.next_append_fails():
             if (
                 not self._faults.silent_faults
                 and self._channel is not None
@@ -247,6 +299,11 @@ class MockConnection:
         if request.client_high_water_mark > mark:
             self._send(MountResponse(request.req_id, PartitionState.CLIENT_AHEAD))
             return
+        partition_id = partition.partition_id
+        self._mounts[partition_id] = request.req_id
+        for known in (self._levels, self._told_properties, self._awaited):
+            known.pop(partition_id, None)
+        self._tell_property(partition)
         if self._channel is not None and not self._faults.suspended:
             self._send_feed(self._channel, partition, request.client_high_water_mark)
         self._send(MountResponse(request.req_id, PartitionState.READY))  # also while suspended: appends are still taken
@@ -298,6 +355,7 @@ class MockConnection:
             return
         send = self._send_mark if partition_id in self._told_marks else self._send_feed
         self._fed[partition_id] = send(self._channel, self._partitions[partition_id], self._fed[partition_id])
+        self._acknowledge(partition_id)
 
     def _send_mark(self, channel: Channel, partition: MockServerPartition, after: int) -> int:
         mark = partition.high_water_mark
@@ -325,6 +383,10 @@ class MockConnection:
     def _tell_health(self, request: ServerPartitionsHealthStatRequest) -> None:
         health = tuple((partition_id, True) for partition_id in range(len(self._partitions)))
         self._send(ServerPartitionsHealthStatResponse(request.req_id, health))
+
+    def _tell_lags(self, request: LagsRequest) -> None:
+        lags = [PartitionLags(partition_id, 0, 0, []) for partition_id in range(len(self._partitions))]
+        self._send(LagsResponse(request.req_id, lags))
 
     def _add_preference(self, request: AddPreferredPartitionRequest) -> None:
         self._send(AddPreferredPartitionResponse(request.req_id, True))

@@ -7,11 +7,13 @@ from typing import Self
 
 from waltz.client.mock.nodes import MockNodes
 from waltz.common.checksum import checksum
+from waltz.common.consistency import Consistency, accepts, consistency_named, waits_for_all
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.records import Record
 from waltz.common.wall_clock import now_ms
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import LockFailure
+from waltz.common.wire.consistency import ConsistencyRefusal, ConsistencyRefused
 from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, SessionFenced
 
@@ -46,6 +48,13 @@ class MockServerPartition:
         """The number of the present write session."""
         self.session_holder: int | None = None
         """The client of an exclusive session; ``None`` if the session is not exclusive."""
+        self.consistency = "leader_quorum"
+        """What the partition demands of appends, like the property of that name."""
+        self.require_consistency = True
+        """Whether other appends are refused, like the property of that name."""
+        self.storage_away = False
+        """Whether a storage is known to be away, so that appends at ``leader_all`` are refused."""
+        self._held_at: int | None = None
         self._mutex = threading.Lock()
         self._listeners: list[Callable[[int], None]] = []
 
@@ -59,6 +68,31 @@ class MockServerPartition:
     def high_water_mark(self) -> int:
         """Id of the last transaction; -1 when there is none."""
         return len(self._records) - 1
+
+    @property
+    def mark_of_all(self) -> int:
+        """Id of the last transaction that all storages have."""
+        return self.high_water_mark if self._held_at is None else self._held_at
+
+    def hold_storage(self) -> None:
+        """Have one storage take nothing from now on: appends at ``leader_all`` are committed, and not acknowledged."""
+        self._held_at = self.high_water_mark
+
+    def release_storage(self) -> None:
+        """All storages have everything again."""
+        self._held_at = None
+        self._tell()
+
+    def refusal(self, request: AppendRequest, level: Consistency) -> ConsistencyRefused | None:
+        """The reason against an append at a level."""
+        demanded = consistency_named(self.consistency)
+        if self.require_consistency and not accepts(demanded, level):
+            text = f"the partition demands the consistency {demanded.word}, and the append has {level.word}"
+            return ConsistencyRefused(request.req_id, ConsistencyRefusal.BELOW_PROPERTY, text)
+        if self.storage_away and waits_for_all(level):
+            text = f"an append at {level.word} needs all storages, and one is away by order of the test"
+            return ConsistencyRefused(request.req_id, ConsistencyRefusal.STORAGE_MISSING, text)
+        return None
 
     @property
     def transactions(self) -> list[Record]:

@@ -1,17 +1,22 @@
 """Appends of the plain face: each is one fixed transaction with a deadline."""
 
 import asyncio
+from typing import Final
 
 from waltz.client.awaited import AwaitedSubmission
 from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import LockConflict
+from waltz.common.consistency import Consistency
+
+_AT_THE_COMMIT: Final = Consistency.LEADER_QUORUM
 
 
 class PlainSubmission(AwaitedSubmission[int]):
-    """The same transaction at each attempt. A lost one is sent again until the deadline; a conflict ends it."""
+    """The submission of one fixed transaction. A lost append is sent again until the deadline; a conflict ends the
+    submission."""
 
-    __slots__ = ("_conflict", "_fields", "_partition_id")
+    __slots__ = ("_conflict", "_fields", "_partition_id", "level")
 
     def __init__(
         self,
@@ -21,8 +26,10 @@ class PlainSubmission(AwaitedSubmission[int]):
         future: "asyncio.Future[int]",
         now_s: float,
         timeout_s: float,
+        level: Consistency | None = None,
     ) -> None:
         self.sent = None  # the base class's code up to the deadline, without the call, which would cost every append
+        self.committed_id = None
         self.appends = appends
         self.future = future
         self.timeout_s = timeout_s
@@ -30,6 +37,7 @@ class PlainSubmission(AwaitedSubmission[int]):
         self._partition_id = partition_id
         self._fields = fields
         self._conflict: int | None = None
+        self.level = level
 
     @property
     def given_up(self) -> bool:
@@ -39,7 +47,9 @@ class PlainSubmission(AwaitedSubmission[int]):
         return None if self.future.done() else self._fields
 
     def committed(self, transaction_id: int) -> None:
-        if not self.future.done():
+        if self.sent_level is not _AT_THE_COMMIT:
+            self.decided(transaction_id)
+        elif not self.future.done():
             self.future.set_result(transaction_id)
 
     def withdrawn(self) -> None:
@@ -56,16 +66,16 @@ class PlainSubmission(AwaitedSubmission[int]):
 
 
 class Deadlines:
-    """The deadlines of appends: one timer for all of them, which costs nearly nothing while they are met.
+    """The deadlines of appends. All of them share one timer, which costs nearly nothing while the deadlines are met.
 
-    The caller adds an append to ``pending``, calls :meth:`arm` if its deadline is the first one, and removes it at its
-    end; ``append.expire`` is called for an append that is still there at its deadline.
+    The caller adds an append to ``pending``, calls :meth:`arm` if its deadline is the first one, and removes the append
+    at its end. ``append.expire`` is called for an append that is still in ``pending`` at its deadline.
     """
 
     def __init__(self) -> None:
         self.pending: dict[PlainSubmission, None] = {}
         self.due_s = float("inf")
-        """When the timer goes off; at the earliest deadline, or before."""
+        """The time of the timer: the earliest deadline, or before."""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 

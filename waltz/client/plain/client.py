@@ -48,6 +48,7 @@ from waltz.client.plain.merged import MergedFeed, share_of
 from waltz.client.plain.reader import OpenEngine, Share
 from waltz.client.plain.transact import Transact, check_followed
 from waltz.client.positions.interface import PositionStore
+from waltz.common.consistency import Consistency, level_of_append
 from waltz.common.errors import DeadlineExceededError, TlsRefusedError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.keys import partition_for
@@ -73,7 +74,8 @@ def environment_for(
     token: Token | None,
     settings: Mapping[str, object],
 ) -> Environment:
-    """The environment of a client; the arguments are those of :func:`waltz.connect`, and ``settings`` the rest."""
+    """The environment of a client. The arguments are those of :func:`waltz.connect`; ``settings`` are its further
+    arguments."""
     if max_in_flight < 1:
         raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
     environment = environment_of(config, zookeeper, options, settings, on_event, token)
@@ -102,7 +104,7 @@ class Client(PartitionCalls):
         self._merged: weakref.WeakSet[MergedFeed] = weakref.WeakSet()
         self._joining = Joining(functools.partial(Engine.open, environment))
         self._closing = Closing()
-        self._readers: weakref.WeakSet[Engine] = weakref.WeakSet()  # kept alive by their tasks
+        self._readers: weakref.WeakSet[Engine] = weakref.WeakSet()  # the tasks keep them alive
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._deadlines: Deadlines
@@ -140,7 +142,7 @@ class Client(PartitionCalls):
         """Close the client. Called at the end of ``async with``; may be called twice.
 
         Appends under way end with an error that says whether the outcome is known, and feeds with
-        ``ClientClosedError``. Once begun, closing continues even if this call is cancelled; another call waits for its
+        ``ClientClosedError``. The close continues to its end even if this call is cancelled. Another call waits for the
         end.
         """
         if self._closing.over:
@@ -195,31 +197,31 @@ class Client(PartitionCalls):
 
     @property
     def client_id(self) -> int:
-        """Id of this client in the cluster; no other client ever has it."""
+        """The id of this client in the cluster. No other client ever has the same id."""
         return self._open_engine().client_id
 
     @property
     def cluster_name(self) -> str:
-        """Name of the cluster."""
+        """The name of the cluster."""
         return self._open_engine().cluster_name
 
     @property
     def partition_count(self) -> int:
-        """Number of partitions of the cluster."""
+        """The number of partitions of the cluster."""
         return len(self._open_engine().partitions)
 
     @property
     def directory(self) -> Directory:
-        """The nodes of the cluster in ZooKeeper, or in the mock driver, and the cluster's root there."""
+        """The nodes of the cluster in ZooKeeper, or in the mock driver, and the root of the cluster there."""
         self._open_engine()
         return self._environment.cluster.directory
 
     async def cluster_key(self) -> str:
-        """A key that tells the logs of this cluster from those of every other cluster of the same name.
+        """A key that distinguishes the logs of this cluster from those of all other clusters of the same name.
 
         Raises:
             ZooKeeperError: ZooKeeper cannot be asked.
-            StoreAdminError: The cluster is gone.
+            StoreAdminError: The cluster was deleted.
         """
         self._own_engine()
         return await self._environment.cluster.key()
@@ -230,7 +232,7 @@ class Client(PartitionCalls):
 
     @property
     def metrics(self) -> Registry:
-        """The metrics of the client; see :mod:`waltz.telemetry`. May be read by any thread."""
+        """The metrics of the client; see :mod:`waltz.telemetry`. May be read in any thread."""
         return self._open_engine().metrics.registry
 
     async def append(
@@ -243,12 +245,13 @@ class Client(PartitionCalls):
         read_locks: Locks = (),
         append_locks: Locks = (),
         high_water_mark: int | None = None,
+        consistency: str | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> int:
-        """Append a transaction, and wait until it is committed.
+        """Append a transaction, and wait until it is committed, or has the level of consistency.
 
-        An append that gets lost on its way is sent again until ``timeout_s`` is over. When the call is cancelled, a
-        note on the ``CancelledError`` tells whether anything was sent.
+        An append that gets lost on its way is sent again until ``timeout_s`` has passed. When the call is cancelled, a
+        note on the ``CancelledError`` says whether anything was sent.
 
         Args:
             partition_id: The partition, from 0.
@@ -261,6 +264,9 @@ class Client(PartitionCalls):
                 this client's open feed of the partition that has no ``until`` (in the loop over it, the transaction at
                 hand); of several, of the one that is furthest behind. Without such a feed, ``write_locks`` and
                 ``read_locks`` need an explicit mark.
+            consistency: The level at which the call returns: ``leader_quorum`` or ``quorum`` (committed),
+                ``leader_all`` or ``write_all_read_one`` (committed, and on the disks of all storages). By default what
+                the properties of the partition demand, and at least the commit.
             timeout_s: Limit of the whole call in seconds.
 
         Returns:
@@ -268,6 +274,9 @@ class Client(PartitionCalls):
 
         Raises:
             LockConflict: A lock was changed; the transaction is not in the log.
+            NotGuaranteedError: The deadline has passed; the transaction is committed, and it is not known that all
+                storages have it.
+            ConsistencyRefusedError: The level does not go; the transaction is not in the log.
             NotAppendedError: The deadline has passed, or the client was closed; the transaction is not in the log.
             OutcomeUnknownError: The same, and the transaction may be in the log.
             SessionFencedError: Another client has begun a write session.
@@ -278,10 +287,11 @@ class Client(PartitionCalls):
             InvalidOperationError: The call is made on another event loop than that of the client.
             ClientClosedError: The client is closed.
             TypeError: An argument has a wrong type, or locks have no mark.
-            ValueError: An argument is out of range.
+            ValueError: An argument is out of range, or ``consistency`` is no level or one below the commit.
         """
+        level = None if consistency is None else level_of_append(consistency)
         loop = self._loop
-        # Asking for the running loop costs a system call, which this avoids in all but exotic cases.
+        # A question for the running loop costs a system call, which this avoids in nearly all cases.
         if loop is None or get_ident() != self._thread_id or not loop.is_running():
             loop = self._own_loop()
         now_s = loop.time()
@@ -304,14 +314,14 @@ class Client(PartitionCalls):
             fields = fields._replace(client_high_water_mark=mark)
         if mark > partition.feed.applied:
             await self._confirm(partition, mark, now_s, timeout_s)
-        try:  # the code of self._submission without the call, which would cost every append
+        try:  # the code of self._submission, without the cost of a call for every append
             append = PlainSubmission(
-                partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s
+                partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s, level
             )
         except TypeError:
             check_seconds(timeout_s, "timeout_s")
             raise
-        write_locks = read_locks = append_locks = ()  # not kept until the commit, for the sake of garbage collections
+        write_locks = read_locks = append_locks = ()  # not kept until the commit, to make garbage collections shorter
         deadlines = self._deadlines
         deadlines.pending[append] = None
         if append.deadline_s < deadlines.due_s:
@@ -327,6 +337,8 @@ class Client(PartitionCalls):
             raise
         finally:
             deadlines.pending.pop(append, None)
+            if append.committed_id is not None:
+                partition.appends.guarantees.forget(append.committed_id)
 
     async def append_many(
         self,
@@ -334,26 +346,30 @@ class Client(PartitionCalls):
         items: Iterable[Data | Append],
         *,
         high_water_mark: int | None = None,
+        consistency: str | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> list[int]:
         """Append many independent transactions, and wait until all are committed.
 
-        They are sent in order; if some get lost and are sent again, their ids are not in that order.
+        The transactions are sent in order. If some get lost and are sent again, their ids are not in that order.
 
         Args:
             partition_id: The partition, from 0.
             items: Data, or ``Append`` for more than that.
             high_water_mark: As for :meth:`append`, for all items.
+            consistency: As for :meth:`append`, for all items.
             timeout_s: Limit of the whole call in seconds.
 
         Returns:
             The ids in the order of ``items``.
 
         Raises:
-            AppendManyError: Some are not committed, or not known as committed; it has the outcome of each.
+            AppendManyError: Some are not committed, not known as committed, or not known to have the level; it has the
+                outcome of each.
 
         Raises as :meth:`append` before anything is sent.
         """
+        level = None if consistency is None else level_of_append(consistency)
         loop = self._own_loop()
         now_s = loop.time()
         partition = self._joined.get(partition_id)
@@ -372,10 +388,10 @@ class Client(PartitionCalls):
         if mark > partition.feed.applied:
             await self._confirm(partition, mark, now_s, timeout_s)
         deadlines = self._deadlines
-        appends = [self._submission(partition, fields, loop, now_s, timeout_s) for fields in all_fields]
+        appends = [self._submission(partition, fields, loop, now_s, timeout_s, level) for fields in all_fields]
         try:
             deadlines.pending.update(dict.fromkeys(appends))
-            if appends and appends[0].deadline_s < deadlines.due_s:  # they share it
+            if appends and appends[0].deadline_s < deadlines.due_s:  # the appends share it
                 deadlines.arm(appends[0].deadline_s)
             for append in appends:
                 if not append.future.done():
@@ -482,7 +498,8 @@ class Client(PartitionCalls):
     async def _append_chosen(
         self, partition: StreamPartition, began_s: float, timeout_s: float, chosen: Append, high_water_mark: int
     ) -> int:
-        """Like :meth:`append`, within the limit of an earlier call, which errors name in place of its rest."""
+        """Like :meth:`append`, within the time limit of an earlier call. Errors name the whole limit, not the rest of
+        it."""
         loop = self._own_loop()
         fields = fields_of(chosen, high_water_mark)
         self._open_engine().limits.check(fields)
@@ -504,6 +521,8 @@ class Client(PartitionCalls):
             raise
         finally:
             deadlines.pending.pop(append, None)
+            if append.committed_id is not None:
+                partition.appends.guarantees.forget(append.committed_id)
 
     def feed(
         self, partition_id: int, *, after: int | None = None, since: datetime | None = None, until: int | None = None
@@ -525,7 +544,7 @@ class Client(PartitionCalls):
             ClientClosedError: The client is closed.
             InvalidOperationError: Both ``after`` and ``since`` are given, or neither.
             ClientAheadError: By reading: the log ends before ``after``.
-            TimesNotSupportedError: By reading: nobody knows the times of the partition's commits.
+            TimesNotSupportedError: By reading: the times of the partition's commits are unknown.
             DeadlineExceededError: By reading: servers have failed for a minute (10 s before the first record). Another
                 read tries again.
             DataChecksumError: By reading: servers send damaged data.
@@ -535,11 +554,11 @@ class Client(PartitionCalls):
     def feed_batches(
         self, partition_id: int, *, after: int | None = None, since: datetime | None = None, until: int | None = None
     ) -> BatchFeed:
-        """The same in lists of the transactions that came together: the fastest way to read a log."""
+        """Like :meth:`feed`, in lists of transactions that have arrived together: the fastest way to read a log."""
         return self._feed(BatchFeed, partition_id, after, since, until)
 
     def library_feed(self, partition_id: int, *, after: int, until: int | None = None) -> BatchFeed:
-        """Like :meth:`feed_batches`, for reads of the library itself, which the application does not see."""
+        """Like :meth:`feed_batches`, for reads of the library itself, which are invisible for the application."""
         return BatchFeed(*self._feed_arguments(partition_id, after, until, self._library_feeds))
 
     def feed_all(
@@ -565,7 +584,7 @@ class Client(PartitionCalls):
             PartitionNotFoundError: The cluster has no such partition.
             InvalidOperationError: Both ``after`` and ``since`` are given, or neither.
             ClientAheadError: By reading: the log of a partition ends before ``after``.
-            TimesNotSupportedError: By reading: nobody knows the times of a partition's commits.
+            TimesNotSupportedError: By reading: the times of a partition's commits are unknown.
             ClientClosedError: The client is closed.
         """
         engine = self._own_engine()
@@ -573,7 +592,7 @@ class Client(PartitionCalls):
         since_ms = _beginning(after, since)
         begins = _by_partition(NO_TRANSACTION if after is None else after, wanted, "after")
         ends = dict.fromkeys(wanted) if until is None else _by_partition(until, wanted, "until")
-        for partition_id in wanted:  # errors are found before the first feed begins
+        for partition_id in wanted:  # errors are raised before the first feed begins
             self._feed_arguments(partition_id, begins[partition_id], ends[partition_id])
         share = share_of(len(wanted), engine.options)
         feed = MergedFeed(self.open_feed, engine.options)
@@ -612,7 +631,7 @@ class Client(PartitionCalls):
             ValueError: ``start`` has another value, or lacks a partition.
             TypeError: Ids or seconds are not numbers.
             ClientClosedError: The client is closed.
-            TimesNotSupportedError: By opening: nobody knows the times of a partition's commits.
+            TimesNotSupportedError: By opening: the times of a partition's commits are unknown.
             PositionsError: By opening and reading: the positions cannot be used.
             ClientAheadError: By reading: the log of a partition ends before its position.
         """
@@ -639,7 +658,8 @@ class Client(PartitionCalls):
         return consumer
 
     def open_feed(self, partition_id: int, after: int, until: int | None, share: Share | None) -> Feed:
-        """A part of a merged feed, which reads ahead no more than its ``share``; ``None``: as much as a single feed.
+        """Open a part of a merged feed. ``share`` limits the data that it reads ahead; ``None``: the limit of a single
+        feed.
 
         Raises ``PartitionNotFoundError``, ``ValueError`` for an ``after`` below -1, ``TypeError`` for ids that are not
         integers, and ``ClientClosedError``. Reads raise like those of :meth:`feed`.
@@ -649,9 +669,9 @@ class Client(PartitionCalls):
     # Write sessions
 
     def write_session(self, partition_id: int) -> int | None:
-        """Number of the write session of the client's appends to a partition.
+        """The number of the write session of the client's appends to a partition.
 
-        ``None`` while no appends are sent (before the first use, and when the session is over), and without write
+        ``None`` while no appends are sent (before the first use, and after the end of the session), and without write
         sessions.
 
         Raises:
@@ -663,7 +683,8 @@ class Client(PartitionCalls):
     async def last_transaction_id(
         self, partition_id: int, *, fence: bool = False, if_session: int | None = None
     ) -> int:
-        """Id of the last transaction of a partition after all appends that this client has sent; -1 if there is none.
+        """The id of the last transaction of a partition after all appends that this client has sent; -1 if there is
+        none.
 
         Without write sessions (see :func:`connect`) ``fence`` has no effect but a warning in the log.
 
@@ -726,7 +747,7 @@ class Client(PartitionCalls):
             ) from obstacle
 
     def _seen(self, partition_id: int) -> int:
-        """The transaction against which locks are checked when the application does not name one."""
+        """The transaction against which locks are checked if the application names none."""
         feeds = self._feeds.get(partition_id)
         mark = None if feeds is None else seen(feeds.endless)
         if mark is None:
@@ -758,10 +779,11 @@ class Client(PartitionCalls):
         loop: asyncio.AbstractEventLoop,
         now_s: float,
         timeout_s: float,
+        level: Consistency | None = None,
     ) -> PlainSubmission:
         try:
             return PlainSubmission(
-                partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s
+                partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s, level
             )
         except TypeError:
             check_seconds(timeout_s, "timeout_s")
@@ -799,14 +821,14 @@ class Client(PartitionCalls):
         return engine, self._open_reader, partition_id, after, until, feeds
 
     async def _open_reader(self, applier: Applier) -> Engine:
-        environment = self._environment.with_sessions(False, False)  # it would compete with this client for them
+        environment = self._environment.with_sessions(False, False)  # a session would compete with this client's
         reader = await Engine.open(dataclasses.replace(environment, on_event=None), applier)
         self._readers.add(reader)
         return reader
 
 
 def _lags(engine: Engine, feeds_of: Iterable[Mapping[int, PartitionFeeds]]) -> dict[int, int]:
-    """The lag of the feeds without an end behind the known committed mark, by partition."""
+    """By partition, the lag of the feeds without an end behind the known committed mark."""
     found: dict[int, int] = {}
     for partition_id, feeds in [each for known in feeds_of for each in known.items()]:
         known_id = engine.partitions[partition_id].feed.applied
@@ -824,7 +846,7 @@ def _check_locks(all_fields: Iterable[AppendFields]) -> bool:
 
 
 async def _finish(rest: Coroutine[Any, Any, None], append: PlainSubmission) -> None:
-    """Send the append as soon as the partition takes it, or end it at its deadline."""
+    """Send the append when the partition takes it, or end it at its deadline."""
     try:
         async with asyncio.timeout_at(append.deadline_s):
             await rest
@@ -835,7 +857,7 @@ async def _finish(rest: Coroutine[Any, Any, None], append: PlainSubmission) -> N
 
 
 def _beginning(after: int | Mapping[int, int] | None, since: datetime | None) -> int | None:
-    """The time since which feeds are read, in milliseconds since the epoch; ``None``: they are read after an id."""
+    """The time since which feeds are read, in milliseconds since the epoch; ``None``: feeds are read after an id."""
     if (after is None) == (since is None):
         raise InvalidOperationError("a feed begins after= a transaction or since= a time: give one of the two")
     return None if since is None else milliseconds_of(since, "since")

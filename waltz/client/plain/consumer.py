@@ -92,7 +92,7 @@ class Consumer(MergedFeed):
 
     @property
     def committed(self) -> Mapping[int, int]:
-        """By partition, the position that is stored, as far as this consumer knows."""
+        """By partition, the stored position, as far as this consumer knows."""
         return dict(self._committed)
 
     async def __aenter__(self) -> Self:
@@ -129,10 +129,10 @@ class Consumer(MergedFeed):
             logger.warning("the positions could not be committed at the end", exc_info=True)
 
     async def aclose(self) -> None:
-        """Make the last automatic commit, if there are any, give partitions back, and stop reading.
+        """Make the last automatic commit, if automatic commits are on, give back partitions, and stop reading.
 
-        The last transactions handed out do not count as done: call :meth:`commit` before if they are. Raises like it.
-        Once begun, closing continues even if this call is cancelled; another call waits for its end.
+        The last transactions handed out do not count as done; if they are done, call :meth:`commit` before. Raises like
+        :meth:`commit`. The close continues to its end even if this call is cancelled. Another call waits for the end.
         """
         await self._closing.run(self._close)
 
@@ -155,7 +155,7 @@ class Consumer(MergedFeed):
             await self._store.close()
 
     async def client_closed(self) -> None:
-        """End reads with an error; the consumer's owner closes it, and gets the result of the last commit."""
+        """End reads with an error. The owner of the consumer closes it, and gets the result of the last commit."""
         self._fail(ClientClosedError())
 
     def __aiter__(self) -> AsyncGenerator[Record, None]:
@@ -163,13 +163,13 @@ class Consumer(MergedFeed):
         return super().__aiter__()
 
     async def _loop_left(self) -> None:
-        """Nothing: reads and commits can continue."""
+        """Do nothing: reads and commits can continue."""
 
     async def commit(self, positions: Mapping[int, int] | None = None) -> None:
-        """Confirm that the work on all transactions handed out is safe: a restart continues after them.
+        """Confirm that the work on all transactions handed out is done and safe: a restart continues behind them.
 
-        No position goes back. The call may be repeated after an error. After a conflict the partitions are read anew
-        after the stored positions (with ``share``: if they become this instance's again).
+        No position goes back. The call may be repeated after an error. After a conflict, the partitions are read again
+        from the stored positions on (with ``share``: if this instance gets them again).
 
         Args:
             positions: The last safe transactions, by partition; by default all transactions handed out.
@@ -238,7 +238,7 @@ class Consumer(MergedFeed):
         return self._start[partition_id]
 
     async def _give_back(self, partition_id: int) -> None:
-        """Give a partition back when the consumer is done with its records of it, and has committed."""
+        """Give back a partition when the consumer is done with the records of the partition, and has committed."""
         if self.closed or partition_id not in self._feeds:
             return
         feed = await self.withdraw(partition_id)
@@ -257,7 +257,7 @@ class Consumer(MergedFeed):
         self.drop(partition_id)
 
     def _give_up(self, partition_ids: Collection[int]) -> None:
-        """Drop the records at hand of partitions whose positions another consumer has moved."""
+        """Drop the records of partitions whose positions another consumer has moved."""
         for partition_id in partition_ids:
             if partition_id not in self._reading:
                 continue
@@ -268,7 +268,7 @@ class Consumer(MergedFeed):
                 self._membership.give_up(partition_id)
 
     async def _begin_anew(self, conflicting: Collection[int] = ()) -> None:
-        """Read dropped partitions anew after their stored positions."""
+        """Read dropped partitions again, from their stored positions on."""
         self._give_up(conflicting)
         if not self._anew or self.closed:
             return
@@ -280,7 +280,7 @@ class Consumer(MergedFeed):
             raise
 
     def _fail(self, error: BaseException) -> None:
-        """Whoever reads is told."""
+        """Raise the error in the reading calls."""
         self._failure = error
         self._changed.notify()
 
@@ -300,7 +300,7 @@ class Consumer(MergedFeed):
                 logger.warning("positions cannot be committed at present, it is tried again: %s", error)
 
     async def _save(self, positions: Mapping[int, int]) -> None:
-        """Save to the end even if the caller is cancelled: the stored positions have to be known."""
+        """Save, and continue to the end even if the caller is cancelled: the stored positions have to be known."""
         done = [_Done(feed, positions[each]) for each, feed in self._reading.items() if each in positions]
         saving = self._loop.create_task(self._save_all(done))
         saving.add_done_callback(_looked_at)
@@ -341,7 +341,8 @@ class Consumer(MergedFeed):
                 self._committed[feed.partition_id] = position
 
     def _reads(self, feed: Feed) -> bool:
-        """Whether the partition is still read from the same start: one that is read anew is after another position."""
+        """Whether the partition is still read from the same start. A partition that is read again begins after another
+        position."""
         return self._reading.get(feed.partition_id) is feed
 
     async def _learn(self) -> None:
@@ -354,7 +355,7 @@ class Consumer(MergedFeed):
 
 
 class _Done(NamedTuple):
-    """The last transactions that a consumer is done with, by partition."""
+    """By partition, the last transaction that a consumer is done with."""
 
     feed: Feed
     position: int

@@ -1,4 +1,4 @@
-"""Feeds: the log of one partition in order and with data, for readers in a loop."""
+"""Feeds: the log of one partition, in order and with data, for reads in a loop."""
 
 import asyncio
 import random
@@ -33,39 +33,39 @@ _NEVER = 1 << 63
 
 
 ACTING_FOR: ContextVar[int | None] = ContextVar("waltz_acting_for", default=None)
-"""Id of the thread on whose behalf the present task works; ``None``: for itself."""
+"""The id of the thread on whose behalf the present task works; ``None``: the task works for itself."""
 
 
 def present_consumer() -> object:
-    """The present reader of feeds and maker of decisions: a task, or the id of a thread."""
+    """The present consumer, which reads feeds and makes decisions: a task, or the id of a thread."""
     return ACTING_FOR.get() or asyncio.current_task()
 
 
 class PartitionFeeds:
-    """The open feeds of one client and partition that are read for one purpose."""
+    """The open feeds of one client and partition with one purpose."""
 
     __slots__ = ("_open",)
 
     def __init__(self) -> None:
-        # Not a WeakSet: its iteration takes a third of the time of an append with locks.
+        # Not a WeakSet: its iteration would take a third of the time of an append with locks.
         self._open: tuple[weakref.ref[Feed], ...] = ()
 
     @property
     def open(self) -> "list[Feed]":
-        """The feeds that are not closed."""
+        """The open feeds."""
         return [feed for known in self._open if (feed := known()) is not None]
 
     @property
     def endless(self) -> "list[Feed]":
-        """The open feeds without an end: their loops keep the present state."""
+        """The open feeds without an end. Their loops keep the present state."""
         return [feed for feed in self.open if feed.endless]
 
     def opened(self, feed: "Feed") -> None:
-        """A feed was made."""
+        """Add a new feed."""
         self._keep([*self.open, feed])
 
     def closed(self, feed: "Feed") -> None:
-        """A feed was closed."""
+        """Remove a closed feed."""
         self._keep([each for each in self.open if each is not feed])
 
     def _keep(self, feeds: "list[Feed]") -> None:
@@ -73,9 +73,9 @@ class PartitionFeeds:
 
 
 def seen(feeds: "Iterable[Feed]") -> int | None:
-    """Id of the last transaction that is in all states kept by the loops over ``feeds``; ``None`` without feeds.
+    """The id of the last transaction that is in all states kept by the loops over ``feeds``; ``None`` without feeds.
 
-    That is the smallest position of the feeds. In the loop over a feed, the transaction at hand counts.
+    That is the smallest position of the feeds. In the loop over a feed, the present transaction counts as included.
     """
     consumer = present_consumer()
     marks = [feed.handed_out if feed.consumer == consumer else feed.position for feed in feeds]
@@ -83,10 +83,10 @@ def seen(feeds: "Iterable[Feed]") -> int | None:
 
 
 class Feed:
-    """The committed transactions of one partition in order, and those to come: without an end, unless one was given.
+    """The committed transactions of one partition in order, and future ones: without an end, unless one was given.
 
-    Closed when its loop is left, by :meth:`aclose`, as an asynchronous context manager, and with its client. To
-    continue later, open another feed after :attr:`position`. Made by clients, used on their loop.
+    Closed at the end of its loop, by :meth:`aclose`, as an asynchronous context manager, and with its client. To
+    continue later, open another feed after :attr:`position`. Created by clients, and used in their event loop.
     """
 
     _begun = False
@@ -103,22 +103,24 @@ class Feed:
         feeds: PartitionFeeds,
         share: Share | None = None,
     ) -> None:
-        """``open_engine`` makes another engine, to read from servers that have no bulk reads.
+        """``open_engine`` opens another engine, for reads from servers without bulk reads.
 
-        ``share`` limits its reads under way, if it shares the limits with other feeds.
+        ``share`` limits the reads under way, if the feed shares the limits with other feeds.
         """
         self.partition_id = partition_id
         self.position = after
-        """Id of the last transaction that its consumer is done with: it has asked for the next one."""
+        """The id of the last transaction that the consumer is done with: the consumer has asked for the next one."""
         self.handed_out = after
-        """Id of the last transaction that its consumer was given; at first the one that the feed begins after."""
+        """The id of the last transaction that was handed to the consumer; at first, the transaction after which the
+        feed begins."""
         self.consumer: object = None
-        """Who asked for transactions last: a task, or the id of a thread."""
+        """The consumer that asked for transactions last: a task, or the id of a thread."""
         self.closed = False
         self.endless = until is None
-        """Whether it follows the log for ever."""
+        """Whether the feed follows the log for ever."""
         self.awaiting: list[tuple[int, asyncio.Future[None]]] = []
-        """Who waits for :attr:`position` to get to a transaction; :meth:`wake` is called when it has moved."""
+        """The calls that wait for :attr:`position` to reach a transaction. :meth:`wake` is called when the position has
+        moved."""
         self._last_id = _NEVER if until is None else until
         self._engine = engine
         self._open_engine = open_engine
@@ -133,7 +135,7 @@ class Feed:
         feeds.opened(self)
 
     def expect(self, request_id: bytes) -> Self:
-        """Read only if the transaction that the feed begins after has this request id; returns the feed.
+        """Read only if the transaction after which the feed begins has this request id. Returns the feed.
 
         To be called before the first read. Reads raise ``OtherLogError`` if the log has another transaction there.
         Without a transaction before the feed, or with an empty ``request_id``, there is no comparison.
@@ -145,9 +147,9 @@ class Feed:
         return self
 
     def since(self, time_ms: int) -> Self:
-        """Begin with the first transaction that is not known to have been committed by a time; returns the feed.
+        """Begin with the first transaction that is not known to have been committed by a time. Returns the feed.
 
-        To be called before the first read. Reads raise ``TimesNotSupportedError`` where nobody knows times.
+        To be called before the first read. Reads raise ``TimesNotSupportedError`` if times are unknown.
         """
         self._since_ms = time_ms
         return self
@@ -178,19 +180,20 @@ class Feed:
             await self._reader.close()
 
     async def next_batch(self, timeout_s: float | None = None) -> list[Record]:
-        """The next transactions, as many as came together; an empty list at the end, if there is one.
+        """The next transactions that have arrived together; an empty list at the end, if there is one.
 
-        The list is also empty when none came within ``timeout_s``; reading continues meanwhile, so that repeated calls
-        succeed with any time. The call confirms all earlier transactions: ``position`` moves up to them. It may be
-        cancelled and repeated.
+        The list is also empty when none arrived within ``timeout_s``. Reads continue meanwhile, so that repeated calls
+        succeed with any ``timeout_s``. The call confirms all earlier transactions: ``position`` moves up to them. It
+        may be cancelled and repeated.
 
         Raises:
-            ClientAheadError: The log ends before the transaction that the feed begins after.
-            OtherLogError: The log has another transaction there than the expected one.
+            ClientAheadError: The log ends before the transaction after which the feed begins.
+            OtherLogError: The log has another transaction than the expected one at that place.
             DeadlineExceededError: Servers fail for too long.
-            DataChecksumError: Servers give data that is damaged.
+            DataChecksumError: Servers send damaged data.
             ClientClosedError: The client or the feed is closed.
-            InvalidOperationError: On another event loop, and while another call waits for transactions of the feed.
+            InvalidOperationError: The call is made in another event loop, or another call is waiting for transactions
+                of the feed.
         """
         return self.take(await self.fetch(present_consumer(), timeout_s))
 
@@ -204,7 +207,7 @@ class Feed:
         """Return ``True`` when the consumer is done with a transaction, ``False`` when the feed is closed before."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         entry = (transaction_id, waiter)
-        self.awaiting.append(entry)  # before the read of position, which another thread may move
+        self.awaiting.append(entry)  # before the read of the position, which another thread may move
         try:
             if self.position < transaction_id and not self.closed:
                 await waiter
@@ -219,7 +222,7 @@ class Feed:
                 waiter.set_result(None)
 
     async def fetch(self, consumer: object, timeout_s: float | None = None) -> list[Record]:
-        """The result of :meth:`next_batch`; the caller decides how many of them it hands out."""
+        """The result of :meth:`next_batch`. The caller decides how many of the transactions it hands out."""
         self._check_turn()
         self.done(consumer)
         rest = list(self._rest)
@@ -248,21 +251,21 @@ class Feed:
             )
 
     def read_on(self, consumer: object) -> "asyncio.Task[list[Record]]":
-        """Begin the next read, for the consumer that is done with all before."""
+        """Begin the next read. The consumer is done with all transactions before."""
         self.done(consumer)
         self._reading = task = self._loop.create_task(self._read(), name=f"feed of partition {self.partition_id}")
         task.add_done_callback(_looked_at)
         return task
 
     def read_result(self) -> list[Record]:
-        """The result of the read that :meth:`read_on` began, after its end; raises its error."""
+        """The result of the read that :meth:`read_on` began, after its end. Raises the error of the read."""
         reading, self._reading = self._reading, None
         if reading is None or reading.cancelled() or (self.closed and reading.exception() is None):
             raise ClientClosedError
         return reading.result()
 
     def done(self, consumer: object) -> None:
-        """The consumer is done with its transactions, and asks for more."""
+        """Note that the consumer is done with its transactions, and asks for more."""
         self.consumer = consumer
         self.position = self.handed_out
         if self.awaiting:
@@ -296,7 +299,7 @@ class Feed:
         return await self._reader.next_batch()
 
     async def begin(self) -> None:
-        """Make sure that the log has the transaction that the feed begins after; raises like :meth:`next_batch`."""
+        """Make sure that the log has the transaction after which the feed begins. Raises like :meth:`next_batch`."""
         if self._begun:
             return
         partition = await self._engine.join(self.partition_id)
@@ -325,7 +328,8 @@ class Feed:
         self._since_ms = None
 
     async def begin_at_last(self, waiting: Callable[[DeadlineExceededError], object]) -> None:
-        """Like :meth:`begin`, for any time without an owner of the partition; ``waiting`` gets the reason each time."""
+        """Like :meth:`begin`, but waits for an owner of the partition for any time. ``waiting`` is called with the
+        reason at each attempt."""
         options = self._engine.options
         backoff = Backoff(options.data_retry_initial_s, options.data_retry_maximum_s, random.Random())
         while True:
@@ -341,11 +345,11 @@ class Feed:
 async def confirm_mark(
     engine: Engine, open_engine: OpenEngine, partition: StreamPartition, transaction_id: int
 ) -> None:
-    """Return when the log is known to have a transaction.
+    """Return when the log certainly has a transaction.
 
-    Raises ``ClientAheadError`` on proof of the contrary: a server that has lost the partition without knowing it yet
-    tells an old mark. Raises ``DeadlineExceededError`` and ``ClientClosedError``, too. ``open_engine`` makes another
-    engine, for servers that do not confirm marks.
+    Raises ``ClientAheadError`` only on proof of the contrary, because a server that has lost the partition, and does
+    not know that yet, reports an old mark. Raises ``DeadlineExceededError`` and ``ClientClosedError``, too.
+    ``open_engine`` opens another engine, for servers that do not confirm marks.
     """
     partition_id = partition.partition_id
     if transaction_id <= partition.feed.applied:
@@ -363,9 +367,10 @@ async def confirm_mark(
 
 
 async def _is_ahead(open_engine: OpenEngine, partition_id: int, transaction_id: int, timeout_s: float) -> bool:
-    """Whether the log ends before a transaction, by the answer to a mount after it, which servers prove first.
+    """Whether the log ends before a transaction, according to the answer to a mount after it. Servers prove this
+    answer.
 
-    Raises ``DeadlineExceededError`` without an answer, for example of a server that lost the partition.
+    Raises ``DeadlineExceededError`` without an answer, for example of a server that has lost the partition.
     """
 
     async def mark(_partition_id: int) -> int:
@@ -423,7 +428,7 @@ class TransactionFeed(Feed):
     async def poll(self, timeout_s: float) -> Record | None:
         """The next transaction; ``None`` when there is none within ``timeout_s``, and at the end.
 
-        Reading goes on meanwhile, so that any time is long enough in the end. Raises as :meth:`next_batch`.
+        Reads continue meanwhile, so that repeated calls succeed with any ``timeout_s``. Raises as :meth:`next_batch`.
         """
         check_seconds(timeout_s, "timeout_s")
         return await self._next(present_consumer(), timeout_s)
@@ -440,14 +445,14 @@ class TransactionFeed(Feed):
         return record
 
     async def _more(self, consumer: object, timeout_s: float | None) -> bool:
-        """Have something in ``_rest``; ``False`` at the end and after the time."""
+        """Fill ``_rest``. ``False`` at the end, and after the time."""
         if not length_hint(self._rest):
             self._rest = iter(await self.fetch(consumer, timeout_s))
         return length_hint(self._rest) > 0
 
 
 class BatchFeed(Feed):
-    """The transactions of one partition, as many at a time as came together.
+    """The transactions of one partition, in lists of transactions that have arrived together.
 
     Examples:
         ```python
@@ -474,4 +479,4 @@ class BatchFeed(Feed):
 
 def _looked_at(task: "asyncio.Task[list[Record]]") -> None:
     if not task.cancelled():
-        task.exception()  # whoever asks next is told
+        task.exception()  # the next call raises it

@@ -1,4 +1,4 @@
-"""Reads many partitions in one loop: each in its own order, all of them in turn."""
+"""Reads many partitions in one loop: the transactions of each partition in order, the partitions in turn."""
 
 import asyncio
 import functools
@@ -29,19 +29,19 @@ from waltz.common.records import Record
 logger = logging.getLogger(__name__)
 
 TURN = 64
-"""Transactions of a partition that are handed out before another partition gets its turn."""
+"""The largest number of transactions of a partition that are handed out before another partition has its turn."""
 
 _LEAST_BYTES = 64 << 10
 
 OpenFeed = Callable[[int, int, int | None, Share | None], Feed]
-"""Makes the feed of a partition after a transaction, perhaps up to another one."""
+"""A function that opens the feed of a partition after a transaction, possibly up to another transaction."""
 
 
 def share_of(partition_count: int, options: ClientOptions) -> Share | None:
-    """The share of each of ``count`` partitions in the data read ahead; ``None``: as much as a single feed.
+    """The share of each of ``count`` partitions in the data read ahead; ``None``: the limits of a single feed.
 
-    Together they have no more than a single feed, as long as each has some. (More data would cost more, too: data that
-    waits for its turn does not stay in the processor's caches.)
+    Together they have the limits of a single feed, but each has at least one read. (More data would also cost more
+    time: waiting data does not stay in the caches of the processor.)
     """
     if partition_count < 2:
         return None
@@ -56,12 +56,13 @@ class _Turn(NamedTuple):
 
 
 class MergedFeed:
-    """The committed transactions of several partitions, and those to come, one by one: ``async for`` over all of them.
+    """The committed transactions of several partitions, and future ones, one by one: ``async for`` over all of them.
 
-    The transactions of each partition come in order. Partitions with data are served in turn, and none waits for a
-    partition whose server does not answer: that one is in :attr:`obstacles`, and its reads are repeated for ever. Each
-    partition has one bulk read under way, or its result, so memory is bounded; and a slow consumer delays only itself.
-    Closed when its loop is left, by :meth:`aclose`, as an asynchronous context manager, and with its client.
+    The transactions of each partition are in order. Partitions with data are served in turn. No partition waits for a
+    partition whose server does not answer: the latter is in :attr:`obstacles`, and its reads are repeated for ever. For
+    each partition there is at most one bulk read under way, or its result, so the memory is bounded. A slow consumer
+    delays only itself. Closed at the end of its loop, by :meth:`aclose`, as an asynchronous context manager, and with
+    its client.
 
     Examples:
         ```python
@@ -76,7 +77,7 @@ class MergedFeed:
         """A feed without partitions; see :meth:`add`."""
         self.closed = False
         self.obstacles: dict[int, WaltzError] = {}
-        """Why partitions cannot be read at present, by their ids."""
+        """The reasons why partitions cannot be read at present, by their ids."""
         self._open_feed = open_feed
         self._options = options
         self._feeds: dict[int, Feed] = {}
@@ -105,10 +106,10 @@ class MergedFeed:
         request_id: bytes = b"",
         since_ms: int | None = None,
     ) -> None:
-        """Begin to read a partition; ``share`` limits the data read ahead, ``None``: as for a single feed.
+        """Begin to read a partition. ``share`` limits the data read ahead; ``None``: the limits of a single feed.
 
-        With a ``request_id``, the transaction ``after`` has to have it: else reads raise ``OtherLogError``. With
-        ``since_ms``, the partition is read since that time instead of ``after`` a transaction.
+        With a ``request_id``, the transaction ``after`` has to have that id; otherwise reads raise ``OtherLogError``.
+        With ``since_ms``, the partition is read since that time instead of ``after`` a transaction.
 
         Raises:
             PartitionNotFoundError: The cluster has no such partition.
@@ -124,7 +125,7 @@ class MergedFeed:
         self._read_on(feed)
 
     async def withdraw(self, partition_id: int) -> Feed:
-        """Hand out nothing more of a partition; returns when the consumer is done with its transactions of it."""
+        """Stop handing out a partition. Returns when the consumer is done with the transactions of the partition."""
         feed = self._leaving[partition_id] = self._feeds.pop(partition_id)
         self._take_back(partition_id)
         await feed.passed(self._last_at_hand(feed))
@@ -134,7 +135,7 @@ class MergedFeed:
         return feed
 
     def drop(self, partition_id: int) -> None:
-        """Hand out nothing more of a partition, and drop its state."""
+        """Stop handing out a partition, and drop its state."""
         self._take_back(partition_id)
         if self._given is not None and self._given[0].partition_id == partition_id:
             self._given = None
@@ -158,15 +159,15 @@ class MergedFeed:
             pass
 
     def _last_at_hand(self, feed: Feed) -> int:
-        """The last transaction that the consumer has been given, or will take from its present turn."""
+        """The last transaction that was handed to the consumer, or that it will take from its present turn."""
         given = self._given
         return feed.handed_out if given is None or given[0] is not feed else max(feed.handed_out, given[1][-1][0])
 
     def pause(self, *partition_ids: int) -> None:
-        """Hand out nothing of these partitions until :meth:`resume`; data already read is kept.
+        """Hand out nothing of these partitions until :meth:`resume`. Data already read is kept.
 
-        The rest of the present turn, at most 64 transactions, is still handed out. A partition that leaves and comes
-        back is not paused any more.
+        The rest of the present turn, at most 64 transactions, is still handed out. A partition that leaves and returns
+        is not paused any more.
 
         Raises:
             PartitionNotFoundError: A partition is not read here.
@@ -191,17 +192,19 @@ class MergedFeed:
 
     @property
     def partition_ids(self) -> list[int]:
-        """The partitions that are read."""
+        """The read partitions."""
         return sorted(self._feeds)
 
     @property
     def positions(self) -> Mapping[int, int]:
-        """By partition, the id of the last transaction that the consumer is done with: it has asked for more."""
+        """By partition, the id of the last transaction that the consumer is done with: the consumer has asked for
+        more."""
         return {feed.partition_id: feed.position for feed in self._all()}
 
     @property
     def handed_out(self) -> Mapping[int, int]:
-        """By partition, the id of the last transaction that the consumer was given; at first the id before it."""
+        """By partition, the id of the last transaction that was handed out; at first, the id after which the partition
+        is read."""
         return {feed.partition_id: feed.handed_out for feed in self._all()}
 
     def request_id(self, partition_id: int, transaction_id: int) -> bytes:
@@ -219,7 +222,7 @@ class MergedFeed:
 
     @property
     def held_bytes(self) -> int:
-        """Size of the data that has been read and is not handed out."""
+        """The size of the data that was read and not handed out yet."""
         turns = [*self._ready, *self._held.values(), *([] if self._at_hand is None else [self._at_hand])]
         return sum(len(record.data) for turn in turns for record in turn.records[turn.offset :])
 
@@ -247,7 +250,7 @@ class MergedFeed:
             await feed.aclose()
 
     async def client_closed(self) -> None:
-        """Close it with its client."""
+        """Close the feed with its client."""
         await self.aclose()
 
     async def __aiter__(self) -> AsyncGenerator[Record, None]:
@@ -277,18 +280,18 @@ class MergedFeed:
     async def poll(self, timeout_s: float) -> Record | None:
         """The next transaction; ``None`` when there is none within ``timeout_s``, and at the end, if there is one.
 
-        Reading goes on meanwhile. Raises as :meth:`next_batch`.
+        Reads continue meanwhile. Raises as :meth:`next_batch`.
         """
         check_seconds(timeout_s, "timeout_s")
         return await self._next(timeout_s)
 
     async def next_batch(self, timeout_s: float | None = None) -> list[Record]:
-        """The next transactions of one partition, as many as came together; empty when :meth:`poll` returns ``None``.
+        """The next transactions of one partition that have arrived together; empty when :meth:`poll` returns ``None``.
 
         The call confirms all earlier transactions.
 
         Raises:
-            ClientAheadError: The log of a partition ends before the transaction that it is read after.
+            ClientAheadError: The log of a partition ends before the transaction after which it is read.
             ClientClosedError: The client or the feed is closed.
         """
         records = await self.turn(asyncio.current_task(), timeout_s)
@@ -319,12 +322,12 @@ class MergedFeed:
     async def turn(
         self, consumer: object, timeout_s: float | None, count: int | None = None, *, whole: bool = False
     ) -> list[Record]:
-        """The next transactions of one partition, at most ``count``; the caller decides which of them it hands out.
+        """The next transactions of one partition, at most ``count``. The caller decides which of them it hands out.
 
-        ``consumer`` is the task or the thread that asks. With ``whole`` it takes all of them, even when the partition
-        is withdrawn meanwhile, and asks again only when it has handed all of them out: a consumer that asks before has
-        not got them, and is given them again. The list is empty when there are none within ``timeout_s``, and at the
-        end, if there is one. Raises ``ClientAheadError`` and ``ClientClosedError`` like :meth:`next_batch`.
+        ``consumer`` is the task or the thread that asks. With ``whole`` the consumer takes all of them, even when the
+        partition is withdrawn meanwhile, and asks again only after it has handed out all of them. If it asks before, it
+        has not received them, and gets them again. The list is empty when there are none within ``timeout_s``, and at
+        the end, if there is one. Raises ``ClientAheadError`` and ``ClientClosedError`` like :meth:`next_batch`.
         """
         check_loop(self._loop)
         self._check_held()
@@ -359,7 +362,7 @@ class MergedFeed:
                 return []
 
     def _check_held(self) -> None:
-        """Drop the partitions that may be another instance's by now, before records are handed out."""
+        """Before records are handed out, drop the partitions that another instance may have by now."""
 
     def _not_taken(self) -> list[Record]:
         if self._given is None:
@@ -408,7 +411,7 @@ class MergedFeed:
             logger.warning("partition %d cannot be read at present, it is tried again: %s", partition_id, error)
             self.obstacles[partition_id] = error
             self._loop.call_later(self._options.data_retry_maximum_s, self._read_on, feed)
-        except BaseException as error:  # a defect, which the reader has to know
+        except BaseException as error:  # a defect: the reader has to get the error
             self._failure = error
         else:
             if self.obstacles.pop(partition_id, None) is not None:

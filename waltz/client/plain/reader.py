@@ -1,4 +1,4 @@
-"""Reads the log of one partition in order, with data: in bulk if the server can, else one by one."""
+"""Reads the log of one partition in order, with data: in bulk if the server has bulk reads, otherwise one by one."""
 
 import asyncio
 import random
@@ -23,39 +23,39 @@ from waltz.common.records import Record
 _FIRST_COUNT = 500
 _MAX_COUNT = 10_000
 _MAX_BYTES = 8 << 20
-"""The limits of servers."""
+"""The limits for reads by servers."""
 
 _QUEUED_RECORDS = 1024
-"""Limit of transactions that are read one by one and wait to be consumed."""
+"""The largest number of transactions that were read one by one and wait for the consumer."""
 
 
 OpenEngine: TypeAlias = Callable[[Applier], Coroutine[Any, Any, Engine]]
-"""Opens an engine with an applier for its feed."""
+"""A function that opens an engine with an applier for its feed."""
 
 
 class Share(NamedTuple):
-    """The limits of one of several readers for data under way or not yet consumed."""
+    """The limits of one reader for data that is under way or not consumed yet."""
 
     requests: int
-    """Number of bulk reads."""
+    """The number of bulk reads."""
     request_bytes: int
-    """Limit of transaction data in one bulk read; a single transaction may be larger."""
+    """The largest size of transaction data in one bulk read. A single transaction may be larger."""
 
 
 class BulkReader:
-    """Keeps a few bulk reads under way while the batches before them are consumed. Has no task of its own."""
+    """A reader with a few bulk reads under way while earlier batches are consumed. Has no task of its own."""
 
     def __init__(self, engine: Engine, partition_id: int, after: int, share: Share | None = None) -> None:
         self.partition: StreamPartition | None = None
-        """To be set before the first batch is read."""
+        """Has to be set before the first batch is read."""
         self.next_id = after + 1
-        """Id of the transaction that the next batch begins with."""
+        """The id of the first transaction in the next batch."""
         options = engine.options
         self._engine = engine
         self._partition_id = partition_id
         self._options = options
         self.share = share or Share(options.list_requests, options.list_request_bytes)
-        """What it may have on its way."""
+        """The limits of its reads."""
         self._max_bytes = _MAX_BYTES if share is None else share.request_bytes
         self._ahead: deque[PendingList] = deque()
         self._asked_until = after + 1
@@ -65,7 +65,7 @@ class BulkReader:
         self._backoff = Backoff(options.data_retry_initial_s, options.data_retry_maximum_s, random.Random())
 
     async def next_batch(self) -> list[Record]:
-        """The next transactions, as soon as there are any.
+        """The next transactions. Waits until there is at least one.
 
         Raises ``BulkReadsNotSupportedError``, ``DeadlineExceededError`` when servers fail for too long,
         ``DataChecksumError`` and ``ClientClosedError``.
@@ -104,7 +104,7 @@ class BulkReader:
         self._ahead.popleft()
         self.next_id += len(records)
         if len(records) < request.max_count:
-            self._start_over()  # the reads requested after it leave a gap
+            self._start_over()  # the later reads would leave a gap
         return records
 
     def _ask(self) -> None:
@@ -145,11 +145,11 @@ class BulkReader:
 
 
 class SingleReader:
-    """Reads by applying, with an engine of its own, for servers without bulk reads."""
+    """A reader for servers without bulk reads: an engine of its own applies the feed."""
 
     def __init__(self, partition_id: int, after: int, open_engine: OpenEngine, share: Share) -> None:
         self.next_id = after + 1
-        """Id of the transaction that the next batch begins with."""
+        """The id of the first transaction in the next batch."""
         self._after = after
         self._partition_id = partition_id
         self._joining = Joining(lambda: open_engine(Applier(self._apply, self._failed)))
@@ -162,10 +162,10 @@ class SingleReader:
         self._closed = False
 
     async def next_batch(self) -> list[Record]:
-        """The transactions received so far; waits for at least one.
+        """The transactions received so far. Waits for at least one.
 
-        Raises the error that prevented the join of the cluster or the read of a transaction (once: then it is tried
-        again), and ``ClientClosedError``.
+        Raises the error that prevented the join of the cluster or the read of a transaction; the next call tries again.
+        Raises ``ClientClosedError``.
         """
         if not self._begun:
             await self._begin()

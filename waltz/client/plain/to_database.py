@@ -1,4 +1,4 @@
-"""Applies feeds to a database, together with the high-water marks: each transaction exactly once."""
+"""Applies feeds to a database together with the high-water marks, so that each transaction is applied exactly once."""
 
 import asyncio
 import random
@@ -27,7 +27,8 @@ async def apply_to_database(
     max_batch: int,
     threads: int,
 ) -> None:
-    """Apply the transactions of these partitions (``None``: all) that the database lacks; ``follow``: without end."""
+    """Apply the transactions of these partitions (``None``: all) that the database lacks. ``follow``: without an
+    end."""
     pool = ThreadPoolExecutor(threads, thread_name_prefix="waltz-database")
 
     async def in_thread(work: Callable[[], T]) -> T:
@@ -42,7 +43,7 @@ async def apply_to_database(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.to_thread(pool.shutdown)  # not cancellable: the work in the database comes to its end
+        await asyncio.to_thread(pool.shutdown)  # not cancellable: the work in the database continues to its end
 
 
 async def _apply_partition(client: Client, batches: DatabaseBatches[C], partition_id: int, *, follow: bool) -> None:
@@ -50,7 +51,7 @@ async def _apply_partition(client: Client, batches: DatabaseBatches[C], partitio
     mark = await batches.read_mark(partition_id)
     async with client.library_feed(partition_id, after=mark.transaction_id, until=until) as feed:
         feed.expect(mark.request_id)
-        await feed.begin()  # even without anything to read: the database may belong to another log
+        await feed.begin()  # also without anything to read: the database may belong to another log
         while records := await feed.next_batch():
             entries: list[Entry] = [
                 (Transaction(record.req_id, record.transaction_id, record.header, record.data, None), record.data)

@@ -1,4 +1,4 @@
-"""Read, decide, append: repeated until no other append conflicts with the decision."""
+"""Reads, decides and appends, repeated until no other append conflicts with the decision."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ _PACE = RetryPolicy()
 
 
 class Transact:
-    """The steps of one call of the plain face; the caller makes the decisions between them."""
+    """The steps of one call of the plain face. The caller makes the decisions between the steps."""
 
     def __init__(
         self,
@@ -30,7 +30,8 @@ class Transact:
         timeout_s: float,
         max_attempts: int | None,
     ) -> None:
-        """``append`` gets a transaction and its high-water mark; it returns the id, and keeps the deadline."""
+        """``append`` is called with a transaction and its high-water mark. It returns the id, and keeps the
+        deadline."""
         self._append = append
         self._partition_id = partition_id
         self._partition = partition
@@ -63,7 +64,7 @@ class Transact:
             ) from error
 
     async def append(self, basis: Basis, chosen: Append) -> int | None:
-        """Append a decision; ``None`` after a conflict, when the state is new enough for another decision."""
+        """Append a decision. Returns ``None`` after a conflict, when the state is new enough for another decision."""
         if self._guessed and (chosen.write_locks or chosen.read_locks):
             raise TypeError(
                 f"what decide rests on is not known, so the locks cannot be checked: this client has no open feed of "
@@ -79,7 +80,7 @@ class Transact:
             return None
 
     def _followers(self) -> list[Feed]:
-        """The feeds whose loops keep the state that decisions rest on."""
+        """The feeds whose loops keep the state for decisions."""
         if self._reads_log:
             return []
         if self._feed is not None:
@@ -87,7 +88,7 @@ class Transact:
         return [] if self._feeds is None else self._feeds.endless
 
     async def _catch_up(self, conflict: LockConflict) -> None:
-        """Return when the state includes the conflicting transaction; raises ``conflict`` if it never will."""
+        """Return when the state includes the conflicting transaction. Raises ``conflict`` if it never will."""
         try:
             async with asyncio.timeout_at(self._deadline_s):
                 if not self._reads_log:
@@ -98,7 +99,7 @@ class Transact:
                             raise conflict
                     mark = seen(followers)
                     if not self._guessed and (mark is None or mark < conflict.transaction_id):
-                        raise conflict  # only the caller could read on, and it is waiting here
+                        raise conflict  # only the caller could continue reading, and the caller is waiting here
                 await asyncio.sleep(_PACE.delay_s(self._attempt, random.random()))
         except TimeoutError:
             raise NotAppendedError(

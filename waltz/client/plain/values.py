@@ -46,6 +46,7 @@ class ValueClient(Generic[T]):
         read_locks: Locks = (),
         append_locks: Locks = (),
         high_water_mark: int | None = None,
+        consistency: str | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> int:
         """Like ``append`` of the client."""
@@ -57,6 +58,7 @@ class ValueClient(Generic[T]):
             read_locks=read_locks,
             append_locks=append_locks,
             high_water_mark=high_water_mark,
+            consistency=consistency,
             timeout_s=timeout_s,
         )
 
@@ -66,11 +68,14 @@ class ValueClient(Generic[T]):
         items: Iterable[T | Append[T]],
         *,
         high_water_mark: int | None = None,
+        consistency: str | None = None,
         timeout_s: float = APPEND_TIMEOUT_S,
     ) -> list[int]:
         """Like ``append_many`` of the client, for values and for ``Append`` with values."""
         made = [serialized(item, self._serializer) for item in items]
-        return await self._client.append_many(partition_id, made, high_water_mark=high_water_mark, timeout_s=timeout_s)
+        return await self._client.append_many(
+            partition_id, made, high_water_mark=high_water_mark, consistency=consistency, timeout_s=timeout_s
+        )
 
     async def transact(
         self,

@@ -8,6 +8,7 @@
    ``audit``: lines about who did what, folded; ``audit_file``: their file. ``throttling``: the quotas of a server's
    clients; ``quotas``: what is used of one. Pure.
 4. ``tokens``: what bearer tokens prove. Pure but for the clock. ``token_files``: their keys, followed.
+   ``claims``: what a refused token says. Pure.
 5. ``store``: the rules in ZooKeeper; ``watch``: a node follows them and says which it applies; ``node`` starts all;
    ``config_problems``: the check of its settings.
 """

@@ -1,8 +1,9 @@
 """The audit log: who asked for what, from where, with which outcome, as lines of JSON in the fields of OCSF.
 
-A line is about a refusal, an administrative action, a fence, or a change of the rules; never about what was stored. The
-first events of a principal within a minute have lines of their own; others, and all repetitions, are folded into one
-line for each operation and outcome at the end of the minute, with their number and their partitions.
+A line is about a refusal, an administrative action, a fence, a change of the rules, or a refused token; never about
+what was stored, and with no part of a token but the principal in it. The first events of a principal within a minute
+have lines of their own; others, and all repetitions, are folded into one line for each operation and outcome at the end
+of the minute, with their number and their partitions.
 """
 
 import asyncio
@@ -23,6 +24,8 @@ MAX_LINES: Final = 20
 """Events of one principal with lines of their own in a window."""
 MAX_PRINCIPALS: Final = 1000
 """Principals with lines of their own in a window. The events of all others have one line together."""
+MAX_CLAIMED: Final = 100
+"""The same for the principals that refused tokens claim to be of: whoever reaches a port can claim any number."""
 
 NODE: Final = "node"
 """Stands for the node itself among partitions."""
@@ -33,6 +36,10 @@ OVER_QUOTA: Final = "append over quota"
 OCSF_VERSION: Final = "1.3.0"
 _CATEGORY, _CLASS = 6, 6003
 """Application activity, API activity."""
+_TOKEN_CATEGORY: Final = 3
+TOKEN_CLASS: Final = 3002
+"""Identity and access management, authentication: the class of refused tokens."""
+_LOGON, _OTHER_PROTOCOL = 1, 99
 _MAX_PORT: Final = 65_535
 
 
@@ -82,9 +89,20 @@ class Event(NamedTuple):
     outcome: Outcome
     peer: str
     """Where it came from, ``HOST:PORT``; empty if that is not known."""
+    token_port: int | None = None
+    """For a refused token the port of the node at which it was presented; ``principal`` is then only claimed."""
 
 
-_Kind = tuple[str, Right | None, Outcome]
+_Kind = tuple[str, Right | None, Outcome, int | None]
+
+
+def _kind(event: Event) -> _Kind:
+    return event.operation, event.right, event.outcome, event.token_port
+
+
+def refused_token(claimed: str | None, peer: str, port: int) -> Event:
+    """The event of a refused token: who it claims to be, where it came from, and the port of the node."""
+    return Event(claimed, "present a token", None, Outcome.REFUSED, peer, port)
 
 
 class _Folded:
@@ -124,6 +142,31 @@ class _Window:
         self.folded: dict[_Kind, _Folded] = {}
 
 
+class _Windows:
+    """The events of a time, by principal."""
+
+    __slots__ = ("by_principal", "limit", "others")
+
+    def __init__(self, limit: int) -> None:
+        self.by_principal: dict[str | None, _Window] = {}
+        self.others = _Window()
+        self.limit = limit
+
+    def of(self, principal: str | None) -> _Window:
+        """The window of a principal, or that of all for whom there is no room."""
+        window = self.by_principal.get(principal, self.others)
+        if window is self.others and len(self.by_principal) < self.limit:
+            window = self.by_principal[principal] = _Window()
+        return window
+
+    def take(self) -> "_Windows":
+        """What is there, which is left to the caller."""
+        taken = _Windows(self.limit)
+        taken.by_principal, self.by_principal = self.by_principal, {}
+        taken.others, self.others = self.others, _Window()
+        return taken
+
+
 class Audit:
     """The audit log of a node. To be used on its loop."""
 
@@ -144,10 +187,10 @@ class Audit:
         self._partition_count = partition_count
         self._write = write
         self._clock_ms = clock_ms
-        self._windows: dict[str | None, _Window] = {}
-        self._others = _Window()
+        self._windows = _Windows(MAX_PRINCIPALS)
+        self._claims = _Windows(MAX_CLAIMED)
         self._timer: asyncio.TimerHandle | None = None
-        self._ending: Generator[None, None, None] = self._fold({}, _Window())
+        self._ending: Generator[None, None, None] = self._fold(_Windows(0))
         """Writes what was folded in the last window."""
         self._task: asyncio.Task[None] | None = None
 
@@ -171,12 +214,11 @@ class Audit:
         time_ms = self._clock_ms()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._end_in_turns)
-        window = self._windows.get(event.principal, self._others)
-        if window is self._others and len(self._windows) < MAX_PRINCIPALS:
-            window = self._windows[event.principal] = _Window()
-        kind = (event.operation, event.right, event.outcome)
+        windows = self._windows if event.token_port is None else self._claims
+        window = windows.of(event.principal)
+        kind = _kind(event)
         key = (kind, existing)
-        alone = window is not self._others and key not in window.seen and len(window.seen) < MAX_LINES
+        alone = window is not windows.others and key not in window.seen and len(window.seen) < MAX_LINES
         detail = None
         if alone:
             window.seen.add(key)
@@ -195,63 +237,87 @@ class Audit:
             self._timer.cancel()
             self._timer = None
         at_once(self._ending)
-        at_once(self._fold(*self._take()))
+        at_once(self._fold(self._windows.take(), self._claims.take()))
 
     def _end_in_turns(self) -> None:
         """The window is over: thousands of lines take other turns of the loop in between."""
         self._timer = None
         at_once(self._ending)
-        self._ending = self._fold(*self._take())
+        self._ending = self._fold(self._windows.take(), self._claims.take())
         self._task = owned(in_turns(self._ending), "the end of a window of the audit log")
 
-    def _take(self) -> tuple[dict[str | None, _Window], _Window]:
-        windows, self._windows = self._windows, {}
-        others, self._others = self._others, _Window()
-        return windows, others
-
-    def _fold(self, windows: dict[str | None, _Window], others: _Window) -> Generator[None, None, None]:
-        for principal, window in windows.items():
-            refused = 0
-            for (operation, right, outcome), folded in window.folded.items():
-                event = Event(principal, operation, right, outcome, "")
-                self._line(event, folded.places, folded.count, folded.begin_ms, folded.end_ms, "")
+    def _fold(self, *ended: _Windows) -> Generator[None, None, None]:
+        for windows in ended:
+            for principal, window in windows.by_principal.items():
+                refused = 0
+                for (operation, right, outcome, port), folded in window.folded.items():
+                    event = Event(principal, operation, right, outcome, "", port)
+                    self._line(event, folded.places, folded.count, folded.begin_ms, folded.end_ms, "")
+                    yield
+                    if outcome in (Outcome.REFUSED, Outcome.WOULD_REFUSE) and port is None:
+                        refused += folded.count
+                if refused and principal is not None:
+                    self.on_folded(principal, refused)
+            for (operation, right, outcome, port), folded in windows.others.folded.items():
+                event = Event(None, operation, right, outcome, "", port)
+                detail = f"of principals beyond the first {windows.limit}"
+                self._line(event, folded.places, folded.count, folded.begin_ms, folded.end_ms, detail)
                 yield
-                if outcome in (Outcome.REFUSED, Outcome.WOULD_REFUSE):
-                    refused += folded.count
-            if refused and principal is not None:
-                self.on_folded(principal, refused)
-        for (operation, right, outcome), folded in others.folded.items():
-            event = Event(None, operation, right, outcome, "")
-            detail = f"of principals beyond the first {MAX_PRINCIPALS}"
-            self._line(event, folded.places, folded.count, folded.begin_ms, folded.end_ms, detail)
-            yield
 
     def _line(
         self, event: Event, places: Iterable[int | None], count: int, begin_ms: int, end_ms: int, detail: str
     ) -> None:
         if self._write is not None:
-            fields = _fields(self._node, event, list(places), count, begin_ms, end_ms)
+            fields = _common_fields(event, count, begin_ms, end_ms)
+            if event.token_port is None:
+                fields |= _request_fields(self._node, event, places)
+            else:
+                fields |= _token_fields(self._node, event)
             if detail:
                 fields["status_detail"] = detail
             self._write(json.dumps(fields, separators=(",", ":")))
 
 
-def _fields(
-    node: str, event: Event, places: list[int | None], count: int, begin_ms: int, end_ms: int
-) -> dict[str, object]:
+def _request_fields(node: str, event: Event, places: Iterable[int | None]) -> dict[str, object]:
     """A line in the fields of OCSF's class "API Activity"; what it lacks is below ``unmapped``."""
     activity, activity_id = ("Update", 3) if event.right is None else _ACTIVITIES.get(event.right, ("Update", 3))
-    found = _OCSF[event.outcome]
     ours: dict[str, object] = {"outcome": event.outcome.value, "at": places_text(places)}
     if event.right is not None:
         ours["right"] = event.right.name.lower()
-    fields: dict[str, object] = {
-        "time": end_ms,
+    return {
         "category_uid": _CATEGORY,
         "class_uid": _CLASS,
         "type_uid": 100 * _CLASS + activity_id,
         "activity_id": activity_id,
         "activity_name": activity,
+        "actor": {} if event.principal is None else {"user": {"name": event.principal}},
+        "api": {"operation": event.operation, "service": {"name": node}},
+        "unmapped": ours,
+    }
+
+
+def _token_fields(node: str, event: Event) -> dict[str, object]:
+    """A line in the fields of OCSF's class "Authentication"."""
+    return {
+        "category_uid": _TOKEN_CATEGORY,
+        "class_uid": TOKEN_CLASS,
+        "type_uid": 100 * TOKEN_CLASS + _LOGON,
+        "activity_id": _LOGON,
+        "activity_name": "Logon",
+        "auth_protocol": "JSON Web Token",
+        "auth_protocol_id": _OTHER_PROTOCOL,
+        "user": {"name": "unknown" if event.principal is None else event.principal},
+        "service": {"name": node},
+        "dst_endpoint": {"port": event.token_port},
+        "unmapped": {"outcome": event.outcome.value, "claimed": event.principal is not None},
+    }
+
+
+def _common_fields(event: Event, count: int, begin_ms: int, end_ms: int) -> dict[str, object]:
+    """The fields of both classes."""
+    found = _OCSF[event.outcome]
+    fields: dict[str, object] = {
+        "time": end_ms,
         "severity_id": found.severity_id,
         "severity": found.severity,
         "status_id": found.status_id,
@@ -259,14 +325,11 @@ def _fields(
         "action_id": found.action_id,
         "action": found.action,
         "count": count,
-        "actor": {} if event.principal is None else {"user": {"name": event.principal}},
-        "api": {"operation": event.operation, "service": {"name": node}},
         "metadata": {
             "version": OCSF_VERSION,
             "profiles": ["security_control"],
             "product": {"name": "Waltz", "vendor_name": "Waltz", "version": installed_version() or "unknown"},
         },
-        "unmapped": ours,
     }
     if end_ms != begin_ms:
         fields |= {"start_time": begin_ms, "end_time": end_ms}

@@ -2,7 +2,7 @@
 
 import shlex
 import weakref
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Final, NamedTuple
 
 from waltz.common.access import ANONYMOUS, Action, Proof, Right, not_permitted
@@ -32,7 +32,19 @@ MAX_TEXTS: Final = 100
 class Row:
     """The rights of one peer. :attr:`places` has a byte for each partition, and one for the node."""
 
-    __slots__ = ("__weakref__", "_access", "lenient", "places", "principal", "proof", "texts", "throttle", "unproved")
+    __slots__ = (
+        "__weakref__",
+        "_access",
+        "lenient",
+        "passing",
+        "places",
+        "principal",
+        "proof",
+        "reduced",
+        "texts",
+        "throttle",
+        "unproved",
+    )
 
     def __init__(self, access: "RuleAccess", principal: str, proof: str, *, unproved: bool) -> None:
         self.principal = principal
@@ -41,7 +53,11 @@ class Row:
         self.unproved = unproved
         """Whether the rules hold for the peer in every mode: before there were tokens, TLS did not let it in."""
         self.places = b""
+        self.passing = b""
+        """The same for what passes: an audit lets everything pass."""
         self.lenient = False
+        """As :class:`~waltz.common.access.Rights` says."""
+        self.reduced = False
         """As :class:`~waltz.common.access.Rights` says."""
         self.throttle: PrincipalThrottle | None = None
         self.texts: dict[tuple[Right, int | None], str] = {}
@@ -60,6 +76,14 @@ class Row:
         else:
             given = 0
         return None if given & right.bit else self._access.judge(self, right, partition_id, peer, count, noted=noted)
+
+    def refusal_everywhere(self, right: Right, peer: str = "") -> str | None:
+        """As :class:`~waltz.common.access.Rights` says."""
+        bit, node = right.bit, len(self.places) - 1
+        lacking: list[int | None] = [place for place, given in enumerate(self.places[:node]) if not given & bit]
+        if not self.places[node] & bit:
+            lacking.insert(0, None)
+        return self._access.judge_all(self, right, lacking, peer) if lacking else None
 
     def permits(self, right: Right, partition_id: int | None) -> bool:
         """As :class:`~waltz.common.access.Rights` says."""
@@ -100,7 +124,6 @@ class RuleAccess:
         self._map_principal = map_principal
         self._super_principals = frozenset(super_principals)
         self._rows: weakref.WeakValueDictionary[tuple[str, Proof], Row] = weakref.WeakValueDictionary()
-        self._anonymous = self.rights_of(ANONYMOUS)  # kept, since the HTTP port asks for it with each request
 
     def rights_of(self, principal: str, proof: Proof = Proof.CERTIFICATE) -> Row:
         """The rights of a peer; ``principal`` is a name in its certificate, that of its token, or "anonymous"."""
@@ -115,6 +138,7 @@ class RuleAccess:
                 text = " (no certificate)" if principal == ANONYMOUS else f" (certificate {principal})"
             row = self._rows[principal, proof] = Row(self, name, text, unproved=proof is Proof.NONE)
             row.places = self._places_of(row, self.applied)
+            row.passing = _passing(row, row.places, self.applied)
             row.lenient = _audits(self.applied) and not row.unproved
             row.throttle = self._throttle_of(row)
         return row
@@ -136,23 +160,27 @@ class RuleAccess:
     def apply(self, applied: Applied) -> Generator[None, None, Collection[Row]]:
         """Apply other rules from now on, all at once. What can take long is done before, in small pieces.
 
-        The result has the rows that lack rights which they had before.
+        The result has the rows that lack rights which they had before, and those whose requests an audit has let pass
+        and does not any more.
         """
-        made: dict[tuple[str, bool], bytes] = {}
+        made: dict[tuple[str, bool], tuple[bytes, bytes]] = {}
         while missing := [row for row in list(self._rows.values()) if (row.principal, row.unproved) not in made]:
             for row in missing:
-                made[row.principal, row.unproved] = self._places_of(row, applied)
+                places = self._places_of(row, applied)
+                made[row.principal, row.unproved] = places, _passing(row, places, applied)
                 yield
         self.applied = applied
         self.throttles.apply(applied.version, applied.rules)
         lost = []
         for row in list(self._rows.values()):
-            before, row.places = row.places, made[row.principal, row.unproved]
+            places, passing = made[row.principal, row.unproved]
+            if _lacks(row.places, places) or _lacks(row.passing, passing):
+                row.reduced = True
+                lost.append(row)
+            row.places, row.passing = places, passing
             row.lenient = _audits(applied) and not row.unproved
             row.throttle = self._throttle_of(row)
             row.texts = {}
-            if int.from_bytes(before, "big") & ~int.from_bytes(row.places, "big"):
-                lost.append(row)
         return lost
 
     def judge(
@@ -167,8 +195,27 @@ class RuleAccess:
         def explain() -> str:
             return self._text(row, right, partition_id)
 
-        self.refusals.add(row.principal, right, partition_id, explain, peer, count, audited=audited)
+        self.refusals.add(row.principal, right, (partition_id,), explain, peer, count, audited=audited)
         return None if audited else explain()
+
+    def judge_all(self, row: Row, right: Right, lacking: Sequence[int | None], peer: str) -> str | None:
+        """Decide about one request that concerns several places, at which a row lacks the right: by the strictest of
+        their modes, with the reason at the first of them.
+        """
+        by_mode: dict[Mode, list[int | None]] = {}
+        for place in lacking:
+            by_mode.setdefault(self._mode(row, place), []).append(place)
+        mode = Mode.ENFORCE if Mode.ENFORCE in by_mode else Mode.AUDIT
+        places = by_mode.get(mode)
+        if places is None:
+            return None
+        first = places[0]
+
+        def explain() -> str:
+            return self._text(row, right, first)
+
+        self.refusals.add(row.principal, right, places, explain, peer, 1, audited=mode is Mode.AUDIT)
+        return None if mode is Mode.AUDIT else explain()
 
     def _mode(self, row: Row, partition_id: int | None) -> Mode:
         if self.is_super(row.principal):  # the partition does not exist
@@ -200,6 +247,19 @@ class RuleAccess:
         if applied is None:
             return bytes(self._partition_count + 1)
         return applied.rules.row(row.principal, with_modes=not row.unproved)
+
+
+def _passing(row: Row, places: bytes, applied: Applied | None) -> bytes:
+    """What passes of a peer's requests with these rights: one byte for each place."""
+    if applied is None or row.unproved or not applied.rules.audits:
+        return places
+    passing = int.from_bytes(places, "big") | int.from_bytes(applied.rules.audited_row, "big")
+    return passing.to_bytes(len(places), "big")
+
+
+def _lacks(before: bytes, after: bytes) -> bool:
+    """Whether some right is missing that was there before."""
+    return bool(int.from_bytes(before, "big") & ~int.from_bytes(after, "big"))
 
 
 def _audits(applied: Applied | None) -> bool:

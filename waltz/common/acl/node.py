@@ -5,8 +5,9 @@ import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from waltz.common.access import ANONYMOUS
-from waltz.common.acl.audit import Audit
+from waltz.common.acl.audit import Audit, refused_token
 from waltz.common.acl.audit_file import AuditFile
+from waltz.common.acl.claims import claimed_principal
 from waltz.common.acl.enforcement import RuleAccess
 from waltz.common.acl.mapping import DEFAULT, principal_mapping, principal_sources
 from waltz.common.acl.refusals import Tops
@@ -15,7 +16,7 @@ from waltz.common.config.schemas import AclConfig
 from waltz.common.errors import ConfigError
 from waltz.common.metrics.registry import Description, Json, Registry
 from waltz.common.net.http import Page, Request, Response, json_page
-from waltz.common.net.token_gate import Identities
+from waltz.common.net.token_gate import Identities, RefusedToken
 from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import ZooKeeper
 
@@ -97,17 +98,22 @@ class NodeIdentities(NamedTuple):
             await asyncio.wait((self.following,))
 
 
-def start_identities(config: AclConfig, cluster_key: str, registry: Registry) -> NodeIdentities:
-    """Read the keys of tokens, and follow them; a node without keys refuses all tokens.
+def start_identities(config: AclConfig, cluster_key: str, registry: Registry, audit: Audit) -> NodeIdentities:
+    """Read the keys of tokens, and follow them; a node without keys refuses all tokens. Refused ones are noted.
 
     Raises ``ConfigError`` for files that cannot be used, and for an unknown source of names.
     """
     sources = principal_sources(config.principal_from)
     files = _token_files(config, cluster_key)
+
+    def note(refused: RefusedToken) -> None:
+        event = refused_token(refused.claimed, refused.peer, refused.port)
+        audit.note(event, (), lambda: str(refused.refusal))
+
     if files is None:
-        return NodeIdentities(Identities(None, sources), None)
+        return NodeIdentities(Identities(None, sources, claimed=claimed_principal, note=note), None)
     registry.reading(UNUSABLE_TOKEN_FILES, lambda: [((), int(files.problem is not None))])
-    identities = Identities(lambda: files.tokens, sources)
+    identities = Identities(lambda: files.tokens, sources, claimed=claimed_principal, note=note)
     what = "following the keys of tokens"
     return NodeIdentities(identities, owned(restarting(lambda: files.follow(identities.check_all), what), what))
 

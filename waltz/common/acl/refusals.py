@@ -1,7 +1,7 @@
 """Counts refused requests and logs them, without a flood: as often as the audit log has lines of their own for them."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from waltz.common.access import Right
@@ -53,19 +53,22 @@ class Refusals:
         self,
         principal: str,
         right: Right,
-        partition_id: int | None,
+        places: Sequence[int | None],
         explain: Callable[[], str],
         peer: str,
         count: int,
         *,
         audited: bool,
     ) -> None:
-        """Count refused requests of a peer, and note them; ``explain`` makes the reason. To be called on the loop."""
+        """Count refused requests of a peer, and note them: each concerns these partitions, or the node (``None``).
+
+        ``explain`` makes the reason. To be called on the loop.
+        """
         self._counts[right, audited] += count
         self.tops.add(principal, count, audited=audited)
         outcome = Outcome.WOULD_REFUSE if audited else Outcome.REFUSED
         event = Event(principal, right.name.lower(), right, outcome, peer)
-        text = self._audit.note(event, (partition_id,), explain, count)
+        text = self._audit.note(event, places, explain, count)
         if text is not None:
             verb = "audit: would refuse" if audited else "refused"
             logger.warning("%s: %s%s", verb, text, f" (from {peer})" if peer else "")

@@ -4,6 +4,7 @@ Sets of partitions are integers, in which the bit of a partition's id is set; on
 themselves. The rights of a principal are one byte for each of these places.
 """
 
+import functools
 from collections.abc import Generator, Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -151,24 +152,31 @@ class Rules:
     def row(self, principal: str, *, with_modes: bool = True) -> bytes:
         """One byte of rights for each place. ``with_modes``: all rights are there where the mode is off."""
         sums = self._about(principal)
-        free = self._free if with_modes else 0
-        size = self.partition_count + 1
+        free = self._places_in(Mode.OFF) if with_modes else 0
         row = 0
         for bit in (right.bit for right in Right):
             allowed = _places_with((each.allowed for each in sums), bit)
             denied = _places_with((each.denied for each in sums), bit)
-            places = (allowed & ~denied) | free
-            digits = f"{places:0{size}b}".encode().translate(_table(bit))
-            row |= int.from_bytes(digits, "big")
-        return row.to_bytes(size, "little")
+            row |= self._spread((allowed & ~denied) | free, bit)
+        return row.to_bytes(self.partition_count + 1, "little")
 
-    @property
-    def _free(self) -> int:
-        """The places where the mode is off."""
-        free = self._everywhere if self.document.mode is Mode.OFF else 0
+    @functools.cached_property
+    def audited_row(self) -> bytes:
+        """All rights at the places where the mode is "audit", none elsewhere, as :meth:`row` has them."""
+        row = self._spread(self._places_in(Mode.AUDIT), sum(right.bit for right in Right))
+        return row.to_bytes(self.partition_count + 1, "little")
+
+    def _spread(self, places: int, bits: int) -> int:
+        """One byte for each place: these bits at these places, nothing elsewhere."""
+        size = self.partition_count + 1
+        return int.from_bytes(f"{places:0{size}b}".encode().translate(_table(bits)), "big")
+
+    def _places_in(self, wanted: Mode) -> int:
+        """The places that have a mode."""
+        found = self._everywhere if self.document.mode is wanted else 0
         for mode, places in self._modes.items():
-            free = free | places if mode is Mode.OFF else free & ~places
-        return free
+            found = found | places if mode is wanted else found & ~places
+        return found
 
     def decide(self, principal: str, right: Right, partition_id: int | None) -> Decision:
         """The decision on a request, with the deciding rule: the first that denies it, else the first that allows."""
@@ -245,6 +253,6 @@ def _places_with(sums: Iterable[Mapping[int, int]], bit: int) -> int:
     return places
 
 
-def _table(bit: int) -> bytes:
-    """Turns binary digits into bytes with this bit or nothing."""
-    return bytes(bit if character == ord("1") else 0 for character in range(256))
+def _table(bits: int) -> bytes:
+    """Turns binary digits into bytes with these bits or nothing."""
+    return bytes(bits if character == ord("1") else 0 for character in range(256))

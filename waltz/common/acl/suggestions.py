@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from waltz.common.access import Right
-from waltz.common.acl.audit import NODE, OVER_QUOTA, Outcome
+from waltz.common.acl.audit import NODE, OVER_QUOTA, TOKEN_CLASS, Outcome
 from waltz.common.acl.document import ALL, RIGHTS, Rule, partition_spans
 from waltz.common.acl.json_pieces import AclError
 from waltz.common.acl.rules import IMPLIED, Decision, Rules
@@ -78,6 +78,8 @@ def read_audit(lines: Iterable[str], where: str) -> Iterator[Asked]:
 
 def _asked(fields: Any) -> Asked | None:
     """The request of a line; ``None`` if the line is about something that needs no right."""
+    if fields["class_uid"] == TOKEN_CLASS:  # its principal is only claimed
+        return None
     ours, user = fields["unmapped"], fields["actor"].get("user")
     if user is None or "right" not in ours:
         return None

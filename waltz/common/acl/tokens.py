@@ -14,7 +14,8 @@ import jwt
 from waltz.common.access import ANONYMOUS
 from waltz.common.acl.mapping import is_principal
 from waltz.common.brief import shown
-from waltz.common.errors import ConfigError, WaltzError
+from waltz.common.errors import ConfigError
+from waltz.common.net.token_problems import TokenProblem, TokenRefusal
 
 MAX_TOKEN_CHARACTERS: Final = 8192
 """A longer token is refused unread."""
@@ -36,10 +37,6 @@ ALGORITHMS: Final = {
 _CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 _PRIVATE: Final = ("d", "p", "q", "dp", "dq", "qi")
 """Fields of private keys."""
-
-
-class TokenError(WaltzError):
-    """A token proves nothing. The text says why, and has no part of the token but the id of its key."""
 
 
 class TokenKey(NamedTuple):
@@ -70,41 +67,52 @@ class Tokens(NamedTuple):
     """How far clocks may differ."""
 
     def verify(self, token: str) -> Verified:
-        """What a token proves at present. Raises :class:`TokenError`."""
+        """What a token proves at present. Raises :class:`TokenRefusal`."""
         if len(token) > MAX_TOKEN_CHARACTERS:
-            raise TokenError(f"the token has {len(token)} characters; the limit is {MAX_TOKEN_CHARACTERS}")
+            raise TokenRefusal(
+                TokenProblem.UNREADABLE, f"the token has {len(token)} characters; the limit is {MAX_TOKEN_CHARACTERS}"
+            )
         try:
             claims = self._claims(token)
         except jwt.ExpiredSignatureError:
-            raise TokenError("the token has expired; the client needs a new one") from None
+            raise TokenRefusal(TokenProblem.EXPIRED, "the token has expired; the client needs a new one") from None
         except jwt.ImmatureSignatureError:
-            raise TokenError("the token is not valid yet; compare the clocks of its issuer and of this node") from None
+            raise TokenRefusal(
+                TokenProblem.NOT_YET_VALID,
+                "the token is not valid yet; compare the clocks of its issuer and of this node",
+            ) from None
         except (jwt.InvalidAudienceError, jwt.MissingRequiredClaimError) as error:
             if isinstance(error, jwt.MissingRequiredClaimError) and error.claim != "aud":
-                raise TokenError(f"the token has no {error.claim!r}") from None
-            raise TokenError("the token is for another cluster: its 'aud' must be this cluster's key") from None
+                raise TokenRefusal(TokenProblem.UNREADABLE, f"the token has no {error.claim!r}") from None
+            raise TokenRefusal(
+                TokenProblem.OTHER_CLUSTER, "the token is for another cluster: its 'aud' must be this cluster's key"
+            ) from None
         except jwt.InvalidSignatureError:
-            raise TokenError("the token's signature is wrong") from None
+            raise TokenRefusal(TokenProblem.WRONG_SIGNATURE, "the token's signature is wrong") from None
         except (jwt.PyJWTError, ValueError, OverflowError, RecursionError):  # their texts may quote the token
-            raise TokenError("the token cannot be read: it is damaged, or no JSON Web Token") from None
+            raise TokenRefusal(
+                TokenProblem.UNREADABLE, "the token cannot be read: it is damaged, or no JSON Web Token"
+            ) from None
         token_id = claims.get("jti")
         if self.withdrawn is not None and token_id in self.withdrawn:
-            raise TokenError("the token has been withdrawn; the client needs a new one")
+            raise TokenRefusal(TokenProblem.WITHDRAWN, "the token has been withdrawn; the client needs a new one")
         principal = claims["sub"]
         if principal == ANONYMOUS or not is_principal(principal):
-            raise TokenError("the token's 'sub' cannot be a principal")
+            raise TokenRefusal(TokenProblem.UNREADABLE, "the token's 'sub' cannot be a principal")
         return Verified(principal, float(int(claims["exp"])) + self.leeway_s)
 
     def _claims(self, token: str) -> dict[str, Any]:
         header = jwt.get_unverified_header(token)
         key_id = header.get("kid")
         if not isinstance(key_id, str):
-            raise TokenError("the token does not name its key ('kid')")
+            raise TokenRefusal(TokenProblem.UNKNOWN_KEY, "the token does not name its key ('kid')")
         key = self.keys.get(key_id)
         if key is None:
-            raise TokenError(f"the token's key {shown(key_id)} is not known here")
+            raise TokenRefusal(TokenProblem.UNKNOWN_KEY, f"the token's key {shown(key_id)} is not known here")
         if header.get("alg") != key.algorithm:
-            raise TokenError(f"the token's algorithm is not {key.algorithm}, which is that of its key")
+            raise TokenRefusal(
+                TokenProblem.UNKNOWN_KEY, f"the token's algorithm is not {key.algorithm}, which is that of its key"
+            )
         required = ["exp", "aud", "sub"] if self.withdrawn is None else ["exp", "aud", "sub", "jti"]
         return jwt.decode(
             token,
@@ -131,14 +139,16 @@ class Inspected(NamedTuple):
 def inspected(token: str, keys: Mapping[str, TokenKey] | None) -> Inspected:
     """What a token says: verified with ``keys``, for whichever cluster, or only read.
 
-    Raises :class:`TokenError`.
+    Raises :class:`TokenRefusal`.
     """
     try:
         header = jwt.get_unverified_header(token)
         claims = jwt.decode(token, options={"verify_signature": False})
         expires_s = min(max(int(claims["exp"]), 0), LAST_S)
     except (jwt.PyJWTError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
-        raise TokenError("the token cannot be read: it is damaged, or no JSON Web Token that expires") from None
+        raise TokenRefusal(
+            TokenProblem.UNREADABLE, "the token cannot be read: it is damaged, or no JSON Web Token that expires"
+        ) from None
     said = claims.get("aud")
     audience = tuple(str(each) for each in (said if isinstance(said, list) else [said]) if each is not None)
     if keys is not None:

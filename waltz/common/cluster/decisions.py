@@ -1,7 +1,7 @@
 """A cluster manager's decisions on the content of ``serverDescriptors``: pure functions, no I/O.
 
-There is no leader election. The coordinator, which writes the assignment, is the process of the live server with the
-smallest id. An assignment is valid when the child version stored in it is that of the node.
+There is no leader election. The coordinator is the process of the live server with the smallest id; it writes the
+assignment. An assignment is valid when its stored child version is that of the node.
 """
 
 import enum
@@ -12,7 +12,7 @@ from waltz.common.zk.znodes import PartitionAssignment, ServerDescriptor
 
 
 class ServerNode(NamedTuple):
-    """A child of ``serverDescriptors`` as it was read."""
+    """A child of ``serverDescriptors``, as read."""
 
     name: str
     owner: int
@@ -22,10 +22,10 @@ class ServerNode(NamedTuple):
 
 
 class ClusterSnapshot(NamedTuple):
-    """The node ``serverDescriptors`` and everything below; the node itself is read before its children.
+    """The node ``serverDescriptors`` and everything below it. The node itself is read before its children.
 
-    The order matters: a child version older than the children only leads to one more computation, while one newer
-    than the children would make an assignment that lacks a server look valid.
+    The order matters. A child version that is older than the children only leads to one more computation. A child
+    version that is newer than the children would make an assignment valid that lacks a server.
     """
 
     version: int
@@ -50,10 +50,10 @@ class ClusterAction(enum.Enum):
 
 
 def decide(applied_version: int, snapshot: ClusterSnapshot, own_server_ids: Collection[int]) -> ClusterAction:
-    """Decide about a snapshot; the first matching rule counts.
+    """Decide about a snapshot. The first matching rule counts.
 
-    ``applied_version`` is the data version of the snapshot that was applied last, -1 before the first;
-    ``own_server_ids`` are the servers that this process manages.
+    ``applied_version`` is the data version of the last applied snapshot, -1 before the first. ``own_server_ids`` are
+    the servers that this process manages.
     """
     if snapshot.assignment.cversion == snapshot.cversion:
         return ClusterAction.NOTHING if applied_version == snapshot.version else ClusterAction.APPLY
@@ -63,7 +63,8 @@ def decide(applied_version: int, snapshot: ClusterSnapshot, own_server_ids: Coll
 
 
 def membership(nodes: Iterable[ServerNode]) -> dict[int, ServerDescriptor]:
-    """The live servers by id. Of several nodes with the same id the newest counts; undecodable nodes do not count."""
+    """The live servers by id. Among several nodes with the same id the newest counts; undecodable nodes do not
+    count."""
     oldest_first = sorted(nodes, key=lambda node: node.name)
     return {node.descriptor.server_id: node.descriptor for node in oldest_first if node.descriptor is not None}
 
@@ -76,11 +77,11 @@ class ServerRegistration(NamedTuple):
     stale: bool
     """Whether that node has to be written again."""
     surplus: list[str]
-    """Nodes to be deleted: left by creations whose answer was lost."""
+    """Nodes to be deleted: remains of creations with a lost answer."""
 
 
 def registration(wanted: ServerDescriptor, nodes: Iterable[ServerNode], session_id: int | None) -> ServerRegistration:
-    """Find the node of an own server among the nodes of the own session."""
+    """Find the node of a server of this process among the nodes of its session."""
     own = sorted(
         (node.name, node.descriptor)
         for node in nodes

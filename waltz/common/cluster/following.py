@@ -19,8 +19,8 @@ RETRY_MAXIMUM_S = 8.0
 class Follower:
     """Calls ``catch_up`` after each :meth:`changed`, until it succeeds.
 
-    ``catch_up`` sets watches that call :meth:`changed`. A watch also fires when the connection is lost, so no change is
-    missed for longer than ZooKeeper is away. After an unforeseen error it is called again, too.
+    ``catch_up`` sets watches that call :meth:`changed`. A watch also fires when the connection is lost, so a change is
+    unnoticed only while ZooKeeper does not answer. After an unforeseen error ``catch_up`` is called again, too.
     """
 
     def __init__(self, what: str, catch_up: Callable[[], Awaitable[None]], random_source: random.Random) -> None:

@@ -7,7 +7,7 @@ from waltz.common.zk.client import ZooKeeper
 
 
 class ClusterHandle(NamedTuple):
-    """A cluster that a program works on. The program owns the ZooKeeper session and closes it."""
+    """The cluster of a program. The program owns the ZooKeeper session and closes it."""
 
     zookeeper: ZooKeeper
     root: str

@@ -7,7 +7,7 @@ from waltz.common.zk.znodes import PartitionGeneration
 
 
 class ManagedServer(Protocol):
-    """A server of this process. Called on the loop; must be quick and must not raise."""
+    """A server of this process. The calls are made in the event loop. They must be quick and must not raise."""
 
     endpoint: Endpoint
 
@@ -15,17 +15,17 @@ class ManagedServer(Protocol):
         """Called once, before any partitions."""
 
     def set_partitions(self, partitions: list[PartitionGeneration]) -> None:
-        """Take the partitions that this server owns now."""
+        """Take the present partitions of this server."""
 
 
 class ManagedClient(Protocol):
-    """A client of this process. Called on the loop; must be quick and must not raise."""
+    """A client of this process. The calls are made in the event loop. They must be quick and must not raise."""
 
     def cluster_joined(self, cluster_name: str, client_id: int, partition_count: int) -> None:
         """Called once, before any endpoints."""
 
     def set_endpoints(self, endpoints: dict[Endpoint, list[PartitionGeneration]]) -> None:
-        """Take all servers with the partitions that they own."""
+        """Take all servers with their partitions."""
 
     def remove_server(self, endpoint: Endpoint) -> None:
-        """A server has gone."""
+        """A server has left the cluster."""

@@ -1,9 +1,9 @@
-"""The cluster manager: registers servers, assigns partitions, and tells servers and clients the owners.
+"""The cluster manager: registers servers, assigns partitions, and reports the owners to servers and clients.
 
-Every process runs one. It is a reconciliation loop: after any change below ``serverDescriptors``, a reconnection or a
-local request it reads everything again and makes the missing changes. So no state has to survive a lost connection or
-session: missing nodes are created, surplus nodes are deleted, and each read sets its watches. Only nodes of servers
-whose watch is in force are taken from memory (:mod:`waltz.common.cluster.server_nodes`).
+Every process runs a cluster manager. It is a reconciliation loop: after any change below ``serverDescriptors``, a
+reconnection or a local request, it reads everything again and makes the missing changes. So no state has to survive a
+lost connection or session: missing nodes are created, surplus nodes are deleted, and each read sets its watches. Only
+nodes of servers with an active watch are taken from memory (:mod:`waltz.common.cluster.server_nodes`).
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class _Applied(NamedTuple):
 
 
 class _Managed:
-    """A server of this process with the descriptor that should stand in ZooKeeper."""
+    """A server of this process, and its wanted descriptor in ZooKeeper."""
 
     __slots__ = ("descriptor", "registered", "server")
 
@@ -73,7 +73,8 @@ class _Managed:
 
 
 class ClusterManager:
-    """Membership and assignment of one cluster for one process, which takes part in both. Made by :meth:`open`."""
+    """Membership and assignment of one cluster, for one process. The process takes part in both. Created by
+    :meth:`open`."""
 
     def __init__(self, zookeeper: ZooKeeper, paths: ClusterPaths, params: ClusterParams) -> None:
         self._zookeeper = zookeeper
@@ -91,10 +92,10 @@ class ClusterManager:
 
     @classmethod
     async def open(cls, zookeeper: ZooKeeper, root: str) -> "ClusterManager":
-        """Read the cluster's parameters and present state, and follow it from then on.
+        """Read the parameters and the present state of the cluster, and follow the state from then on.
 
         Raises ``StoreAdminError`` when there is no cluster at ``root``, ``ProtocolError`` when the node has other
-        content, and ``ZooKeeperError`` when ZooKeeper is away.
+        content, and ``ZooKeeperError`` when ZooKeeper does not answer.
         """
         params = await read_cluster_params(zookeeper, root)
         manager = cls(zookeeper, ClusterPaths.of(root), params)
@@ -109,22 +110,22 @@ class ClusterManager:
 
     @property
     def cluster_name(self) -> str:
-        """Name that was given when the cluster was created."""
+        """The name that was chosen at the creation of the cluster."""
         return self._params.name
 
     @property
     def partition_count(self) -> int:
-        """Number of partitions, fixed for the life of the cluster."""
+        """The number of partitions. It never changes."""
         return self._params.partition_count
 
     def endpoints(self) -> dict[Endpoint, list[PartitionGeneration]]:
-        """The assignment that clients know: all servers with their partitions."""
+        """The assignment that clients have: all servers with their partitions."""
         return _endpoints(self._applied.servers, self._applied.assignment) or {}
 
     async def manage_server(self, server: ManagedServer) -> int:
-        """Give the server an id, register it, and return the id; its partitions come by callback.
+        """Assign an id to the server, register it, and return the id. The partitions of the server arrive by callback.
 
-        Waits for ZooKeeper for ever; cancelling undoes it. Every call makes a new server of the cluster.
+        Waits for ZooKeeper for ever. A cancellation undoes the call. Every call adds a new server to the cluster.
         """
         server_id = await self._next_id(self._paths.server_ids)
         managed = _Managed(server, server_id)
@@ -140,11 +141,11 @@ class ClusterManager:
         return server_id
 
     async def unmanage_server(self, server: ManagedServer) -> None:
-        """Take the server out of the cluster at once. It gets no further call, not even for its lost partitions."""
+        """Remove the server from the cluster immediately. It gets no further call, not even for its lost partitions."""
         server_id = self._server_id(server)
         gone = self._retire(server_id)
         if self._zookeeper.state is State.LOST:
-            return  # its node went with the session
+            return  # the node has vanished together with the session
         try:
             async with asyncio.timeout(_UNMANAGE_TIMEOUT_S):
                 await gone.wait()
@@ -152,10 +153,10 @@ class ClusterManager:
             logger.warning("Server %d could not be taken out of the cluster: ZooKeeper is away", server_id)
 
     async def set_preferred_partitions(self, server: ManagedServer, partition_ids: Iterable[int]) -> None:
-        """Have the server own these partitions in place of their present owners, in the order of preference.
+        """Make the server the owner of these partitions, in place of the present owners, in the order of preference.
 
-        Raises ``PolicyError`` when the stored assignment does not fit the cluster, and ``DeadlineExceededError`` when
-        ZooKeeper was away, or other processes kept writing, until the deadline.
+        Raises ``PolicyError`` when the stored assignment does not fit the cluster, and ``DeadlineExceededError`` when,
+        until the deadline, ZooKeeper did not answer or other processes were always writing.
         """
         managed = self._servers[self._server_id(server)]
         managed.descriptor = managed.descriptor._replace(preferred_partitions=tuple(dict.fromkeys(partition_ids)))
@@ -168,10 +169,10 @@ class ClusterManager:
             ) from None
 
     async def manage_client(self, client: ManagedClient, client_id: int | None = None) -> None:
-        """Tell the client of the cluster, now and at every change.
+        """Report the cluster to the client, now and at every change.
 
-        Draws a client id, unique for the life of the cluster, unless one is given (-1 for tools without appends). Waits
-        for ZooKeeper for ever.
+        Takes a client id, which is unique for the life of the cluster, unless one is given (-1 for tools without
+        appends). Waits for ZooKeeper for ever.
         """
         if client_id is None:
             client_id = await self._next_id(self._paths.client_ids)
@@ -180,7 +181,7 @@ class ClusterManager:
         self._clients.append(client)
 
     async def close(self) -> None:
-        """Take all servers out of the cluster and stop. The ZooKeeper client stays open. May be called again."""
+        """Remove all servers from the cluster and stop. The ZooKeeper client stays open. May be called again."""
         self._clients.clear()
         if self._task is None:
             return
@@ -198,7 +199,7 @@ class ClusterManager:
         raise WaltzError(f"the server at {server.endpoint} is not a member of the cluster, or not yet")
 
     def _retire(self, server_id: int) -> asyncio.Event:
-        """Remember a retired server for good: the node of a creation whose answer was lost may appear at any time."""
+        """Remember a retired server for ever: the node of a creation with a lost answer may appear at any time."""
         self._servers.pop(server_id, None)
         gone = self._retired[server_id] = asyncio.Event()
         self._wake()
@@ -215,7 +216,7 @@ class ClusterManager:
         pause_s = 0.0
         outage = OutageLog(logger, asyncio.get_running_loop().time)
         while True:
-            # After a failure it is tried again by itself, since no event will come.
+            # After a failure there is another attempt without an event, because no event will arrive.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s or None):
                     await self._changed.wait()
@@ -232,12 +233,13 @@ class ClusterManager:
                 logger.error("Cluster %s: %s", self.cluster_name, error)
                 pause_s = min(max(2 * pause_s, _FIRST_PAUSE_S), _MAX_PAUSE_S)
             except Exception:
-                # A defect; but a process that ignores its cluster from now on would be worse than one that logs errors.
+                # A defect. But a process that ignores its cluster from now on would be worse than a process that logs
+                # errors.
                 logger.exception("Cluster %s: unexpected failure", self.cluster_name)
                 pause_s = _MAX_PAUSE_S
 
     async def _refresh(self) -> None:
-        """Read everything, register what should be registered, and act on the state."""
+        """Read everything, make missing registrations, and act on the state."""
         snapshot = await self._reconcile()
         if snapshot is None:
             return
@@ -250,10 +252,11 @@ class ClusterManager:
             await self._write(snapshot)
 
     async def _reconcile(self) -> ClusterSnapshot | None:
-        """Read everything below ``serverDescriptors``; ``None`` when the node's own value cannot be used."""
+        """Read everything below ``serverDescriptors``; ``None`` when the value of the node cannot be used."""
         path = self._paths.server_descriptors
-        retired = tuple(self._retired.items())  # before the read, which then shows every node that they ever made
-        # In this order: see ClusterSnapshot.
+        # Taken before the read, which then has all nodes that these servers have ever created.
+        retired = tuple(self._retired.items())
+        # The order matters: see ClusterSnapshot.
         data, stat = await self._zookeeper.get(path, self._wake)
         names = await self._zookeeper.children(path, self._wake)
         nodes = await self._nodes.read(set(names))
@@ -301,24 +304,24 @@ class ClusterManager:
         except PolicyError as error:
             logger.error("Cluster %s: partitions cannot be assigned: %s", self.cluster_name, error)
             return
-        # A bad version: another process made a change, whose event is on the way.
+        # Bad version: another process has made a change, and the event of the change is on the way.
         with contextlib.suppress(BadVersionError):
             await self._zookeeper.set(self._paths.server_descriptors, assignment.encode(), snapshot.version)
             logger.info("Cluster %s: partitions assigned to servers %s", self.cluster_name, sorted(servers))
 
     async def _read_servers_again(self) -> dict[int, ServerDescriptor]:
-        """The live servers with their present preferences, from which an assignment is made."""
+        """The live servers with their present preferences, for an assignment."""
         return membership(await self._nodes.read_again())
 
     async def _assign_with(self, managed: _Managed) -> None:
-        """Write an assignment that honours the server's preferences, from the state as it is now."""
+        """Write an assignment with the preferences of the server, on the basis of the present state."""
         async with self._lock:
             snapshot = await self._reconcile()
             server_id = managed.descriptor.server_id
             if snapshot is None:
                 raise PolicyError("the stored partition assignment cannot be used")
             if server_id not in snapshot.servers:
-                return  # just registered again: that alone leads to a new assignment
+                return  # the server is being registered again, which leads to a new assignment
             servers = {**await self._read_servers_again(), server_id: managed.descriptor}
             assignment = assign(snapshot.cversion, snapshot.assignment, self.partition_count, servers.values())
             await self._zookeeper.set(self._paths.server_descriptors, assignment.encode(), snapshot.version)
@@ -346,7 +349,7 @@ class ClusterManager:
                 _tell(client.remove_server, servers[server_id].endpoint)
 
     async def _next_id(self, path: str) -> int:
-        """Increment a counter; ids may be skipped, never used twice."""
+        """Increment a counter. Ids may be skipped, but are never used twice."""
 
         async def increment() -> int:
             data, stat = await self._zookeeper.get(path)
@@ -357,10 +360,11 @@ class ClusterManager:
         return await self._repeated(increment)
 
     async def _repeated(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Repeat an operation until it succeeds, with a pause when ZooKeeper is away or another process wrote first.
+        """Repeat an operation until it succeeds, with a pause when ZooKeeper does not answer or another process has
+        written first.
 
-        Of many processes that start together only one gets its id at a time; the pauses grow, and are random, so that
-        not all others fail with it.
+        When many processes start together, only one gets its id at a time. The pauses grow and are random, so that the
+        others do not all collide again.
         """
         contention: Backoff | None = None
         while True:
@@ -378,18 +382,19 @@ class ClusterManager:
 def _endpoints(
     servers: dict[int, ServerDescriptor], assignment: PartitionAssignment
 ) -> dict[Endpoint, list[PartitionGeneration]] | None:
-    """The servers with their partitions, also those without any; ``None`` if the assignment names an unknown server."""
+    """The servers with their partitions, including servers without partitions; ``None`` if the assignment names an
+    unknown server."""
     if assignment.servers.keys() - servers.keys():
         return None
     endpoints: dict[Endpoint, list[PartitionGeneration]] = {}
     for server_id, descriptor in servers.items():
-        # Extended, not replaced: the predecessor of a restarted server may still be listed, at the same endpoint.
+        # Extended, not replaced: the predecessor of a restarted server may still be listed with the same endpoint.
         endpoints.setdefault(descriptor.endpoint, []).extend(assignment.servers.get(server_id, ()))
     return endpoints
 
 
 def _tell(callback: Callable[..., None], *arguments: object) -> None:
-    """Inform one server or client; its failure must not keep the news from the others."""
+    """Inform one server or client. A failure must not prevent the calls to the others."""
     try:
         callback(*arguments)
     except Exception:

@@ -1,7 +1,8 @@
-"""Committed high-water marks, asked of the servers that own the partitions.
+"""Reads committed high-water marks from the owners of the partitions.
 
-First half of rule S6 (bulk readers bound first, choose after): only the owner knows the committed mark; records on a
-storage above that mark may still be truncated. The second half is :mod:`waltz.common.cluster.replicas`.
+The first half of rule S6 (bulk readers first read the mark, then choose a replica): only the owner knows the committed
+mark, and records on a storage above that mark may still be truncated. The second half is
+:mod:`waltz.common.cluster.replicas`.
 """
 
 import asyncio
@@ -24,15 +25,15 @@ from waltz.common.wire.versions import FIRST_WITH_TIME
 from waltz.common.zk.store_admin import sync_cluster
 
 ATTEMPT_TIMEOUT_S = 5.0
-"""Time limit of one server's connection and answer; then its partitions are asked for again."""
+"""Time limit of the connection to one server and its answer. Then the questions for its partitions are repeated."""
 
 
 class MarkUnknownError(WaltzError):
-    """No server told a partition's committed high-water mark in time; the text says why."""
+    """No server has reported the committed high-water mark of a partition in time. The text has the reason."""
 
 
 class _TimesUnknownError(WaltzError):
-    """Nobody keeps the times of the partition's commits: it is of no use to ask again."""
+    """No storage keeps the times of the partition's commits, so a repeat is of no use."""
 
 
 async def read_committed_marks(
@@ -40,9 +41,9 @@ async def read_committed_marks(
 ) -> dict[int, int]:
     """The committed high-water mark of every partition; -1 for an empty one.
 
-    With ``time_ms``, in milliseconds since the epoch, it is the last transaction that is known to have been committed
-    by then. Raises ``MarkUnknownError`` when a mark is still missing at ``deadline_s`` (time of the loop), at once when
-    it cannot be known, and ``WaltzError`` of ZooKeeper.
+    With ``time_ms``, in milliseconds since the epoch: the last transaction that was committed by that time, as far as
+    is known. Raises ``MarkUnknownError`` when a mark is still missing at ``deadline_s`` (time of the loop), or
+    immediately when it cannot be known; and ``WaltzError`` of ZooKeeper.
     """
     began_s = asyncio.get_running_loop().time()
     marks, reasons = await ask_committed_marks(cluster, partition_ids, deadline_s=deadline_s, time_ms=time_ms)
@@ -56,15 +57,16 @@ async def read_committed_marks(
 async def ask_committed_marks(
     cluster: ClusterHandle, partition_ids: Iterable[int], *, deadline_s: float, time_ms: int | None = None
 ) -> tuple[dict[int, int], dict[int, str]]:
-    """The marks that servers tell until ``deadline_s``, and the reasons for missing marks.
+    """The marks that servers report until ``deadline_s``, and the reasons for missing marks.
 
-    The marks cover every commit that any process was told before the call: the owner at that time is in the assignment
-    by now, or was replaced by a server that is, and a server tells no mark of an older assignment than that of the
-    question. (A server of the original may, for a moment after it has lost a partition and got it back.)
+    The marks cover every commit that was reported to any process before the call. The owner at that time is in the
+    assignment now, or was replaced by a server in the assignment, and a server never reports a mark of an older
+    assignment than that of the question. (A server of the original may do so for a moment, after it has lost a
+    partition and got it back.)
 
-    A server that has just taken a partition over may not know the mark yet, and an owner may change while it is asked:
-    then the assignment is read again and the new owner asked. Raises ``WaltzError`` of ZooKeeper. ``time_ms`` as for
-    :func:`read_committed_marks`.
+    A server that has just taken over a partition may not know the mark yet, and an owner may change during a question.
+    Then the assignment is read again, and the new owner is asked. Raises ``WaltzError`` of ZooKeeper. ``time_ms`` as
+    for :func:`read_committed_marks`.
     """
     backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, random.Random())
     missing = set(partition_ids)
@@ -92,13 +94,13 @@ def _unknown(reasons: dict[int, str], what: str, limit: str) -> MarkUnknownError
 
 
 class _Round(NamedTuple):
-    """What all owners are asked, and what they have answered."""
+    """The questions to all owners, and the answers so far."""
 
     marks: dict[int, int]
     reasons: dict[int, str]
-    """Of missing marks."""
+    """The reasons for missing marks, by partition."""
     hopeless: set[int]
-    """Partitions that need not be asked for again."""
+    """The partitions without need for another question."""
     deadline_s: float
     time_ms: int | None
 
@@ -110,7 +112,7 @@ class _Round(NamedTuple):
 
 
 async def _ask_owners(cluster: ClusterHandle, missing: set[int], asked: _Round) -> None:
-    """Ask every owner once, side by side; add to its marks, and update the reasons of missing ones."""
+    """Ask every owner once, in parallel. Adds to the marks, and updates the reasons for missing marks."""
     reasons = asked.reasons
     owners = await read_owners(cluster.zookeeper, cluster.root)
     wanted: dict[Endpoint, dict[int, Owner]] = {}
@@ -129,9 +131,9 @@ async def _ask_owners(cluster: ClusterHandle, missing: set[int], asked: _Round) 
 async def _ask_owner(
     endpoint: Endpoint, wanted: Mapping[int, Owner], asked: _Round, tls: ssl.SSLContext | None
 ) -> None:
-    """Ask one server for all marks it should know; never raises because of the server.
+    """Ask one server for the marks of all its partitions. Errors of the server are not raised.
 
-    If the deadline cuts this attempt off, the reason of an earlier attempt stays, which says more.
+    If the deadline ends this attempt, the reason of an earlier attempt stays, because it has more information.
     """
     loop = asyncio.get_running_loop()
     reasons = asked.reasons

@@ -1,8 +1,8 @@
 """Questions to the server that owns a partition, for readers of the log other than clients.
 
-A client of Waltz keeps connections, mounts partitions and follows them. A bulk read, a repair or a checker only puts a
-few questions to the present owner of a partition: :func:`read_owners` finds the owner, an :class:`OwnerConnection`
-carries the questions.
+A client of Waltz keeps connections, mounts partitions and follows them. A bulk read, a repair or a checker only asks
+the present owner of a partition a few questions: :func:`read_owners` finds the owner, an :class:`OwnerConnection`
+transports the questions.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ CLIENT_ID = -1
 
 RETRY_INITIAL_S = 0.1
 RETRY_MAXIMUM_S = 2.0
-"""Longest pause between attempts while a partition changes its owner."""
+"""The longest pause between attempts while a partition changes its owner."""
 
 CLOSE_TIMEOUT_S = 5.0
 
@@ -38,7 +38,7 @@ class Owner(NamedTuple):
 
     server_id: int
     endpoint: Endpoint | None
-    """``None``: the server is gone, and no server has taken the partition over yet."""
+    """``None``: the server has left the cluster, and no server has taken over the partition yet."""
     generation: int
 
 
@@ -57,9 +57,9 @@ class Answer(NamedTuple):
 
 
 async def read_owners(zookeeper: ZooKeeper, root: str) -> dict[int, Owner]:
-    """The owner of every partition that has one. Raises ``WaltzError`` of ZooKeeper.
+    """The owner of every partition with an owner. Raises ``WaltzError`` of ZooKeeper.
 
-    The answer may lag; a caller that needs an owner with all earlier commits calls ``sync_cluster`` first.
+    The answer may lag. A caller that needs an owner with all earlier commits first calls ``sync_cluster``.
     """
     assignment = await read_partition_assignment(zookeeper, root)
     endpoints = {server.server_id: server.endpoint for server in await read_server_descriptors(zookeeper, root)}
@@ -98,11 +98,11 @@ class OwnerConnection:
         return self._channel
 
     def send(self, partition_id: int, generation: int, request: Callable[[ReqId], Message]) -> asyncio.Future[Answer]:
-        """Send the message that ``request`` makes of a new request id; the future gets the answer.
+        """Send the message that ``request`` makes from a new request id. The future gets the answer.
 
-        The future fails with ``ConnectionClosedError``; without an answer it stays pending, so the caller sets a limit
-        and cancels it. Raises ``ConnectionClosedError`` at once, and ``ProtocolError`` when the negotiated version has
-        no such message.
+        The future may fail with ``ConnectionClosedError``. Without an answer it stays pending, so the caller has to set
+        a limit and cancel it. This call raises ``ConnectionClosedError`` when the connection is closed already, and
+        ``ProtocolError`` when the negotiated version has no such message.
         """
         channel = self.channel
         req_id = ReqId.of(CLIENT_ID, generation, partition_id, self._requests)
@@ -115,9 +115,10 @@ class OwnerConnection:
         return answer
 
     async def close(self) -> None:
-        """Close the connection; open requests get no answer.
+        """Close the connection. Open requests get no answer.
 
-        After a request that timed out the close does not wait for the server, which would not answer TLS's farewell.
+        After a request that timed out, the close does not wait for the server: such a server would not answer the end
+        of TLS.
         """
         channel = self._channel
         if channel is not None:

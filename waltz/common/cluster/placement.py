@@ -1,11 +1,11 @@
-"""Chooses the storages of partitions, so that the death of one zone leaves a majority of each partition. Pure.
+"""Chooses the storages of partitions, so that the loss of one zone leaves a majority of each partition. Pure.
 
-A zone is given by labels of a storage, the widest first: (datacenter, rack). A replica goes to the zone that its
-partition uses least, at each width; among those to the storage with the fewest partitions, then with the most free
-space, then by name. The same is the measure for changes: a replica moves if its partition uses another zone less, or
-if another storage has at least two replicas fewer, directly or through a chain of storages.
+A zone is defined by labels of a storage, the widest first: (datacenter, rack). A replica goes to the zone that its
+partition uses least, at each width. Among the storages there it goes to the one with the fewest partitions, then with
+the most free space, then by name. The measure for changes is the same: a replica moves if its partition uses another
+zone less, or if another storage has at least two replicas fewer, directly or through a chain of storages.
 
-Spec: Amza's placement takes members from the rack with the fewest ring members; the widths are our own.
+Spec: Amza's placement takes members from the rack with the fewest ring members; the widths are of this project.
 """
 
 from collections import defaultdict, deque
@@ -16,18 +16,18 @@ from waltz.common.errors import WaltzError
 from waltz.common.zk.storage_labels import Labels
 
 Zone = tuple[str, ...]
-"""The values of the labels that storages are spread over, the widest first."""
+"""The values of the labels that define a zone, the widest first."""
 
 Placement = Mapping[int, frozenset[str]]
 """The storages of each partition."""
 
 
 class PlacementError(WaltzError):
-    """Replicas that cannot be placed as wanted."""
+    """The replicas cannot be placed as wanted."""
 
 
 class Move(NamedTuple):
-    """A replica that goes to another storage."""
+    """The move of a replica to another storage."""
 
     partition_id: int
     source: str
@@ -41,11 +41,11 @@ class Site(NamedTuple):
     group: int
     """The group of storages: a replica moves only within it."""
     free_bytes: int = 0
-    """Free space of its disk, 0 if it is not known."""
+    """The free bytes of its disk; 0 if unknown."""
 
 
 class Sites:
-    """All storages of a cluster, and which of them may hold which partition."""
+    """All storages of a cluster, and the rules for the partitions on them."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Sites:
         rings: Iterable[tuple[Collection[str], Collection[int]]] = (),
         leaving: Collection[str] = (),
     ) -> None:
-        """``rings`` are storages, and the partitions whose replicas are to be there; ``leaving`` are to be emptied."""
+        """``rings`` are the rings, with their storages and partitions. ``leaving`` are the storages to be emptied."""
         self.sites = sites
         self._rings: dict[int, set[str]] = {}
         for storages, partition_ids in rings:
@@ -81,7 +81,7 @@ class Sites:
         return self.sites[source].group == self.sites[destination].group
 
     def use(self, storage: str, others: Iterable[str]) -> tuple[int, ...]:
-        """How many of the storages ``others`` are in the zone of ``storage``, at each width."""
+        """The number of the storages ``others`` in the zone of ``storage``, at each width."""
         theirs = [self._areas[each] for each in others if each in self._areas]
         return tuple(sum(other[at] == area for other in theirs) for at, area in enumerate(self._areas[storage]))
 
@@ -151,16 +151,17 @@ def _check_choices(sites: Sites, choices: Sequence[str], size: int, force: bool)
 def plan_moves(sites: Sites, now: Placement, loads: Mapping[str, int]) -> list[Move]:
     """The moves that spread the replicas over zones and even out the storages.
 
-    They are those that zones and loads need, and now and then one more: a destination is chosen for one replica at a
-    time. A partition keeps its number of replicas. Its moves are in the order that keeps it spread best in between.
+    The moves are those that zones and loads need; sometimes there is one more, because a destination is chosen for one
+    replica at a time. A partition keeps its number of replicas. Its moves are in the order that keeps its replicas
+    spread best in between.
 
     Args:
         sites: The storages.
         now: The storages of each partition whose replicas may move.
-        loads: Number of further partitions that storages have.
+        loads: The number of further partitions on storages.
 
     Raises:
-        PlacementError: A replica of a storage that is to be emptied, or outside its ring, can go nowhere.
+        PlacementError: There is no place for a replica on a storage to be emptied, or outside of its ring.
     """
     after = _Balancing(sites, now, loads).run()
     return [move for partition_id in sorted(now) for move in _ordered(sites, partition_id, now, after)]
@@ -188,16 +189,16 @@ class _Balancing:
         self._by_storage: dict[str, set[int]] = {storage: set() for storage in sites.sites}
         self._counts = {storage: loads.get(storage, 0) for storage in sites.sites}
         self._stuck: set[str] = set()
-        """Storages without a single move that helps, when they were looked at last."""
+        """The storages for which the last search has found no single move that helps."""
         self._has_moved = False
-        """Whether anything has moved since no storage was known to be stuck."""
+        """Whether a replica has moved since the set of storages without a helpful move was empty."""
         for partition_id, storages in self._held.items():
             for storage in storages & self._by_storage.keys():
                 self._by_storage[storage].add(partition_id)
                 self._counts[storage] += 1
 
     def run(self) -> dict[int, frozenset[str]]:
-        """Spread, then even out; returns the placement."""
+        """Spread, then even out. Returns the placement."""
         for partition_id in sorted(self._held):
             self._spread(partition_id)
         while chain := self._find_moves() or self._find_chain():
@@ -216,7 +217,7 @@ class _Balancing:
         self._has_moved = True
 
     def _spread(self, partition_id: int) -> None:
-        """Move replicas for as long as the partition uses another zone less, or is on a storage outside its ring."""
+        """Move replicas while the partition uses another zone less, or has a replica outside of its ring."""
         sites = self._sites
         while True:
             held = self._held[partition_id]
@@ -240,7 +241,7 @@ class _Balancing:
             self._move(Move(partition_id, source, destination))
 
     def _find_moves(self) -> list[Move]:
-        """A single move from the fullest storage that has one to a storage with at least two replicas fewer."""
+        """A single move to a storage with at least two replicas fewer, from the fullest storage with such a move."""
         while True:
             for start in self._fullest():
                 if start not in self._stuck:
@@ -249,7 +250,7 @@ class _Balancing:
                     self._stuck.add(start)
             if not self._has_moved:
                 return []
-            # What has moved since may have made room.
+            # Moves since then may have made room.
             self._stuck.clear()
             self._has_moved = False
 
@@ -263,7 +264,8 @@ class _Balancing:
         return None
 
     def _can_move(self, partition_id: int, source: str, destination: str) -> bool:
-        """Whether the destination may hold the partition, and its zones are not used more then."""
+        """Whether the destination may hold the partition, and the partition does not use the zones of the destination
+        more."""
         sites, held = self._sites, self._held[partition_id]
         if destination in held or not sites.can_take(partition_id, source, destination):
             return False
@@ -271,15 +273,15 @@ class _Balancing:
         return sites.use(destination, others) <= sites.use(source, others)
 
     def _fullest(self) -> list[str]:
-        """The storages with at least two replicas more than the emptiest one, the fullest first."""
+        """The storages with at least two replicas more than the emptiest storage, the fullest first."""
         least = min(self._counts.values())
         full = [storage for storage, count in self._counts.items() if count >= least + 2]
         return sorted(full, key=lambda each: (-self._counts[each], each))
 
     def _find_chain(self) -> list[Move]:
-        """The shortest chain of moves from the fullest storage to one with at least two replicas fewer.
+        """The shortest chain of moves from the fullest storage to a storage with at least two replicas fewer.
 
-        A storage that a search has reached in vain needs none of its own: it is emptier.
+        A storage that a search without a result has reached needs no search of its own, because it is emptier.
         """
         reached: set[str] = set()
         for start in self._fullest():
@@ -306,7 +308,7 @@ class _Balancing:
         return []
 
     def _next_moves(self, storage: str, known: Collection[str], chain: Sequence[Move]) -> list[Move]:
-        """A move to each storage not yet reached that can take a replica, the emptiest first."""
+        """A move to each storage that can take a replica and was not reached yet, the emptiest first."""
         moved = {move.partition_id for move in chain}
         partition_ids = sorted(self._by_storage[storage] - moved)
         moves = []

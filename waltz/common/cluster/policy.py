@@ -1,9 +1,9 @@
 """Assigns partitions to servers: the dynamic assignment policy, as a pure function.
 
-Compatible with the original's policy in everything that other processes can see: the stored assignment is the base,
-preferences come first, generations grow by one with every change of owner, and the result is complete. It differs where
-the original makes one of many possible choices (here servers are taken by ascending id, and lists are stored sorted),
-and where the original fails: it also completes when preferences are spread unevenly.
+The policy is compatible with that of the original in everything that other processes can see: the stored assignment is
+the base, preferences come first, generations grow by one with every change of owner, and the result is complete. It
+differs where the original makes one of many possible choices: here servers are taken by ascending id, and lists are
+stored sorted. It also differs where the original fails: it is complete for uneven preferences, too.
 """
 
 import itertools
@@ -14,11 +14,11 @@ from waltz.common.zk.znodes import PartitionAssignment, PartitionGeneration, Ser
 
 
 class PolicyError(WaltzError):
-    """The stored assignment does not fit the cluster; a retry would fail, too."""
+    """The stored assignment does not fit the cluster. A repeat would fail, too."""
 
 
 class _Partition:
-    """A partition with its stored owner (``None``: none known) and generation."""
+    """A partition with its stored owner (``None``: unknown) and generation."""
 
     __slots__ = ("generation", "owner", "partition_id")
 
@@ -36,8 +36,9 @@ def assign(
 ) -> PartitionAssignment:
     """Compute the assignment of all partitions to the servers.
 
-    A preferred partition goes to the preferring server with the smallest id, whatever its number of partitions. The
-    others are spread so that the numbers become as equal as possible; each server keeps its partitions up to its share.
+    A preferred partition goes to the server with the smallest id among those that prefer it, for any number of
+    partitions of that server. The other partitions are spread so that the numbers become as equal as possible. Each
+    server keeps its partitions up to its share.
 
     ``cversion`` is the child version of the membership ``servers``, ``stored`` the assignment in ZooKeeper, from which
     the policy starts. Raises ``PolicyError`` when it has more partitions than the cluster.
@@ -78,7 +79,8 @@ def assign(
 
 
 def _pool(stored: PartitionAssignment, partition_count: int) -> dict[int, _Partition]:
-    """All partitions by ascending id. Of two entries the higher generation counts; a missing partition begins anew."""
+    """All partitions by ascending id. Of two entries the one with the higher generation counts. A missing partition
+    begins with the first generation."""
     if stored.partition_count > partition_count:
         raise PolicyError(
             f"the stored assignment has {stored.partition_count} partitions, the cluster has {partition_count}"
@@ -99,7 +101,8 @@ def _pool(stored: PartitionAssignment, partition_count: int) -> dict[int, _Parti
 def _shares(held: dict[int, int], own: dict[int, int], remaining: int) -> dict[int, int]:
     """The number of remaining partitions for each server, so that the totals become as equal as possible.
 
-    The remainder of the division goes, one each, to the servers that would otherwise have to give away the most.
+    The remainder of the division goes to the servers that would otherwise have to give away the most partitions, one to
+    each.
     """
     level = _level(sorted(held.values()), remaining)
     shares = {server_id: max(0, level - count) for server_id, count in held.items()}

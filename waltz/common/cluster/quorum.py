@@ -12,8 +12,8 @@ def quorum_of(replica_count: int) -> int:
 def committed_mark(positions: Iterable[int], quorum: int) -> int:
     """The highest id that ``quorum`` replicas have made durable, from the highest durable id of each replica.
 
-    ``positions`` must have an entry for every *assigned* replica, not only for connected ones; a replica that never
-    acknowledged anything has a low entry.
+    ``positions`` must have an entry for every *assigned* replica, not only for connected replicas. The entry of a
+    replica without acknowledgements is low.
     """
     ranked = sorted(positions, reverse=True)
     if quorum < 1 or quorum > len(ranked):
@@ -22,7 +22,7 @@ def committed_mark(positions: Iterable[int], quorum: int) -> int:
 
 
 def can_reach(transaction_id: int, positions: Sequence[int], live: Sequence[bool], quorum: int) -> bool:
-    """Whether ``transaction_id`` can still be committed: a quorum has made it durable or may still acknowledge it.
+    """Whether ``transaction_id`` can still be committed: a quorum has made it durable, or may still acknowledge it.
 
     A replica that left keeps its vote; a live replica may vote later.
     """
@@ -33,9 +33,9 @@ def can_reach(transaction_id: int, positions: Sequence[int], live: Sequence[bool
 class Evidence(NamedTuple):
     """The evidence of one replica of the previous session for a recovery.
 
-    ``mark`` is the highest trusted id of the replica. ``votes``: it took part in the previous session to the end.
-    ``intact`` is false for a storage that is older than the metadata say: it has forgotten what it acknowledged, so it
-    proves nothing about possible commits, although its copy counts as a copy.
+    ``mark`` is the highest trusted id of the replica. ``votes``: the replica took part in the previous session to the
+    end. ``intact`` is false for a storage with an older state than in the metadata: it has forgotten acknowledged
+    records. So it proves nothing about possible commits, although its copy counts as a copy.
     """
 
     mark: int
@@ -44,12 +44,12 @@ class Evidence(NamedTuple):
 
 
 def decide_high_water_mark(evidence: Sequence[Evidence], previous_replica_count: int) -> int | None:
-    """The high-water mark to which all replicas are brought, or ``None`` while absent replicas could matter.
+    """The high-water mark to which all replicas are brought; ``None`` while absent replicas could change the decision.
 
-    ``evidence`` comes from the reachable replicas in the metadata, ``previous_replica_count`` is the number of all
-    replicas there. The rule: the highest mark that a majority of the previous replicas holds, unless a higher one could
-    have been committed with the votes of unknown replicas, and never below the lowest mark of a voter, which is at
-    least the previous session's own low-water mark.
+    ``evidence`` is that of the reachable replicas in the metadata, ``previous_replica_count`` the number of all
+    replicas there. The rule: the highest mark that a majority of the previous replicas holds, unless a higher mark
+    could have been committed with the votes of unknown replicas; and never below the lowest mark of a voter, which is
+    at least the low-water mark of the previous session.
     """
     voters = [item.mark for item in evidence if item.votes]
     if not voters:

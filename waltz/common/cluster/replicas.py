@@ -1,12 +1,12 @@
 """Chooses the replicas that may serve a bulk read, a repair or a comparison.
 
-Second half of rule S6 (the first is :mod:`waltz.common.cluster.marks`), judged on metadata that was read *after* the
-high-water mark: an unresolved replica of the current session took part in the recovery of this session, so all its
+The second half of rule S6 (the first is :mod:`waltz.common.cluster.marks`): the metadata have to be read *after* the
+high-water mark. An unresolved replica of the current session took part in the recovery of this session. So all its
 records up to a committed mark are right, and stay right in all later sessions. Any other replica may have a tail that a
 recovery will truncate.
 
-The server that told the mark may have changed the metadata just before, and the ensemble answers reads from members
-that lag. So the metadata come from :func:`read_replicas` only, which reads nothing older than its own call.
+The server that has reported the mark may have changed the metadata just before, and members of the ensemble that lag
+may answer reads. So the metadata come from :func:`read_replicas` only, which never returns a state older than the call.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ class Source(NamedTuple):
     """A storage node that may serve reads."""
 
     storage: str
-    """Its connect string, which is its name in the cluster."""
+    """The connect string, which is the name of the storage in the cluster."""
     admin: Endpoint
     """The admin port, which serves reads."""
 
@@ -47,27 +47,27 @@ class Choice(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """Assignments and metadata of some partitions, all read after one moment."""
+    """The assignments and the metadata of some partitions, all read after one moment."""
 
     assignments: ReplicaAssignments
     connections: ConnectionMetadata
     metadata: dict[int, PartitionMetadata | None]
 
     def choose(self, partition_id: int) -> Choice:
-        """Judge every replica of the partition that is assigned now."""
+        """Judge every assigned replica of the partition."""
         return choose_replicas(partition_id, self.metadata[partition_id], self.assignments, self.connections)
 
     def name_of(self, admin: Endpoint) -> str | None:
-        """The connect string of the storage node with that admin port, ``None`` when the cluster knows none."""
+        """The connect string of the storage node with that admin port; ``None`` without such a node in the cluster."""
         for storage, port in self.connections.admin_ports.items():
             if port == admin.port and Endpoint.parse(storage).host == admin.host:
                 return storage
         return None
 
     def may_vote(self, partition_id: int, storage: str) -> bool:
-        """Whether the next recovery counts that storage's records, none of which may then be removed.
+        """Whether the next recovery counts the records of that storage. Then none of them may be removed.
 
-        Also true during a recovery that has not yet written its participants.
+        Also true during a recovery that has not written its participants yet.
         """
         metadata = self.metadata[partition_id]
         state = None if metadata is None else metadata.replicas.get(ReplicaId(partition_id, storage))
@@ -75,7 +75,7 @@ class Replicas(NamedTuple):
 
 
 async def read_replicas(zookeeper: ZooKeeper, root: str, partition_ids: Iterable[int]) -> Replicas:
-    """The replicas of some partitions, at least as new as everything that any process was told before the call.
+    """The replicas of some partitions, at least as new as any state that was reported to any process before the call.
 
     Raises ``StoreAdminError`` (no cluster), ``ZooKeeperError``, ``ProtocolError``.
     """
@@ -86,7 +86,7 @@ async def read_replicas(zookeeper: ZooKeeper, root: str, partition_ids: Iterable
         assignments = await read_replica_assignments(zookeeper, root)
         connections = await read_connections(zookeeper, root)
         metadata = {each: await read_partition_metadata(zookeeper, root, each) for each in wanted}
-        if zookeeper.session_id == session_id:  # only this session's member of the ensemble was synced
+        if zookeeper.session_id == session_id:  # only the ensemble member of this session was synced
             return Replicas(assignments, connections, metadata)
 
 
@@ -96,7 +96,7 @@ def choose_replicas(
     assignments: ReplicaAssignments,
     connections: ConnectionMetadata,
 ) -> Choice:
-    """Judge every replica that is assigned now."""
+    """Judge every assigned replica."""
     sources: list[Source] = []
     refused: dict[str, str] = {}
     for storage in sorted(assignments.storages_of(partition_id)):

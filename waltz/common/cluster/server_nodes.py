@@ -1,4 +1,4 @@
-"""The nodes of the servers in ZooKeeper, each read again only when its watch has fired."""
+"""The nodes of the servers in ZooKeeper. Each is read again only after its watch has fired."""
 
 import asyncio
 import logging
@@ -16,20 +16,20 @@ logger = logging.getLogger(__name__)
 class ServerNodes:
     """Reads the children of ``serverDescriptors`` for one process.
 
-    Every process of a cluster looks at all server nodes whenever a server comes or goes. Without this memory each
-    such change would cost the number of processes times the number of servers in reads.
+    Every process of a cluster needs all server nodes whenever a server joins or leaves. Without this memory, the number
+    of reads for each such change would be the number of processes times the number of servers.
     """
 
     def __init__(
         self, zookeeper: ZooKeeper, paths: ClusterPaths, cluster_name: str, changed: Callable[[], None]
     ) -> None:
-        """``changed`` is called when a node that was read may have changed."""
+        """``changed`` is called when a node may have changed since it was read."""
         self._zookeeper = zookeeper
         self._paths = paths
         self._cluster_name = cluster_name
         self._changed = changed
         self._known: dict[str, ServerNode] = {}
-        """Nodes whose watch has not fired, by name."""
+        """The nodes with an active watch, by name."""
         self._names: set[str] = set()
         self._reported: set[tuple[str, int]] = set()
 
@@ -42,9 +42,9 @@ class ServerNodes:
         return [*known.values(), *await self._read_all(names - known.keys())]
 
     async def read_again(self) -> list[ServerNode]:
-        """The nodes of the last call of :meth:`read`, read anew, without missing ones.
+        """The nodes of the last call of :meth:`read`, read again, without missing nodes.
 
-        Not from memory: the event of a watch may still be on its way. Raises ``ZooKeeperError``.
+        Nothing is taken from memory, because the event of a watch may still be on the way. Raises ``ZooKeeperError``.
         """
         return await self._read_all(self._names)
 
@@ -81,7 +81,7 @@ class ServerNodes:
         try:
             data, stat = await self._zookeeper.get(path, watch)
         except NoNodeError:
-            return None  # the event of its deletion is on the way
+            return None  # the event of the deletion is on the way
         try:
             return ServerNode(name, stat.owner, ServerDescriptor.decode(data, path))
         except ProtocolError as error:

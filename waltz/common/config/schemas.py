@@ -6,11 +6,12 @@ Attribute names of the models are Python's and carry units; the keys stay those 
 """
 
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from waltz.common.config.reader import (
     ForeignKeys,
@@ -32,6 +33,9 @@ _NOTHING: Mapping[str, Given] = {}
 MAX_LOCKS = 10_000
 """Locks of one transaction, unless configured otherwise."""
 
+
+MAY_BE_OPEN = ("/buildinfo", "/health", "/metrics", "/metrics/prometheus")
+"""The paths that a configuration may open to everybody: those that probes and monitoring read."""
 
 TOKENS_NEED_TRUST = "a token is presented only over TLS, and only to whom trustStore.location lets this side trust"
 """What is wrong with a token in a configuration without TLS or trust store."""
@@ -68,6 +72,38 @@ def _check_acl(acl: "AclConfig", tls: "TlsConfig", connections: "ConnectionsConf
         raise ValueError(f"{prefix}.ssl.token is for clients and tools: nodes are known by their certificates")
 
 
+def _user(value: object) -> object:
+    if isinstance(value, str) and re.fullmatch(r"[^\s:]{1,128}", value) is None:
+        raise ValueError("expected a name of at most 128 characters, without colons and blanks")
+    return value
+
+
+def _check_http(http: "HttpConfig", port: int | None, acl: "AclConfig", tls: "TlsConfig", prefix: str) -> None:
+    _check_https(http.tls, port, tls, prefix)
+    if http.open is not None and not acl.enabled:
+        raise ValueError(
+            f"{prefix}.http.open has an effect only with {prefix}.acl.enabled: true, since without access rules "
+            "everybody may read all paths"
+        )
+
+
+def _check_https(wanted: bool, port: int | None, tls: "TlsConfig", prefix: str) -> None:
+    if wanted and port is None:
+        raise ValueError(f"{prefix}.http.tls has an effect only with {prefix}.jetty.port, the port of the endpoints")
+    if wanted and tls.plaintext:
+        raise ValueError(f"{prefix}.http.tls needs TLS, which {prefix}.ssl.plaintext turns off")
+
+
+def _open_paths(value: str | None) -> str | None:
+    if value is None:
+        return None
+    found = [part.strip() for part in value.split(",")]
+    unknown = sorted(set(found) - set(MAY_BE_OPEN))
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is none of the paths that can be open: {', '.join(MAY_BE_OPEN)}")
+    return ",".join(found)
+
+
 def _root_path(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -82,6 +118,7 @@ _NotNegative = Annotated[_Integer, Field(ge=0)]
 _Port = Annotated[_Integer, Field(ge=0, le=65535)]
 """Port 0 lets the operating system choose."""
 _Text = Annotated[str, Field(min_length=1)]
+_User = Annotated[str | None, BeforeValidator(_user)]
 _RootPath = Annotated[str, BeforeValidator(_root_path)]
 
 _CONTENT_DECIDES = NoEffect("the content of the file decides")
@@ -218,6 +255,21 @@ class AclConfig(_Model):
     """File of the [audit log](security.md#audit-log), to which lines of JSON are appended. Without it there is none."""
 
 
+class HttpConfig(_Model):
+    """The keys below ``server.http`` or ``storage.http``: who may read the HTTP endpoints; our own."""
+
+    tls: bool = Field(default=False, validation_alias="tls")
+    """[HTTPS](security.md#http-ports) in place of HTTP, with the key store and the trust store of the node."""
+    open: Annotated[str | None, AfterValidator(_open_paths)] = Field(default=None, validation_alias="open")
+    """Paths that everybody may read, whatever the access rules say, separated by commas, beside ``/ping``: of
+    ``/buildinfo``, ``/health``, ``/metrics``, ``/metrics/prometheus``."""
+
+    @property
+    def open_paths(self) -> tuple[str, ...]:
+        """The paths of :attr:`open`."""
+        return () if self.open is None else tuple(self.open.split(","))
+
+
 class ClusterConfig(_Model):
     """Where the cluster is: what the configurations of all processes begin with."""
 
@@ -227,6 +279,26 @@ class ClusterConfig(_Model):
     """The path of the cluster in ZooKeeper."""
     zookeeper_session_timeout_ms: _Positive = Field(validation_alias="zookeeper.sessionTimeout")
     """Time without contact after which ZooKeeper ends the session; other servers then take the partitions."""
+    zookeeper_user: _User = Field(default=None, validation_alias="zookeeper.user")
+    """User of this process in a [protected](security.md#zookeeper) tree."""
+    zookeeper_password: SecretStr | None = Field(default=None, validation_alias="zookeeper.password")
+    """Password of that user."""
+    zookeeper_password_file: str | None = Field(default=None, validation_alias="zookeeper.passwordFile")
+    """File with the password, read once at the start."""
+    zookeeper_ssl_enabled: bool = Field(default=False, validation_alias="zookeeper.ssl.enabled")
+    """TLS to ZooKeeper, with the key store and the trust store of this process; the connect string then names TLS
+    ports."""
+
+    @model_validator(mode="after")
+    def _check_user(self) -> Self:
+        passwords = [each for each in (self.zookeeper_password, self.zookeeper_password_file) if each is not None]
+        if self.zookeeper_user is None and passwords:
+            raise ValueError("a password of ZooKeeper needs zookeeper.user")
+        if self.zookeeper_user is not None and len(passwords) != 1:
+            raise ValueError("zookeeper.user needs either zookeeper.password or zookeeper.passwordFile")
+        if self.zookeeper_password is not None and not self.zookeeper_password.get_secret_value():
+            raise ValueError("zookeeper.password is empty")
+        return self
 
 
 class ServerConfig(ClusterConfig):
@@ -285,11 +357,13 @@ class ServerConfig(ClusterConfig):
     connections: ConnectionsConfig = Field(default_factory=ConnectionsConfig, validation_alias="server.connections")
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="server.ssl")
     acl: AclConfig = Field(default_factory=AclConfig, validation_alias="server.acl")
+    http: HttpConfig = Field(default_factory=HttpConfig, validation_alias="server.http")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_ports(self, "server_port", "server_jetty_port")
         _check_acl(self.acl, self.tls, self.connections, "server")
+        _check_http(self.http, self.server_jetty_port, self.acl, self.tls, "server")
         if self.min_fetch_size >= self.realtime_threshold:
             raise ValueError(
                 f"server.minFetchSize ({self.min_fetch_size}) must be smaller than "
@@ -315,6 +389,9 @@ class StorageConfig(ClusterConfig):
     """Port of the HTTP endpoints."""
     storage_directory: _Text = Field(validation_alias="storage.directory")
     """Directory of the log. It must exist, and belongs to one cluster."""
+    storage_directories: _Text | None = Field(default=None, validation_alias="storage.directories")
+    """Directories on [several disks](storage.md#several-disks), separated by commas; ``storage.directory`` first. New
+    partitions are spread over them."""
     storage_bind_address: _Text = Field(
         default_factory=lambda: socket.gethostname(), validation_alias="storage.bindAddress"
     )
@@ -334,13 +411,31 @@ class StorageConfig(ClusterConfig):
     )
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="storage.ssl")
     acl: AclConfig = Field(default_factory=AclConfig, validation_alias="storage.acl")
+    http: HttpConfig = Field(default_factory=HttpConfig, validation_alias="storage.http")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_ports(self, "storage_port", "storage_admin_port", "storage_jetty_port")
+        if self.storage_directories is not None and self._directories[0] != self.storage_directory:
+            raise ValueError(
+                f"storage.directories begins with {self._directories[0]!r}: the first of them has to be "
+                f"storage.directory, {self.storage_directory!r}"
+            )
+        if not all(self._directories):
+            raise ValueError("storage.directories has an empty entry: the directories are separated by commas")
         _check_acl(self.acl, self.tls, self.connections, "storage")
+        _check_http(self.http, self.storage_jetty_port, self.acl, self.tls, "storage")
         _check_memory("storage", self.connections, "storage.maxRequestSize", self.max_request_size_bytes)
         return self
+
+    @property
+    def _directories(self) -> list[str]:
+        return [each.strip() for each in (self.storage_directories or self.storage_directory).split(",")]
+
+    @property
+    def further_directories(self) -> list[str]:
+        """The directories beside ``storage_directory``."""
+        return self._directories[1:] if self.storage_directories is not None else []
 
 
 class ArchiveConfig(ClusterConfig):
@@ -369,7 +464,14 @@ class ArchiveConfig(ClusterConfig):
         default_factory=lambda: socket.gethostname(), validation_alias="archive.bindAddress"
     )
     """Address of the HTTP endpoints. Default: the address of this host's name."""
+    http_tls: bool = Field(default=False, validation_alias="archive.http.tls")
+    """HTTPS in place of HTTP, with the stores of `archive.ssl`: with a trust store readers need a certificate."""
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="archive.ssl")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_https(self.http_tls, self.archive_jetty_port, self.tls, "archive")
+        return self
 
 
 class ClientConfig(ClusterConfig):
@@ -424,7 +526,16 @@ class CliConfig(ClusterConfig):
     """Time without contact after which ZooKeeper ends the session."""
     zookeeper_connect_timeout_ms: _Positive = Field(default=10_000, validation_alias="zookeeper.connectTimeout")
     """How long a tool waits for a session with ZooKeeper."""
+    http_tls: bool = Field(default=False, validation_alias="http.tls")
+    """The HTTP endpoints that tools read use TLS, as ``server.http.tls`` says: a tool shows its certificate or its
+    token there. Those that a [bot](bot.md) offers use TLS, too: with a trust store readers need a certificate."""
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="ssl")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.http_tls and self.tls.plaintext:
+            raise ValueError("http.tls needs TLS, which ssl.plaintext turns off")
+        return self
 
 
 MODELS = (ServerConfig, StorageConfig, ArchiveConfig, ClientConfig, CliConfig)

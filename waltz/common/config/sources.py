@@ -19,6 +19,7 @@ from waltz.common.config.schemas import MODELS, examine_file, examine_mapping
 from waltz.common.errors import ConfigError
 
 _PREFIX = "WALTZ_"
+_NEVER_TYPED = "zookeeper.password"
 _NEAR = 0.9
 _NEAR_KEY = 0.6
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
@@ -89,6 +90,11 @@ def from_settings(model: type[BaseModel], settings: Sequence[Setting]) -> dict[s
             near = difflib.get_close_matches(key, known, n=1, cutoff=_NEAR_KEY)
             hint = f"did you mean '{near[0]}'?" if near else "docs/configuration.md lists all keys"
             raise ConfigError(f"--set: unknown key '{shown_key(key)}'; {hint}")
+        if key == _NEVER_TYPED:
+            raise ConfigError(
+                f"--set {key} would show the password to every user of this machine; use zookeeper.passwordFile, or "
+                f"the environment variable {variable_of(key)}"
+            )
     return {key: Given(value, f"--set {key}") for key, value in settings}
 
 

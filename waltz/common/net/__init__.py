@@ -7,6 +7,6 @@
    configuration names.
 3. ``limits``, ``guard``: the cost that a peer may cause; ``progress``: waiting while bytes move; ``backoff``: delays
    between attempts; ``kernel``: the operating system's view of a connection.
-4. ``token_sender``, ``token_gate``: bearer tokens, at the client and at the node.
-5. ``http``: the endpoints of a node; ``port_metrics``: the metrics of its ports.
+4. ``token_sender``, ``token_gate``: bearer tokens, at the client and at the node; ``token_problems``: reasons.
+5. ``http``: the endpoints of a node; ``page_rules``: who may read them; ``port_metrics``: the metrics of its ports.
 """

@@ -24,7 +24,11 @@ def file_problems(config: BaseModel, source: str) -> list[str]:
         if isinstance(value, TlsConfig) and (text := _tls_problem(config, value)) is not None:
             found.append(f"{source}: {field.validation_alias}: {text}")
     if isinstance(config, StorageConfig):
-        found += [f"{source}: {text}" for text in _directory_problems(config.storage_directory)]
+        for key, directories in (
+            ("storage.directory", [config.storage_directory]),
+            ("storage.directories", config.further_directories),
+        ):
+            found += [f"{source}: {text}" for each in directories for text in _directory_problems(key, each)]
     return found
 
 
@@ -43,8 +47,8 @@ def _tls_problem(config: BaseModel, tls: TlsConfig) -> str | None:
     return None
 
 
-def _directory_problems(directory: str) -> list[str]:
-    key = f"storage.directory {shown_key(directory)}"
+def _directory_problems(named: str, directory: str) -> list[str]:
+    key = f"{named} {shown_key(directory)}"
     path = Path(directory)
     try:
         mode = path.stat().st_mode

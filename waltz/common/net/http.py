@@ -1,22 +1,31 @@
 """The HTTP endpoints of a node: ``/ping``, ``/buildinfo``, ``/metrics`` and ``/health``.
 
 A deliberately small server: no bodies in requests, one request per connection, everything limited. Paths, status codes
-and bodies are the original's; ``/metrics/prometheus`` and the choice by ``Accept`` header are our own. A process may
-add pages.
+and bodies are the original's; ``/metrics/prometheus`` and the choice by ``Accept`` header are our own, and so is TLS. A
+process may add pages. Who may read a page says :mod:`waltz.common.net.page_rules`.
 """
 
 import asyncio
+import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, Self, cast
+import ssl
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final, NamedTuple, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
-from waltz.common.access import ALLOW_ALL, ANONYMOUS, Access, Right
+from pydantic import SecretStr
+
+from waltz.common.access import ALLOW_ALL, Access, Proof, Rights, principal_of
 from waltz.common.metrics.exposition import http_pieces, prometheus_pieces, to_json
 from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.channel import peer_name
-from waltz.common.net.listener import bound_port, start_server
+from waltz.common.net.listener import bound_port, close_server, listening_errors, start_server
+from waltz.common.net.page_rules import page_rule
+from waltz.common.net.tls_acceptor import TlsAcceptor
+from waltz.common.net.token_gate import Identities
+from waltz.common.net.token_problems import NO_TLS_TEXT, TokenProblem, TokenRefusal, counted_problems
 from waltz.common.pieces import Pieces
+from waltz.common.quiet_log import QuietLog
 from waltz.common.version import installed_version
 
 logger = logging.getLogger(__name__)
@@ -28,7 +37,10 @@ MAX_CONNECTIONS = 64
 """Limit of connections; above it the oldest is closed, so that a complete request is always answered."""
 
 DEADLINE_S = 10.0
-"""Time limit of one connection, from its first byte to the last of the response."""
+"""Time limit of one connection, from its first byte to the last of the response; before that, of its TLS handshake."""
+
+MAX_READERS = 100
+"""Principals whose rights are kept for their next request."""
 
 Health = Callable[[], tuple[bool, Json]]
 """Whether the node is healthy, and the body of ``/health``. Called on the loop; must be quick."""
@@ -39,6 +51,7 @@ _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
@@ -56,6 +69,21 @@ class Request(NamedTuple):
     path: str
     query: Mapping[str, list[str]]
     accept: str
+    token: SecretStr | None = None
+    """That of ``Authorization: Bearer``."""
+
+
+class Reader(NamedTuple):
+    """Who asks for a page, by the connection alone."""
+
+    peer: str = ""
+    certificate: Mapping[str, object] | None = None
+    """The verified certificate."""
+    over_tls: bool = False
+
+
+NOBODY: Final = Reader()
+"""A reader about whom nothing is known."""
 
 
 class Response(NamedTuple):
@@ -93,17 +121,21 @@ Page = Callable[[Request], Response]
 class HttpError(Exception):
     """A request that is answered with an error status."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__(text)
         self.status = status
+        self.headers = headers
 
     @property
     def response(self) -> Response:
         """The answer."""
-        return Response(self.status, _TEXT, f"{self}\n")
+        return Response(self.status, _TEXT, f"{self}\n", headers=self.headers)
 
 
 _FAILED = HttpError(500, "internal error; see the log")
+
+_CHALLENGE: Final = ("WWW-Authenticate", 'Bearer error="invalid_token"')
+"""What RFC 6750 wants beside a refused token."""
 
 
 class RequestParser:
@@ -138,13 +170,21 @@ def _parse(head: str) -> Request:
         name, separator, value = line.partition(":")
         if not separator or not name or name != name.strip():
             raise HttpError(400, "malformed header")
+        if name.lower() == "authorization" and "authorization" in headers:
+            raise HttpError(400, "there are two Authorization headers")
         headers[name.lower()] = value.strip()
     try:
         url = urlsplit(target)
         query = parse_qs(url.query, max_num_fields=16)
     except ValueError:
         raise HttpError(400, "malformed request target") from None
-    return Request(method, url.path, query, headers.get("accept", ""))
+    return Request(method, url.path, query, headers.get("accept", ""), _token(headers.get("authorization", "")))
+
+
+def _token(authorization: str) -> SecretStr | None:
+    """The bearer token of an ``Authorization`` header; other schemes are for proxies on the way."""
+    scheme, _, token = authorization.partition(" ")
+    return SecretStr(token.strip()) if scheme.lower() == "bearer" else None
 
 
 def prefers_prometheus(accept: str) -> bool:
@@ -238,14 +278,29 @@ def _pretty(request: Request) -> bool:
 class HttpServer:
     """Serves the pages of one node until it is closed."""
 
-    def __init__(self, pages: Pages, access: Access) -> None:
+    def __init__(
+        self,
+        pages: Pages,
+        access: Access,
+        *,
+        identities: Identities | None = None,
+        open_paths: Collection[str] = (),
+    ) -> None:
+        """Use :meth:`open`."""
         self.port: int = 0
         """The port listened on; the one the operating system chose when 0 was asked for."""
         self.pieces = Pieces()
         """Puts responses together that are made piece by piece."""
+        self.log = QuietLog(logger)
+        """For what a peer does wrong."""
+        self.refused_tokens = counted_problems(asked=identities is not None)
+        """Number of tokens that were refused, by what was wrong with them."""
         self._pages = pages
-        self._access = access
+        self._identities = identities
+        self._open_paths = frozenset(open_paths)
+        self._rights_of = functools.lru_cache(MAX_READERS)(access.rights_of)
         self._server: asyncio.Server | None = None
+        self._acceptor: TlsAcceptor[_Connection] | None = None
         self._connections: dict[_Connection, None] = {}
         self._closed = False
 
@@ -259,36 +314,76 @@ class HttpServer:
         health: Health | None = None,
         more: Mapping[str, Page] | None = None,
         access: Access = ALLOW_ALL,
+        tls: ssl.SSLContext | None = None,
+        identities: Identities | None = None,
+        open_paths: Collection[str] = (),
     ) -> Self:
         """Listen on all addresses that ``host`` resolves to. Raises ``WaltzError`` when the port cannot be used.
 
-        ``more`` are further pages by method and path, such as ``POST /reset``. ``access`` decides about all pages but
-        ``/ping``; their readers are anonymous.
+        Args:
+            host: A name or an address.
+            port: The port; 0 for any.
+            registry: The metrics.
+            health: Tells whether the node is healthy.
+            more: Further pages by method and path, such as ``POST /reset``.
+            access: Decides about all pages but those that are open.
+            tls: The context of HTTPS, which follows its files; ``None`` for plain HTTP.
+            identities: Tells who readers are; without it tokens are not looked at.
+            open_paths: Paths that everybody may read, beside ``/ping``.
         """
-        server = cls(Pages(registry, health, installed_version(), more), access)
-        server._server = await start_server(lambda: _Connection(server), host, port)
-        server.port = bound_port(server._server)
+        pages = Pages(registry, health, installed_version(), more)
+        server = cls(pages, access, identities=identities, open_paths=open_paths)
+        if tls is None:
+            server._server = await start_server(lambda: _Connection(server), host, port)
+            server.port = bound_port(server._server)
+        else:
+            with listening_errors(host, port):
+                server._acceptor = await TlsAcceptor.open(
+                    host,
+                    port,
+                    tls,
+                    server,
+                    lambda: _Connection(server),
+                    handshake_timeout_s=DEADLINE_S,
+                    shutdown_timeout_s=DEADLINE_S,
+                )
+            server.port = server._acceptor.port
         return server
 
     async def close(self) -> None:
         """Stop accepting and close open connections. May be called twice."""
-        self._closed = True
         if self._server is not None:
-            self._server.close()
+            await close_server(self._server)
+        self._closed = True
+        if self._acceptor is not None:
+            await self._acceptor.close()
         for connection in list(self._connections):
             connection.abort()
             await connection.lost.wait()
         if self._server is not None:
             await self._server.wait_closed()
 
+    @property
+    def failed_handshakes(self) -> int:
+        """Number of failed TLS handshakes."""
+        return 0 if self._acceptor is None else self._acceptor.failed_handshakes
+
+    @property
+    def unusable_stores(self) -> bool:
+        """Whether the key store or trust store has changed and cannot be used; the former one is in use."""
+        return self._acceptor is not None and self._acceptor.unusable_stores
+
     def accept(self, connection: "_Connection") -> bool:
-        """Take a connection in; ``False`` refuses it."""
+        """Take a connection in, with TLS twice; ``False`` refuses it."""
+        if connection in self._connections:
+            return True
         if self._closed:
             return False
         if len(self._connections) >= MAX_CONNECTIONS:
             oldest = next(iter(self._connections))
             self.release(oldest)
-            oldest.abort()
+            if self._acceptor is None or not self._acceptor.cancel(oldest):
+                oldest.abort()
         self._connections[connection] = None
         return True
 
@@ -296,14 +391,37 @@ class HttpServer:
         """The connection is gone."""
         self._connections.pop(connection, None)
 
-    def answer(self, request: Request, peer: str = "") -> Response:
-        """The response to a request of a peer."""
-        right = Right.DESCRIBE if request.method == "GET" else Right.ADMIN
-        if request.path.rstrip("/") != "/ping":
-            refusal = self._access.rights_of(ANONYMOUS).refusal(right, None, peer)
+    def answer(self, request: Request, reader: Reader = NOBODY) -> Response:
+        """The response to a request. Raises :class:`HttpError`, also for a reader who may not have the page."""
+        path = request.path.rstrip("/")
+        rule = page_rule(request.method, path)
+        if rule.right is not None and (request.method != "GET" or path not in self._open_paths):
+            rights = self._rights(request, reader)
+            if rule.everywhere:
+                refusal = rights.refusal_everywhere(rule.right, reader.peer)
+            else:
+                refusal = rights.refusal(rule.right, None, reader.peer)
             if refusal is not None:
                 raise HttpError(403, refusal)
         return self._pages.answer(request)
+
+    def _rights(self, request: Request, reader: Reader) -> Rights:
+        """The rights of a reader, who is known by a token, or else by a certificate. Raises :class:`HttpError`."""
+        if self._identities is None:
+            return self._rights_of(principal_of(reader.certificate))
+        if request.token is None:
+            return self._rights_of(principal_of(reader.certificate, self._identities.sources))
+        token = request.token.get_secret_value()
+        try:
+            if not reader.over_tls:
+                raise TokenRefusal(TokenProblem.NO_TLS, NO_TLS_TEXT)
+            found = self._identities.verify(token)
+        except TokenRefusal as refusal:
+            self.refused_tokens[refusal.problem] += 1
+            self.log.warning("the token of %s is refused: %s", reader.peer, refusal)
+            self._identities.refused(token, reader.peer, self.port, refusal)
+            raise HttpError(401, str(refusal), (_CHALLENGE,)) from None
+        return self._rights_of(found.principal, Proof.TOKEN)
 
 
 class _Connection(asyncio.Protocol):
@@ -311,16 +429,21 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, server: HttpServer) -> None:
         self.lost = asyncio.Event()
+        self.peer = ""
         self._server = server
         self._parser: RequestParser | None = RequestParser()
         self._transport: asyncio.Transport | None = None
-        self._peer = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._answering: asyncio.Task[None] | None = None
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is, or was, a connection: with TLS one whose handshake was completed."""
+        return self._transport is not None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._peer = peer_name(transport.get_extra_info("peername"))
+        self.peer = self.peer or peer_name(transport.get_extra_info("peername"))
         if not self._server.accept(self):
             self._transport.abort()
             return
@@ -333,7 +456,9 @@ class _Connection(asyncio.Protocol):
             request = self._parser.feed(data)
             if request is None:
                 return
-            response = self._server.answer(request, self._peer)
+            over_tls = self._transport.get_extra_info("ssl_object") is not None
+            reader = Reader(self.peer, self._transport.get_extra_info("peercert"), over_tls)
+            response = self._server.answer(request, reader)
         except HttpError as error:
             response = error.response
         self._parser = None
@@ -364,5 +489,6 @@ class _Connection(asyncio.Protocol):
         self.lost.set()
 
     def abort(self) -> None:
+        """End the connection at once, if there is one."""
         if self._transport is not None:
             self._transport.abort()

@@ -10,7 +10,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Self
 
 from waltz.common.access import Proof
@@ -20,10 +20,15 @@ from waltz.common.net.guard import OverloadedError, TrafficGuard
 from waltz.common.net.limits import ListenerLimits, TrafficLimits
 from waltz.common.net.tls_acceptor import BACKLOG, TlsAcceptor
 from waltz.common.net.token_gate import Identities, TokenGate
+from waltz.common.net.token_problems import TokenRefusal, counted_problems
 from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.frames import Family
 
 logger = logging.getLogger(__name__)
+
+_TURNS_OF_ACCEPTING = 2
+"""Turns of the loop from the one in which an accepted connection gets its transport to the end of the one in which its
+protocol gets that."""
 
 NameOf = Callable[[str, Proof], str | None]
 """The principal for whom a connection counts, by its name in a certificate or a token; ``None`` if it counts for
@@ -33,7 +38,7 @@ nobody."""
 class Listener:
     """Accepts connections of one protocol family and owns their channels until it is closed."""
 
-    def __init__(self, limits: ListenerLimits, guard: TrafficGuard) -> None:
+    def __init__(self, limits: ListenerLimits, guard: TrafficGuard, identities: Identities | None) -> None:
         """Use :meth:`open`."""
         self.port: int = 0
         """The port listened on; the one the operating system chose when 0 was asked for."""
@@ -47,18 +52,19 @@ class Listener:
         """Connections that were taken in."""
         self.refused_count = 0
         """Connections for which there was no room."""
-        self.refused_token_count = 0
-        """Tokens that were refused, or have expired on an open connection."""
+        self.refused_tokens = counted_problems(asked=identities is not None)
+        """Number of tokens that were refused, or have expired on an open connection, by what was wrong with them."""
         self._limits = limits
         self._greeting: dict[Channel, float] = {}  # with the time of each, the oldest first
         self._unused: dict[Channel, None] = {}
         self._addresses: dict[str, int] = {}
+        self._identities = identities
         self._name_of: NameOf | None = None
         self._names: dict[Channel, str] = {}
         """The principals of channels that count for the limit of connections by principal."""
         self._name_counts: dict[str, int] = {}
         self._server: asyncio.Server | None = None
-        self._acceptor: TlsAcceptor | None = None
+        self._acceptor: TlsAcceptor[Channel] | None = None
         self._closed = False
         self._received_bytes = 0
         self._sent_bytes = 0
@@ -88,7 +94,7 @@ class Listener:
         Raises ``WaltzError`` with a remedy when the port cannot be used.
         """
         limits = limits or ListenerLimits()
-        listener = cls(limits, guard or TrafficGuard(TrafficLimits()))
+        listener = cls(limits, guard or TrafficGuard(TrafficLimits()), identities)
         listener._name_of = name_of
 
         def make_channel() -> Channel:
@@ -135,10 +141,12 @@ class Listener:
         self._greeting.pop(channel, None)
         self._unused[channel] = None
 
-    def token_refused(self, channel: Channel, reason: str) -> None:
+    def token_refused(self, channel: Channel, token: str, refusal: TokenRefusal) -> None:
         """Called when the token of a channel's peer is refused."""
-        self.refused_token_count += 1
-        self.log.warning("the token of %s is refused: %s", channel.peer, reason)
+        self.refused_tokens[refusal.problem] += 1
+        self.log.warning("the token of %s is refused: %s", channel.peer, refusal)
+        if self._identities is not None:
+            self._identities.refused(token, channel.peer, self.port, refusal)
 
     def known(self, channel: Channel) -> bool:
         """Called when it is known whose a channel is, before its first request; ``False`` refuses it."""
@@ -230,9 +238,9 @@ class Listener:
 
     async def close(self) -> None:
         """Stop accepting and close all channels; those that take too long are aborted. May be called twice."""
-        self._closed = True
         if self._server is not None:
-            self._server.close()
+            await close_server(self._server)
+        self._closed = True
         if self._acceptor is not None:
             await self._acceptor.close()
         channels = list(self.channels)
@@ -263,6 +271,23 @@ async def start_server(protocol_factory: Callable[[], asyncio.Protocol], host: s
     """``loop.create_server`` whose errors are ``WaltzError`` with a remedy."""
     with listening_errors(host, port):
         return await asyncio.get_running_loop().create_server(protocol_factory, host, port, backlog=BACKLOG)
+
+
+async def close_server(server: asyncio.Server) -> None:
+    """Stop listening, and return when all connections that were accepted are known to their protocols.
+
+    A connection is made known in turns of the loop after that of its acceptance, and nothing else tells of it before.
+    asyncio leaves it open if the server closes in the first of these turns. The caller then ends the connections, and
+    waits with ``server.wait_closed()``. May be called twice.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        with suppress(NotImplementedError):  # a loop that has no readers
+            loop.remove_reader(listening.fileno())
+    await asyncio.sleep(0)
+    server.close()
+    for _ in range(_TURNS_OF_ACCEPTING):
+        await asyncio.sleep(0)
 
 
 @contextmanager

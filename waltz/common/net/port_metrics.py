@@ -1,11 +1,29 @@
 """Metrics of the load of a node's ports, for Prometheus."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
 
 from waltz.common.metrics.registry import Description, Readings, Registry
 from waltz.common.net.listener import Listener
+from waltz.common.net.token_problems import TokenProblem
+
+P = TypeVar("P")
 
 _LABELS = ("port",)
+
+
+class Guarded(Protocol):
+    """A port that may have TLS, and at which peers may present tokens."""
+
+    @property
+    def refused_tokens(self) -> Mapping[TokenProblem, int]: ...
+
+    @property
+    def failed_handshakes(self) -> int: ...
+
+    @property
+    def unusable_stores(self) -> bool: ...
+
 
 _READ: dict[Description, Callable[[Listener], int]] = {
     Description("waltz_connections", "gauge", _LABELS, "Open connections, including those without a hello."): (
@@ -26,34 +44,49 @@ _READ: dict[Description, Callable[[Listener], int]] = {
     Description("waltz_sent_bytes_total", "counter", _LABELS, "Bytes written to peers, without the overhead of TLS."): (
         lambda listener: listener.sent_bytes
     ),
+}
+
+_READ_OF_ALL: dict[Description, Callable[[Guarded], int]] = {
     Description(
         "waltz_tls_handshake_failures_total",
         "counter",
         _LABELS,
         "Failed TLS handshakes: no trusted certificate, no TLS at the peer, or silence.",
-    ): lambda listener: listener.failed_handshakes,
-    Description(
-        "waltz_tokens_refused_total",
-        "counter",
-        _LABELS,
-        "Refused tokens, and those that have expired on an open connection.",
-    ): lambda listener: listener.refused_token_count,
+    ): lambda port: port.failed_handshakes,
     Description(
         "waltz_tls_stores_unusable",
         "gauge",
         _LABELS,
         "1 while a changed key store or trust store is unusable; the old one stays in use.",
-    ): lambda listener: int(listener.unusable_stores),
+    ): lambda port: int(port.unusable_stores),
 }
 
-DESCRIPTIONS = tuple(_READ)
+REFUSED_TOKENS = Description(
+    "waltz_tokens_refused_total",
+    "counter",
+    (*_LABELS, "reason"),
+    "Refused tokens, and those that count no more on an open connection, by the reason: "
+    f"{', '.join(f'`{problem}`' for problem in TokenProblem)}.",
+)
+
+DESCRIPTIONS = (*_READ, *_READ_OF_ALL, REFUSED_TOKENS)
 
 
-def watch_ports(registry: Registry, listeners: Mapping[str, Listener]) -> None:
-    """Register the metrics of the ports with these names."""
+def watch_ports(registry: Registry, listeners: Mapping[str, Listener], http: Guarded | None = None) -> None:
+    """Register the metrics of ports by their names, and of the HTTP port if it asks peers who they are."""
     for description, read in _READ.items():
         registry.reading(description, _reading(listeners, read))
+    ports: dict[str, Guarded] = {**listeners, **({} if http is None else {"http": http})}
+    for of_all, look in _READ_OF_ALL.items():
+        registry.reading(of_all, _reading(ports, look))
+    registry.reading(REFUSED_TOKENS, lambda: _refused_tokens(ports))
 
 
-def _reading(listeners: Mapping[str, Listener], read: Callable[[Listener], int]) -> Callable[[], Readings]:
-    return lambda: [((name,), read(listener)) for name, listener in listeners.items()]
+def _refused_tokens(ports: Mapping[str, Guarded]) -> Readings:
+    for name, port in ports.items():
+        for problem, count in port.refused_tokens.items():
+            yield (name, problem.value), count
+
+
+def _reading(ports: Mapping[str, P], read: Callable[[P], int]) -> Callable[[], Readings]:
+    return lambda: [((name,), read(port)) for name, port in ports.items()]

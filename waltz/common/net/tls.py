@@ -55,17 +55,19 @@ class _Store:
     password: SecretStr | None
 
 
-def server_context(config: TlsConfig, *, takes_tokens: bool = False) -> ssl.SSLContext | None:
+def server_context(config: TlsConfig, *, optional_certificate: bool = False) -> ssl.SSLContext | None:
     """The context for listeners; ``None`` for plaintext. It follows its files. Raises ``ConfigError``.
 
-    A node that ``takes_tokens`` lets in peers without a certificate; one that is shown must still be good.
+    With ``optional_certificate`` peers without a certificate are let in, too; one that is shown must still be good.
 
     Reads files and may generate a key: to be called at the start, once per process and configuration.
     """
-    return None if config.plaintext else following(lambda: _server_context(config, takes_tokens), _locations(config))
+    if config.plaintext:
+        return None
+    return following(lambda: _server_context(config, optional_certificate), _locations(config))
 
 
-def _server_context(config: TlsConfig, takes_tokens: bool) -> FollowingContext:
+def _server_context(config: TlsConfig, optional_certificate: bool) -> FollowingContext:
     context = _new_context(ssl.PROTOCOL_TLS_SERVER)
     store = _read_store("keyStore", config.key_store_location, config.key_store_password)
     if store is None:
@@ -73,7 +75,7 @@ def _server_context(config: TlsConfig, takes_tokens: bool) -> FollowingContext:
     else:
         _load_key_store(context, store)
     if _load_trust_store(context, config):
-        context.verify_mode = ssl.CERT_OPTIONAL if takes_tokens else ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_OPTIONAL if optional_certificate else ssl.CERT_REQUIRED
     return context
 
 

@@ -11,10 +11,11 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Self
+from typing import Generic, Protocol, Self, TypeVar, cast
 
-from waltz.common.net.channel import CLOSE_TIMEOUT_S, Channel, ChannelOwner, peer_name
+from waltz.common.net.channel import CLOSE_TIMEOUT_S, peer_name
 from waltz.common.net.tls_renewal import files_of, follow, present
+from waltz.common.quiet_log import QuietLog
 from waltz.common.tasks import owned, restarting
 
 logger = logging.getLogger(__name__)
@@ -25,16 +26,48 @@ ACCEPT_RETRY_S = 1.0
 """Pause after a failed accept, most likely for want of file descriptors."""
 
 
-class TlsAcceptor:
+class Accepted(Protocol):
+    """An ``asyncio.Protocol`` for one connection, such as a channel."""
+
+    peer: str
+
+    @property
+    def connected(self) -> bool:
+        """Whether the handshake was completed."""
+
+    def abort(self) -> None:
+        """End the connection at once, if there is one."""
+
+
+C = TypeVar("C", bound=Accepted)
+C_contra = TypeVar("C_contra", bound=Accepted, contravariant=True)
+
+
+class AcceptedOwner(Protocol[C_contra]):
+    """Who has to close what was accepted."""
+
+    @property
+    def log(self) -> QuietLog:
+        """For what a peer does wrong."""
+
+    def accept(self, connection: C_contra, /) -> bool:
+        """Take a connection in; ``False`` refuses it. Called before the handshake."""
+
+    def release(self, connection: C_contra, /) -> None:
+        """The connection has ended."""
+
+
+class TlsAcceptor(Generic[C]):
     """Makes channels of the connections to one port; a channel belongs to its owner from its connection on."""
 
     def __init__(
         self,
         sockets: list[socket.socket],
         context: ssl.SSLContext,
-        owner: ChannelOwner,
-        make_channel: Callable[[], Channel],
+        owner: AcceptedOwner[C],
+        make_channel: Callable[[], C],
         handshake_timeout_s: float,
+        shutdown_timeout_s: float,
     ) -> None:
         """Use :meth:`open`."""
         address = sockets[0].getsockname()
@@ -46,11 +79,16 @@ class TlsAcceptor:
         self._owner = owner
         self._make_channel = make_channel
         self._handshake_timeout_s = handshake_timeout_s
-        self._handshakes: dict[Channel, asyncio.Task[None]] = {}
-        what = f"accepting connections on port {self.port}"
-        self._tasks = [owned(restarting(partial(self._accept, listening), what), what) for listening in sockets]
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._connections: dict[C, socket.socket] = {}
+        """Of the channels in their handshakes, but for those that are given up."""
+        self._handshakes: set[asyncio.Task[None]] = set()
         what = f"following the TLS stores of port {self.port}"
-        self._tasks.append(owned(restarting(partial(follow, context), what), what))
+        self._following = owned(restarting(partial(follow, context), what), what)
+        for listening in sockets:
+            self._loop.add_reader(listening, self._accept, listening)
 
     @classmethod
     async def open(
@@ -58,10 +96,11 @@ class TlsAcceptor:
         host: str,
         port: int,
         context: ssl.SSLContext,
-        owner: ChannelOwner,
-        make_channel: Callable[[], Channel],
+        owner: AcceptedOwner[C],
+        make_channel: Callable[[], C],
         *,
         handshake_timeout_s: float,
+        shutdown_timeout_s: float = CLOSE_TIMEOUT_S,
     ) -> Self:
         """Listen on all addresses that ``host`` resolves to. Raises ``OSError``."""
         sockets: list[socket.socket] = []
@@ -72,7 +111,7 @@ class TlsAcceptor:
             for opened in sockets:
                 opened.close()
             raise
-        return cls(sockets, context, owner, make_channel, handshake_timeout_s)
+        return cls(sockets, context, owner, make_channel, handshake_timeout_s, shutdown_timeout_s)
 
     @property
     def unusable_stores(self) -> bool:
@@ -80,70 +119,90 @@ class TlsAcceptor:
         files = files_of(self._context)
         return files is not None and files.problem is not None
 
-    def cancel(self, channel: Channel) -> bool:
-        """End a handshake; ``False`` when the channel is not in one."""
-        task = self._handshakes.get(channel)
-        return task is not None and task.cancel()
+    def cancel(self, channel: C) -> bool:
+        """Give a handshake up; ``False`` when the channel is not in one."""
+        connection = self._connections.pop(channel, None)
+        if connection is None:
+            return False
+        # A cancelled handshake would leave the socket to transports that nobody closes: it has to fail by itself.
+        with suppress(OSError):  # the peer may be gone already
+            connection.shutdown(socket.SHUT_RDWR)
+        return True
 
     async def close(self) -> None:
         """Stop accepting and end all handshakes; other channels belong to the owner. May be called twice."""
-        tasks = [*self._tasks, *self._handshakes.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # the end of a handshake is handled in the next turn of the loop
         for listening in self._sockets:
+            self._loop.remove_reader(listening)
             listening.close()
+        self._sockets.clear()
+        for pause in self._pauses.values():
+            pause.cancel()
+        self._following.cancel()
+        for channel in list(self._connections):
+            self.cancel(channel)
+        await asyncio.gather(self._following, *self._handshakes, return_exceptions=True)
+        await asyncio.sleep(0)  # the end of a handshake is handled in the next turn of the loop
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, address = await loop.sock_accept(listening)
-            except OSError as error:
-                self._owner.log.warning("cannot accept connections on port %d: %s", self.port, error.strerror)
-                await asyncio.sleep(ACCEPT_RETRY_S)
-                continue
-            try:
-                channel = self._make_channel()
-                channel.peer = peer_name(address)
-                accepted = self._owner.accept(channel)
-            except Exception:
-                connection.close()
-                raise
-            if not accepted:
-                connection.close()
-                continue
-            task = asyncio.create_task(self._shake_hands(channel, connection), name=f"handshake with {channel.peer}")
-            task.add_done_callback(partial(self._handshake_over, channel, connection))
-            self._handshakes[channel] = task
+    def _accept(self, listening: socket.socket) -> None:
+        """Take one connection, or none, in one step: one that waited for a task would be lost with a task that is
+        cancelled."""
+        try:
+            connection, address = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # the peer has gone again
+        except OSError as error:
+            self._owner.log.warning("cannot accept connections on port %d: %s", self.port, error.strerror)
+            self._loop.remove_reader(listening)
+            self._pauses[listening] = self._loop.call_later(
+                ACCEPT_RETRY_S, self._loop.add_reader, listening, self._accept, listening
+            )
+            return
+        try:
+            connection.setblocking(False)
+            channel = self._make_channel()
+            channel.peer = peer_name(address)
+            accepted = self._owner.accept(channel)
+        except Exception:
+            connection.close()
+            logger.critical(
+                "accepting a connection on port %d has failed for an unforeseen reason", self.port, exc_info=True
+            )
+            return
+        if not accepted:
+            connection.close()
+            return
+        self._connections[channel] = connection
+        task = self._loop.create_task(self._shake_hands(channel, connection), name=f"handshake with {channel.peer}")
+        task.add_done_callback(partial(self._handshake_over, channel, connection))
+        self._handshakes.add(task)
 
-    async def _shake_hands(self, channel: Channel, connection: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+    async def _shake_hands(self, channel: C, connection: socket.socket) -> None:
         with suppress(OSError):  # the peer may be gone already
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            await loop.connect_accepted_socket(
-                lambda: channel,
+            await self._loop.connect_accepted_socket(
+                lambda: cast("asyncio.Protocol", channel),
                 connection,
                 ssl=present(self._context),
                 ssl_handshake_timeout=self._handshake_timeout_s,
-                ssl_shutdown_timeout=CLOSE_TIMEOUT_S,
+                ssl_shutdown_timeout=self._shutdown_timeout_s,
             )
         except OSError as error:  # with errors of TLS and time-outs
-            self.failed_handshakes += not isinstance(error, ConnectionResetError)
-            self._owner.log.warning("no TLS connection with %s: %s", channel.peer, _reason(error))
+            if channel in self._connections:
+                self.failed_handshakes += not isinstance(error, ConnectionResetError)
+                self._owner.log.warning("no TLS connection with %s: %s", channel.peer, _reason(error))
 
-    def _handshake_over(self, channel: Channel, connection: socket.socket, task: asyncio.Task[None]) -> None:
-        """The end of a handshake's task, also of one that was cancelled before it began."""
-        del self._handshakes[channel]
+    def _handshake_over(self, channel: C, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        """The end of a handshake's task."""
+        self._handshakes.discard(task)
+        given_up = self._connections.pop(channel, None) is None
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a handshake failed for an unforeseen reason", exc_info=error)
         if not channel.connected:
             connection.close()
             channel.abort()
             self._owner.release(channel)
-        elif task.cancelled():  # at the moment of its completion
+        elif given_up:  # at the moment of its completion
             channel.abort()
 
 

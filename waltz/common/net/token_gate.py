@@ -4,11 +4,12 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from waltz.common.access import Source
-from waltz.common.errors import ProtocolError, WaltzError
+from waltz.common.errors import ProtocolError
 from waltz.common.net.channel import Channel, ChannelHandler
+from waltz.common.net.token_problems import NO_TLS_TEXT, TokenProblem, TokenRefusal
 from waltz.common.wire.frames import Bounds, Family
 from waltz.common.wire.tokens import FOR_EVER, TOKEN, TokenAnswer, decode_token, encode_token_answer, takes_tokens
 
@@ -41,28 +42,62 @@ class TokenVerifier(Protocol):
     """Verifies tokens. Its judgement of one may change."""
 
     def verify(self, token: str) -> VerifiedToken:
-        """Raises ``WaltzError`` with the reason why a token proves nothing, which has nothing of it."""
+        """Raises :class:`TokenRefusal`."""
         ...
+
+
+class RefusedToken(NamedTuple):
+    """What is noted about a token that was refused."""
+
+    claimed: str | None
+    """The principal that it claims to be of, which nothing proves; ``None`` if it does not say."""
+    peer: str
+    """Where it came from."""
+    port: int
+    """The port of this node at which it was presented."""
+    refusal: TokenRefusal
+
+
+def _nobody(token: str) -> None:
+    """Tokens are not read."""
+
+
+def _unnoted(refused: RefusedToken) -> None:
+    """There is no audit log."""
 
 
 class Identities:
     """How a node with access rules knows its peers, and its connections that live on a token."""
 
     def __init__(
-        self, verifier: Callable[[], TokenVerifier] | None, sources: Sequence[Source] = (Source.SUBJECT,)
+        self,
+        verifier: Callable[[], TokenVerifier] | None,
+        sources: Sequence[Source] = (Source.SUBJECT,),
+        *,
+        claimed: Callable[[str], str | None] = _nobody,
+        note: Callable[[RefusedToken], None] = _unnoted,
     ) -> None:
         """``verifier`` tells what verifies tokens at present; ``None``: this node takes none. ``sources`` are those of
-        the names in certificates.
+        the names in certificates. ``claimed`` reads the principal of a token without verifying it, and ``note`` is told
+        of each token that is refused.
         """
         self.sources = sources
         self._verifier = verifier
+        self._claimed = claimed
+        self._note = note
         self._gates: weakref.WeakSet[TokenGate] = weakref.WeakSet()
 
     def verify(self, token: str) -> VerifiedToken:
         """As :class:`TokenVerifier`."""
         if self._verifier is None:
-            raise WaltzError("this node takes no tokens: acl.tokens.keys is not set in its configuration")
+            raise TokenRefusal(
+                TokenProblem.NOT_TAKEN, "this node takes no tokens: acl.tokens.keys is not set in its configuration"
+            )
         return self._verifier().verify(token)
+
+    def refused(self, token: str, peer: str, port: int, refusal: TokenRefusal) -> None:
+        """A token of a peer at a port has been refused."""
+        self._note(RefusedToken(self._claimed(token), peer, port, refusal))
 
     def add(self, gate: "TokenGate") -> None:
         """A connection lives on a token."""
@@ -94,11 +129,11 @@ class TokenGate:
         handler: ChannelHandler,
         family: Family,
         identities: Identities | None,
-        on_refused: Callable[[Channel, str], None],
+        on_refused: Callable[[Channel, str, TokenRefusal], None],
         on_known: Callable[[Channel], bool],
     ) -> None:
-        """``on_refused`` is told why a token is refused. ``on_known`` is asked, as soon as it is known whose the
-        connection is, whether there is room for it."""
+        """``on_refused`` is told which token is refused, and why. ``on_known`` is asked, as soon as it is known
+        whose the connection is, whether there is room for it."""
         self._handler = handler
         self._on_known = on_known
         self._on_refused = on_refused
@@ -176,7 +211,7 @@ class TokenGate:
         if self._presented > 1 + MAX_EARLY_RENEWALS + now_s - self._since_s:
             raise ProtocolError(f"{self._presented} tokens on one connection within {now_s - self._since_s:.1f} s")
         if not channel.over_tls:
-            self._refuse(channel, "it came over a connection without TLS, where others may have read it: withdraw it")
+            self._refuse(channel, token, TokenRefusal(TokenProblem.NO_TLS, NO_TLS_TEXT))
             return
         if self._identities is None:
             self._answer(channel, TokenAnswer(None, FOR_EVER))
@@ -194,11 +229,12 @@ class TokenGate:
         assert self._identities is not None
         try:
             found = self._identities.verify(token)
-        except WaltzError as error:
-            self._refuse(channel, str(error))
+        except TokenRefusal as refusal:
+            self._refuse(channel, token, refusal)
             return None
         if channel.token_principal not in (None, found.principal):
-            self._refuse(channel, f"the connection is that of {channel.token_principal!r}, and the token another's")
+            text = f"the connection is that of {channel.token_principal!r}, and the token another's"
+            self._refuse(channel, token, TokenRefusal(TokenProblem.OTHER_PRINCIPAL, text))
             return None
         channel.token_principal = found.principal
         if self._timer is not None:
@@ -207,9 +243,9 @@ class TokenGate:
         self._timer = asyncio.get_running_loop().call_later(left_s, self.check)
         return found.expires_s
 
-    def _refuse(self, channel: Channel, reason: str) -> None:
-        self._on_refused(channel, reason)
-        self._answer(channel, TokenAnswer(reason, 0))
+    def _refuse(self, channel: Channel, token: str, refusal: TokenRefusal) -> None:
+        self._on_refused(channel, token, refusal)
+        self._answer(channel, TokenAnswer(str(refusal), 0))
         channel.close()
 
     def _answer(self, channel: Channel, answer: TokenAnswer) -> None:

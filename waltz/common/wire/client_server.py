@@ -18,6 +18,7 @@ from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, AppendRequest,
 from waltz.common.wire.catalogue import Catalogue, Layout, layout
 from waltz.common.wire.client_times import ClientTimeMessage, client_time_layouts
 from waltz.common.wire.confirmed_marks import ConfirmedMarkMessage, confirmed_mark_layouts
+from waltz.common.wire.consistency import ConsistencyMessage, consistency_layouts
 from waltz.common.wire.fields import (
     BOOLEAN,
     INT,
@@ -32,6 +33,7 @@ from waltz.common.wire.fields import (
     not_null,
 )
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, FRAME_HEADER_SIZE_BYTES, Bounds, Run
+from waltz.common.wire.lags import LagMessage, lag_layouts
 from waltz.common.wire.mark_feed import MarkFeedMessage, mark_feed_layouts
 from waltz.common.wire.refused import NotAuthorized, refused_layouts
 from waltz.common.wire.structures import verify_checksum
@@ -47,8 +49,10 @@ from waltz.common.wire.versions import (
     FIRST_WITH_ASSIGNMENT,
     FIRST_WITH_CONFIRMED_MARK,
     FIRST_WITH_CONNECTIVITY,
+    FIRST_WITH_CONSISTENCY,
     FIRST_WITH_DATA_LISTS,
     FIRST_WITH_HEALTH,
+    FIRST_WITH_LAGS,
     FIRST_WITH_MARK_FEED,
     FIRST_WITH_NOT_AUTHORIZED,
     FIRST_WITH_PARTITION_STATE,
@@ -253,6 +257,8 @@ Message = (
     | MarkFeedMessage
     | NotAuthorized
     | AppendsDelayed
+    | ConsistencyMessage
+    | LagMessage
 )
 
 _FEED_DATA = 4
@@ -341,8 +347,12 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         layouts.update(mark_feed_layouts())
     if version >= FIRST_WITH_NOT_AUTHORIZED:
         layouts.update(refused_layouts())
+    if version >= FIRST_WITH_LAGS:
+        layouts.update(lag_layouts())
     if version >= FIRST_WITH_APPEND_DELAYS:
         layouts.update(append_delay_layouts())
+    if version >= FIRST_WITH_CONSISTENCY:
+        layouts.update(consistency_layouts())
     return layouts
 
 

@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 
 from waltz.common.errors import ProtocolError
 from waltz.common.wire.catalogue import Layout, layout
-from waltz.common.wire.fields import INT, LONG, enumeration, list_of, structure
+from waltz.common.wire.fields import BOOLEAN, INT, LONG, enumeration, list_of, structure
 
 COMMITTED_NOTICE = 20
 """Type number of :class:`CommittedNotice`."""
 TIME_ENTRY_REQUEST = 21
 """Type number of :class:`TimeEntryRequest`."""
+
+MAX_TIMES = 1024
+"""Most entries of one message."""
 
 
 class TimeQuestion(IntEnum):
@@ -70,9 +73,53 @@ class TimeEntryResponse(NamedTuple):
     time_ms: int
 
 
-StorageTimeMessage = CommittedNotice | TimeEntryRequest | TimeEntryResponse
+class CommitTime(NamedTuple):
+    """Everything up to the transaction was committed by that time, in milliseconds since the epoch."""
+
+    transaction_id: int
+    time_ms: int
+
+
+class TimeListRequest(NamedTuple):
+    """Asks for the entries of a partition's time index from a transaction on, for another storage that lacks them."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    transaction_id: int
+    max_count: int
+
+
+class TimeListResponse(NamedTuple):
+    """Entries in the order of their transactions. Fewer than were asked for (and than :data:`MAX_TIMES`): there are no
+    more."""
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    times: list[CommitTime]
+
+
+class EnterTimesRequest(NamedTuple):
+    """Enters times of committed transactions that the storage holds, and whose times it lacks.
+
+    The answer is a ``TimeEntryResponse`` with the last entry after that. ``offline`` is the flag of the requests that
+    fill a replica which is switched off.
+    """
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    offline: bool
+    times: list[CommitTime]
+
+
+StorageTimeMessage = (
+    CommittedNotice | TimeEntryRequest | TimeEntryResponse | TimeListRequest | TimeListResponse | EnterTimesRequest
+)
 
 _COMMON = (LONG, LONG, INT)
+_TIMES = list_of(structure(CommitTime, LONG, LONG), 16)
 _NOTICE = struct.Struct(">bqqiqi")
 _ENTRY = struct.Struct(">qiq")
 
@@ -98,4 +145,7 @@ def storage_time_layouts() -> dict[int, Layout[Any]]:
         COMMITTED_NOTICE: layout(CommittedNotice, *_COMMON, LONG, entries),
         TIME_ENTRY_REQUEST: layout(TimeEntryRequest, *_COMMON, enumeration(TimeQuestion, "question"), LONG),
         22: layout(TimeEntryResponse, *_COMMON, LONG, LONG),
+        23: layout(TimeListRequest, *_COMMON, LONG, INT),
+        24: layout(TimeListResponse, *_COMMON, _TIMES),
+        25: layout(EnterTimesRequest, *_COMMON, BOOLEAN, _TIMES),
     }

@@ -56,5 +56,11 @@ FIRST_WITH_NOT_AUTHORIZED = 6
 FIRST_WITH_TOKENS = 6
 """The first message of a client may be a token."""
 
+FIRST_WITH_LAGS = 6
+"""A server tells the lags of its partitions' replicas and feeds, in transactions and milliseconds."""
+
 FIRST_WITH_APPEND_DELAYS = 6
 """A server tells how long a client should send no appends to a partition."""
+
+FIRST_WITH_CONSISTENCY = 6
+"""Appends have a level of consistency, and a server tells what is on all storages of a partition."""

@@ -1,4 +1,4 @@
-"""Checks the form of a cluster's address in a configuration, without a connection."""
+"""Checks the form of a cluster's address in a configuration, and the way in, without a connection."""
 
 from kazoo.hosts import collect_hosts
 from pydantic import BaseModel
@@ -6,6 +6,7 @@ from pydantic import BaseModel
 from waltz.common.brief import shown
 from waltz.common.config.schemas import ClusterConfig
 from waltz.common.errors import ConfigError
+from waltz.common.zk.configured import TLS_IS_OFF, ProcessConfig, configured_login
 from waltz.common.zk.paths import ClusterPaths
 
 
@@ -22,4 +23,10 @@ def address_problems(config: BaseModel, source: str) -> list[str]:
             ClusterPaths.of(config.cluster_root)
         except ConfigError as error:
             found.append(f"{source}: {error}")
+        try:
+            configured_login(config)
+        except ConfigError as error:
+            found.append(f"{source}: {error}")
+        if isinstance(config, ProcessConfig) and config.zookeeper_ssl_enabled and config.tls.plaintext:
+            found.append(f"{source}: {TLS_IS_OFF}")
     return found

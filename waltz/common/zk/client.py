@@ -54,6 +54,19 @@ class SessionExpiredError(ZooKeeperError):
     """The session of the operation has ended; nothing was written by it."""
 
 
+class NotPermittedError(ZooKeeperError):
+    """The access control list of the node refuses the operation to this process; nothing was written.
+
+    Examples:
+        ```python
+        try:
+            client = await waltz.connect(zookeeper_connect_string="localhost:2181", cluster_root="/protected")
+        except waltz.NotPermittedError as error:
+            print(error)
+        ```
+    """
+
+
 class ZooKeeperUnreachableError(ZooKeeperError):
     """No server of the connect string answered in time, or the string itself is wrong.
 
@@ -123,7 +136,7 @@ class Nodes(Protocol):
         ...
 
     async def create(self, path: str, data: bytes | None, *, make_path: bool = False) -> str:
-        """Create a node open to all and return its path. ``make_path`` creates missing ancestors with null data.
+        """Create a node and return its path. ``make_path`` creates missing ancestors with null data.
 
         :class:`NodeExistsError`; :class:`NoNodeError` when the parent is missing.
         """
@@ -167,8 +180,10 @@ class ZooKeeper(Nodes, Protocol):
         sequential: bool = False,
         make_path: bool = False,
     ) -> str:
-        """Create a node open to all and return its path (with ten digits appended when sequential).
+        """Create a node and return its path (with ten digits appended when sequential).
 
+        It is open to all, unless the tree is protected: then it has the list of
+        :mod:`waltz.common.zk.protection`.
         ``make_path`` creates missing ancestors with null data. :class:`NodeExistsError`; :class:`NoNodeError` when the
         parent is missing.
         """

@@ -14,6 +14,7 @@ reports ``LOST`` itself after the session time-out without an answer. If the ses
 import asyncio
 import contextlib
 import logging
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -23,8 +24,8 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
+from kazoo.security import ACL, Id
 
-from waltz.common.config.schemas import ClusterConfig
 from waltz.common.zk.client import (
     ANY_VERSION,
     BadVersionError,
@@ -33,16 +34,20 @@ from waltz.common.zk.client import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    NotPermittedError,
     SessionExpiredError,
     Stat,
     State,
     Watch,
-    ZooKeeper,
     ZooKeeperError,
     ZooKeeperUnreachableError,
 )
+from waltz.common.zk.configured import ProcessConfig, configured_login, configured_tls
 from waltz.common.zk.kazoo_log import KazooLog, quiet_logger
+from waltz.common.zk.protected import Login, create
+from waltz.common.zk.protection import OPEN, Acl, AclEntry
 from waltz.common.zk.session_clock import SessionClock
+from waltz.common.zk.tls_handler import TlsHandler
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +81,6 @@ _ERRORS: tuple[tuple[type[Exception], type[ZooKeeperError], str], ...] = (
     (kazoo_errors.NodeExistsError, NodeExistsError, "the node exists already"),
     (kazoo_errors.BadVersionError, BadVersionError, "the node was changed by someone else"),
     (kazoo_errors.NotEmptyError, NotEmptyError, "the node has children"),
-    (kazoo_errors.NoAuthError, ZooKeeperError, "no permission: the access control list of the node refuses it"),
     (kazoo_errors.SessionExpiredError, SessionExpiredError, "the session has ended"),
     (kazoo_errors.ConnectionLoss, ConnectionLossError, "the connection broke before the answer"),
     (kazoo_errors.OperationTimeoutError, ConnectionLossError, "the server gave up on it"),
@@ -89,12 +93,16 @@ async def connect(
     session_timeout_s: float,
     connect_timeout_s: float | None,
     operation_timeout_s: float | None = None,
-) -> ZooKeeper:
+    login: Login | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> "KazooZooKeeper":
     """Connect to an ensemble and return once there is a session.
 
     ``connect_string`` is ``host:port,host:port...``, optionally with a ``/chroot`` at its end. The ensemble clamps
     ``session_timeout_s`` to its own limits. A ``connect_timeout_s`` of ``None`` waits for ever, as the daemons do.
     ``operation_timeout_s`` is the deadline of each later call, by default that of the session.
+    ``login`` is the user of this process; ``tls`` is for ensembles whose connect string names TLS ports, and follows
+    its files: each connection is made with their present content.
 
     Raises ``ZooKeeperUnreachableError`` when there is no session in time.
     """
@@ -103,15 +111,22 @@ async def connect(
         session_timeout_s=session_timeout_s,
         connect_timeout_s=connect_timeout_s,
         operation_timeout_s=session_timeout_s if operation_timeout_s is None else operation_timeout_s,
+        login=login,
+        tls=tls,
     )
 
 
-async def connect_configured(config: ClusterConfig, *, connect_timeout_s: float | None) -> ZooKeeper:
-    """Connect to the ensemble of a cluster, see :func:`connect`. Raises ``ZooKeeperUnreachableError``."""
+async def connect_configured(config: ProcessConfig, *, connect_timeout_s: float | None) -> "KazooZooKeeper":
+    """Connect to the ensemble of a cluster, see :func:`connect`.
+
+    Raises ``ZooKeeperUnreachableError``, and ``ConfigError`` for files of passwords and of TLS.
+    """
     return await connect(
         config.zookeeper_connect_string,
         session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
         connect_timeout_s=connect_timeout_s,
+        login=configured_login(config),
+        tls=configured_tls(config),
     )
 
 
@@ -145,10 +160,18 @@ class _WatchHop:
 class KazooZooKeeper:
     """A client of a real ensemble; implements :class:`waltz.common.zk.client.ZooKeeper`. Made by :meth:`open`."""
 
-    def __init__(self, connect_string: str, session_timeout_s: float, operation_timeout_s: float) -> None:
+    def __init__(
+        self,
+        connect_string: str,
+        session_timeout_s: float,
+        operation_timeout_s: float,
+        login: Login | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._session_timeout_s = session_timeout_s
         self._operation_timeout_s = operation_timeout_s
+        self._login = login
         self._state = State.LOST
         self._kazoo_state = State.LOST
         self._clock = SessionClock(session_timeout_s, time.monotonic())
@@ -165,6 +188,8 @@ class KazooZooKeeper:
             hosts=_named_often_enough(connect_string),
             timeout=session_timeout_s,
             logger=quiet_logger(self._log),
+            handler=None if tls is None else TlsHandler(tls),
+            auth_data=None if login is None else [("digest", f"{login.user}:{login.password.get_secret_value()}")],
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=_RECONNECT_MAX_DELAY_S),
         )
         self._client.add_listener(self._kazoo_state_changed)
@@ -177,10 +202,12 @@ class KazooZooKeeper:
         session_timeout_s: float,
         connect_timeout_s: float | None,
         operation_timeout_s: float,
+        login: Login | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> "KazooZooKeeper":
         """Connect and wait for the session; parameters and errors as :func:`connect`."""
         try:
-            zookeeper = cls(connect_string, session_timeout_s, operation_timeout_s)
+            zookeeper = cls(connect_string, session_timeout_s, operation_timeout_s, login, tls)
         except ValueError as error:
             raise ZooKeeperUnreachableError(f"not a ZooKeeper connect string: {connect_string!r} ({error})") from None
         try:
@@ -239,7 +266,7 @@ class KazooZooKeeper:
 
         for outcome in await self._read("sync", path, submit):
             if isinstance(outcome, Exception):
-                raise _translated("sync", path, outcome)
+                raise self._translated("sync", path, outcome)
 
     async def create(
         self,
@@ -250,20 +277,49 @@ class KazooZooKeeper:
         sequential: bool = False,
         make_path: bool = False,
     ) -> str:
-
-        def submit() -> _AsyncResult[str]:
-            result: _AsyncResult[str] = self._client.create_async(path, data, ephemeral=ephemeral, sequence=sequential)
-            return result
-
         try:
-            return await self._write("create", path, submit)
+            return await self._create(path, data, ephemeral, sequential)
         except NoNodeError:
             if not make_path:
                 raise
         # Not kazoo's own makepath, which gives the ancestors empty data instead of null.
         with contextlib.suppress(NodeExistsError):
             await self.create(path.rpartition("/")[0], None, make_path=True)
+        return await self._create(path, data, ephemeral, sequential)
+
+    async def _create(self, path: str, data: bytes | None, ephemeral: bool, sequential: bool) -> str:
+        if self._login is None:
+            return await self.create_with(path, data, OPEN, ephemeral=ephemeral, sequential=sequential)
+        return await create(self, self._login.root, path, data, ephemeral=ephemeral, sequential=sequential)
+
+    async def create_with(
+        self, path: str, data: bytes | None, acl: Acl, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        """Create a node with this list; see :class:`waltz.common.zk.protected.AclNodes`."""
+
+        def submit() -> _AsyncResult[str]:
+            result: _AsyncResult[str] = self._client.create_async(
+                path, data, acl=_kazoo_acl(acl), ephemeral=ephemeral, sequence=sequential
+            )
+            return result
+
         return await self._write("create", path, submit)
+
+    async def acl(self, path: str) -> Acl:
+        """The list of a node; hashes only for those who may change it."""
+        entries, _ = await self._read("get the access control list of", path, lambda: self._client.get_acls_async(path))
+        return frozenset(AclEntry(entry.id.scheme, entry.id.id, entry.perms) for entry in entries)
+
+    async def set_acl(self, path: str, acl: Acl) -> None:
+        """Replace the list of a node."""
+        await self._write(
+            "set the access control list of", path, lambda: self._client.set_acls_async(path, _kazoo_acl(acl))
+        )
+
+    @property
+    def login(self) -> Login | None:
+        """The user of this process."""
+        return self._login
 
     async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
         return _stat(await self._write("set", path, lambda: self._client.set_async(path, data, version)))
@@ -441,9 +497,28 @@ class KazooZooKeeper:
                 self._clock.answered(sent_s)
                 return answer
             except kazoo_errors.KazooException as error:
-                raise _translated(operation, path, error) from None
+                raise self._translated(operation, path, error) from None
             finally:
                 self._outstanding.discard(future)
+
+    def _translated(self, operation: str, path: str, error: Exception) -> ZooKeeperError:
+        if isinstance(error, kazoo_errors.NoAuthError):
+            return NotPermittedError(f"{operation} {path}: {_not_permitted(self._login)}")
+        for kazoo_class, our_class, text in _ERRORS:
+            if isinstance(error, kazoo_class):
+                return our_class(f"{operation} {path}: {text}")
+        return ZooKeeperError(f"{operation} {path}: {type(error).__name__} {error}".rstrip())
+
+
+def _not_permitted(login: Login | None) -> str:
+    refused = "no permission: the access control list of the node refuses"
+    if login is None:
+        return f"{refused} this process, which has no zookeeper.user"
+    return f"{refused} user {login.user}: its role may not do this, or zookeeper.user or its password is wrong"
+
+
+def _kazoo_acl(acl: Acl) -> list[ACL]:
+    return [ACL(permissions, Id(scheme, id_)) for scheme, id_, permissions in sorted(acl)]
 
 
 def _wake(future: asyncio.Future[object]) -> None:
@@ -469,10 +544,3 @@ def _stat(stat: ZnodeStat) -> Stat:
         children_count=stat.numChildren,
         mtime_ms=stat.mtime,
     )
-
-
-def _translated(operation: str, path: str, error: Exception) -> ZooKeeperError:
-    for kazoo_class, our_class, text in _ERRORS:
-        if isinstance(error, kazoo_class):
-            return our_class(f"{operation} {path}: {text}")
-    return ZooKeeperError(f"{operation} {path}: {type(error).__name__} {error}".rstrip())

@@ -2,6 +2,8 @@
 
 import logging
 
+from kazoo.protocol.serialization import Auth
+
 from waltz.common.quiet_log import OutageLog
 
 _TROUBLES = ("Connection dropped: ", "Connection time-out: ", "Cannot resolve ")
@@ -20,6 +22,8 @@ class KazooLog(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether kazoo's own record is to be logged."""
+        if isinstance(record.args, tuple) and any(isinstance(each, Auth) for each in record.args):
+            return False  # there is a password in it
         text = record.getMessage()
         if text in _WITHOUT_NEWS:
             return False

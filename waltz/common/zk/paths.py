@@ -147,8 +147,13 @@ class ClusterPaths(NamedTuple):
         """The mutex of the moves of replicas."""
         return f"{self.root}/ext/moveLock"
 
+    @property
+    def archive(self) -> str:
+        """The address of the cluster's archive; parent of the archivers' locks: our own, too. May be missing."""
+        return f"{self.root}/ext/archive"
+
     def archive_lock(self, partition_id: int) -> str:
-        """The mutex of the archivers of a partition: our own, too."""
+        """The mutex of the archivers of a partition."""
         return f"{self.root}/ext/archive/{partition_id}"
 
     @property

@@ -47,6 +47,7 @@ function format(value) {
 }
 
 const milliseconds = (value) => (value === null || value === undefined ? "–" : `${format(value)} ms`);
+const seconds = (value) => (value === null || value === undefined ? "–" : `${format(value)} s`);
 const mark = (value) => (value === -1 ? "empty" : format(value));
 const plural = (count, noun) => `${format(count)} ${noun}${count === 1 ? "" : "s"}`;
 
@@ -102,8 +103,8 @@ function take(cluster) {
   const servers = new Map(cluster.servers.map((server) => [server.id, server]));
   page.partitions = cluster.partitions.map((values) => {
     const partition = Object.fromEntries(columns.map((name, place) => [name, values[place]]));
-    partition.replicas = partition.replicas.map(([place, state, lag]) => ({
-      place, storage: cluster.storages[place].storage, state, lag,
+    partition.replicas = partition.replicas.map(([place, state, lag, lag_s]) => ({
+      place, storage: cluster.storages[place].storage, state, lag, lag_s,
     }));
     partition.endpoint = servers.get(partition.owner)?.endpoint ?? null;
     partition.health = partition.severity ?? "well";
@@ -308,6 +309,8 @@ const COLUMNS = [
   { key: "rate", title: "Commits/s", hint: "between the last two surveys", number: true, text: (each) => format(each.rate) },
   { key: "p99_ms", title: "p99", hint: "of appends over the last ten seconds; known of this server's partitions", number: true, wide: true, text: (each) => milliseconds(each.p99_ms) },
   { key: "lag", title: "Lag", hint: "committed transactions that the slowest replica does not have", number: true, wide: true, text: (each) => format(each.lag) },
+  { key: "lag_s", title: "Late", hint: "for how long at least the oldest of them has been committed", number: true, wide: true, text: (each) => seconds(each.lag_s) },
+  { key: "feed_lag_s", title: "Clients late", hint: "for how long at least the oldest transaction has been committed that a client asked for and was not sent", number: true, wide: true, text: (each) => seconds(each.feed_lag_s) },
   { key: "mark", title: "High-water mark", number: true, wide: true, text: (each) => mark(each.mark) },
   { key: "session", title: "Session", number: true, wide: true, text: (each) => format(each.session) },
   { key: "generation", title: "Generation", number: true, wide: true, text: (each) => format(each.generation) },
@@ -330,7 +333,7 @@ function classes(column) {
 }
 
 function sortBy(key) {
-  page.sort = { key, ascending: page.sort.key === key ? !page.sort.ascending : !["rate", "p99_ms", "lag"].includes(key) };
+  page.sort = { key, ascending: page.sort.key === key ? !page.sort.ascending : !["rate", "p99_ms", "lag", "lag_s", "feed_lag_s"].includes(key) };
   showTable();
 }
 
@@ -474,8 +477,9 @@ function fillDetail() {
     ["generation", format(partition.generation)],
     ["store session", format(partition.session)],
     ["high-water mark", mark(partition.mark)],
+    ["clients", partition.feed_lag ? `behind${lagText(partition.feed_lag, partition.feed_lag_s)}` : format(partition.feed_lag)],
     ...partition.replicas.map((replica) => [
-      replica.storage, replica.state + (replica.lag ? `, lag ${format(replica.lag)}` : ""), replicaHealth(replica.state),
+      replica.storage, replica.state + lagText(replica.lag, replica.lag_s), replicaHealth(replica.state),
     ]),
   ];
   const text = JSON.stringify(facts);
@@ -484,6 +488,10 @@ function fillDetail() {
   page.detail.facts.replaceChildren(element("dl", {}, ...facts.map(([name, value, health]) => element(
     "div", {}, element("dt", {}, name), element("dd", { class: health && health !== "well" ? `${health}-text` : null }, value),
   ))));
+}
+
+function lagText(transactions, age_s) {
+  return (transactions ? `, lag ${format(transactions)}` : "") + (age_s ? `, ${seconds(age_s)} late` : "");
 }
 
 async function askDetail() {
@@ -616,13 +624,14 @@ async function showHistory() {
   } catch {
     return; // the age in the header tells
   }
-  const { commits, p50_ms, p99_ms, lag, degraded } = told.series;
+  const { commits, p50_ms, p99_ms, lag, lag_s, feed_lag_s, degraded } = told.series;
   byId("totals").replaceChildren(
     ...charts(
       told.step_s,
       ["Commits/s", [["commits", commits]], format],
       ["Append latency", [["p50", p50_ms], ["p99", p99_ms]], milliseconds],
       ["Largest lag", [["lag", lag]], format],
+      ["Lateness", [["replicas", lag_s], ["clients", feed_lag_s]], seconds],
       ["Degraded partitions", [["partitions", degraded]], format],
     ),
   );

@@ -4,12 +4,13 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from enum import Enum
 
 from waltz.common.cluster.quorum import quorum_of
+from waltz.common.consistency import Consistency, accepts
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.partition_ids import id_ranges, named_partitions
 from waltz.common.replica_states import RUNBOOK, ReplicaStatus
 from waltz.common.storage_health import Ailment, find_ailments
-from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_WRITE_SESSION
+from waltz.common.wire.versions import FIRST_WITH_APPEND_FAILED, FIRST_WITH_CONSISTENCY, FIRST_WITH_WRITE_SESSION
 from waltz.common.zk.znodes import UNRESOLVED, ServerDescriptor
 from waltz.operations.survey.replica_judgement import (
     StorageFacts,
@@ -22,7 +23,7 @@ from waltz.operations.survey.replica_judgement import (
 from waltz.operations.survey.survey import ServerReport, StorageReport, Survey
 
 NOTHING = Told()
-"""Stands for the answers when no storage was asked for its progress."""
+"""The value in place of the answers when no storage was asked for its progress."""
 
 
 class Check(Enum):
@@ -57,7 +58,7 @@ def find_failures(survey: Survey, partition_id: int, told: Told = NOTHING) -> di
 
 
 def _owner(survey: Survey, partition_id: int) -> tuple[str, ServerReport] | str:
-    """The owner's name and report, or why there is none."""
+    """The name and the report of the owner, or the reason why there is none."""
     owners = survey.owners.get(partition_id, ())
     if len(owners) != 1:
         return "there is not exactly one server to be asked"
@@ -82,7 +83,7 @@ def _server_faults(survey: Survey, partition_id: int) -> Iterator[str]:
     else:
         name, report = owner
         if isinstance(report.partitions, str):
-            yield f"{name} did not tell its partitions: {report.partitions}"
+            yield f"{name} did not report its partitions: {report.partitions}"
         elif partition_id not in report.partitions:
             yield f"{name} does not have it"
     for server_id, report in survey.server_reports.items():
@@ -99,7 +100,7 @@ def _connectivity_faults(survey: Survey, partition_id: int) -> Iterator[str]:
         return
     name, report = owner
     if isinstance(report.storages, str):
-        yield f"{name} did not tell which storages it reaches: {report.storages}"
+        yield f"{name} did not report which storages it reaches: {report.storages}"
         return
     for storage in sorted(survey.storages[partition_id]):
         if not report.storages.get(storage, False):
@@ -111,7 +112,7 @@ def _storage_faults(survey: Survey, partition_id: int) -> Iterator[str]:
     for storage, report in sorted(survey.storage_reports.items()):
         if isinstance(report, str):
             if storage in assigned:
-                yield f"storage {storage} did not tell its partitions: {report}"
+                yield f"storage {storage} did not report its partitions: {report}"
         elif storage in assigned and partition_id not in report:
             yield f"storage {storage} is to hold it and does not (waltz storage sync-partitions)"
         elif storage not in assigned and partition_id in report:
@@ -166,7 +167,7 @@ def _replica_faults(
     for replica in replicas:
         report = reports.get(replica.storage, "")
         if isinstance(report, str) or partition_id not in report:
-            continue  # other checks report it
+            continue  # other checks report this
         if replica.state == ReplicaStatus.OFFLINE.value:
             yield f"storage {replica.storage} has it {replica.cause} ({replica.do})"
         elif replica.state in (ReplicaStatus.LAGGING.value, ReplicaStatus.CURRENT.value) and replica.cause:
@@ -174,7 +175,7 @@ def _replica_faults(
 
 
 def find_storage_ailments(survey: Survey, facts: Mapping[str, StorageFacts | str]) -> dict[str, list[Ailment]]:
-    """Faults of disks and files, by storage; healthy storages and those that do not report any are left out."""
+    """The faults of disks and files, by storage. Storages without reported faults are left out."""
     found = {}
     for storage, told in facts.items():
         if not isinstance(told, str) and told.health is not None:
@@ -185,7 +186,8 @@ def find_storage_ailments(survey: Survey, facts: Mapping[str, StorageFacts | str
 
 
 def find_preferences(servers: Iterable[ServerDescriptor], partition_ids: Container[int]) -> dict[int, list[Endpoint]]:
-    """The partitions that more than one server prefers, with the servers; the first one, by id, gets it."""
+    """The partitions that more than one server prefers, with the servers. The server with the smallest id gets the
+    partition."""
     preferring: dict[int, list[Endpoint]] = {}
     for server in sorted(servers, key=lambda each: each.server_id):
         for partition_id in server.preferred_partitions:
@@ -214,15 +216,15 @@ def _health_faults(survey: Survey, partition_id: int) -> Iterator[str]:
         return
     name, report = owner
     if isinstance(report.healthy, str):
-        yield f"{name} did not tell the health of its partitions: {report.healthy}"
+        yield f"{name} did not report the health of its partitions: {report.healthy}"
     elif partition_id not in report.healthy:
-        yield f"{name} says nothing of its health"
+        yield f"{name} does not report its health"
     elif not report.healthy[partition_id]:
         yield f"{name} calls it unhealthy"
 
 
 def find_session_warnings(survey: Survey, partition_ids: Collection[int]) -> list[str]:
-    """Warnings for these partitions, whose clients use write sessions: servers that do not support them.
+    """Warnings about servers without write sessions, for partitions whose clients use write sessions.
 
     A server whose protocol version is unknown causes no warning.
     """
@@ -268,5 +270,31 @@ def find_disabled_warnings(survey: Survey, partition_ids: Collection[int]) -> li
                 f"partition {partition_id} is disabled, and its owner, server {endpoint}, takes appends all "
                 f"the same: it speaks version {version}, and knows no properties. Make the partition a preferred one "
                 "of a server with version 5"
+            )
+    return warnings
+
+
+def find_consistency_warnings(survey: Survey, demands: Mapping[int, tuple[Consistency, bool]]) -> list[str]:
+    """Warnings for partitions that demand more than the commit of their writers, and do not get it from all.
+
+    ``demands`` has, for partitions whose demand is enforced, the level and whether older writers are refused.
+    """
+    warnings = []
+    for partition_id, (level, refuses_legacy) in sorted(demands.items()):
+        if accepts(level, Consistency.LEADER_QUORUM):
+            continue
+        owner = next((each for each in survey.owners.get(partition_id, ()) if each in survey.servers), None)
+        version = None if owner is None else survey.server_reports[owner].version
+        if owner is not None and version is not None and version < FIRST_WITH_CONSISTENCY:
+            warnings.append(
+                f"partition {partition_id} demands the consistency {level.word}, and its owner, server "
+                f"{survey.servers[owner].endpoint}, speaks version {version} and knows no levels: it takes all. "
+                "Make the partition a preferred one of a server with version 6"
+            )
+        elif not refuses_legacy:
+            warnings.append(
+                f"partition {partition_id} demands the consistency {level.word}, and lets in writers whose protocol "
+                "has no levels: their appends are acknowledged at the commit. Set refuseLegacyWriters=true when there "
+                "are none of them left"
             )
     return warnings

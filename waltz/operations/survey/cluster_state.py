@@ -21,22 +21,23 @@ from waltz.operations.survey.replica_judgement import (
     Told,
     judge_replicas,
     lacks_record,
+    owner_lags,
 )
 from waltz.operations.survey.survey import ServerReport, StorageReport, Survey
 from waltz.operations.survey.zone_risks import ZoneRisk, find_zone_risks
 
 LARGE_INTERVAL_S = 30.0
-"""Interval at which a spared storage is asked for its metrics: about Prometheus' own."""
+"""Interval at which a large storage is asked for its metrics: about the interval of Prometheus."""
 
 NO_REPLICA = "NO_REPLICA"
-"""The problem of a partition that is assigned to no storage, so that no check can be made."""
+"""The problem of a partition without an assigned storage, for which no check is possible."""
 
 NO_RECORD = "NO_RECORD"
-"""The problem of a partition whose record in ZooKeeper is gone."""
+"""The problem of a partition whose record in ZooKeeper is missing."""
 
 
 class SurveyedPartition(NamedTuple):
-    """One partition. A field is None when no node answered."""
+    """One partition. A field is None without an answer."""
 
     partition_id: int
     owner: int | None
@@ -49,9 +50,13 @@ class SurveyedPartition(NamedTuple):
     """Committed transactions per second."""
     replicas: tuple[SurveyedReplica, ...]
     problems: tuple[str, ...]
-    """The checks of ``waltz cluster verify`` that fail."""
+    """The failing checks of ``waltz cluster verify``."""
     reasons: Mapping[str, Sequence[str]] = {}
     """The reasons, by check."""
+    feed_lag: int | None = None
+    """Committed transactions that the feed furthest behind was promised and not sent, as the owner tells."""
+    feed_lag_s: float | None = None
+    """For how long at least the oldest such transaction of all feeds has been committed."""
 
 
 class SurveyedServer(NamedTuple):
@@ -64,7 +69,7 @@ class SurveyedServer(NamedTuple):
     partitions: int
     preferred: tuple[int, ...]
     reason: str | None = None
-    """Why it does not answer."""
+    """The reason for a missing answer."""
 
 
 class SurveyedStorage(NamedTuple):
@@ -73,16 +78,16 @@ class SurveyedStorage(NamedTuple):
     storage: str
     answers: bool
     online: int
-    """Number of its partitions that are online."""
+    """The number of its online partitions."""
     assigned: int
     reason: str | None = None
-    """Why it does not answer."""
+    """The reason for a missing answer."""
     free_bytes: int | None = None
-    """Free space of its disk, if it was asked and answered."""
+    """Free bytes of its disk; None without an answer."""
     version: str | None = None
-    """Version of its software, if it was asked and answered."""
+    """Version of its software; None without an answer."""
     ailments: tuple[Ailment, ...] | None = None
-    """Faults of its disk and files; None if it does not report any."""
+    """Faults of its disk and files; None if it does not report faults."""
     told_at_s: float | None = None
     """Time of its last metrics (the three fields above), by the loop's clock."""
 
@@ -93,14 +98,14 @@ class ClusterState(NamedTuple):
     name: str
     root: str
     at_s: float
-    """When the marks were read, by the loop's clock."""
+    """The time of the marks, by the clock of the event loop."""
     servers: tuple[SurveyedServer, ...]
     storages: tuple[SurveyedStorage, ...]
     partitions: tuple[SurveyedPartition, ...]
     zone_risks: tuple[ZoneRisk, ...] = ()
-    """The zones whose death would stop partitions. They do not count as faults."""
+    """The zones whose loss would stop partitions. They do not count as faults."""
     unreadable_labels: tuple[str, ...] = ()
-    """A line for each storage whose labels cannot be read, so that its zone is not known."""
+    """A line for each storage with unreadable labels, and therefore an unknown zone."""
 
     @property
     def unwell(self) -> int:
@@ -163,7 +168,7 @@ def _storage_document(storage: SurveyedStorage) -> dict[str, Json]:
 
 
 AskWriteSessions = Callable[[Mapping[int, Owner]], Awaitable[Mapping[int, int]]]
-"""Asks the owners of partitions for the numbers of their write sessions; nothing is raised."""
+"""A function that asks the owners of partitions for the numbers of their write sessions, without changing them."""
 
 
 async def read_state(
@@ -175,14 +180,14 @@ async def read_state(
     ask_write_sessions: AskWriteSessions | None = None,
     max_metrics_partitions: int | None = None,
 ) -> ClusterState:
-    """Ask all nodes; ``timeout_s`` limits each answer. Rates are those since ``before``.
+    """Ask all nodes. ``timeout_s`` limits each answer. Rates are computed since ``before``.
 
-    Without ``ask_write_sessions`` no write session is known. Of the storages with more than
-    ``max_metrics_partitions`` partitions, one is asked for free space, health and version each time, see
-    :func:`choose_storages`; the lags of their replicas stay unknown.
+    Without ``ask_write_sessions`` all write sessions are unknown. Of the storages with more than
+    ``max_metrics_partitions`` partitions, each call asks one for free space, health and version, see
+    :func:`choose_storages`; the lags of their replicas are unknown.
 
-    Raises ``WaltzError`` of ZooKeeper; silent nodes are part of the state. Yields to the loop regularly, for any number
-    of partitions.
+    Raises ``WaltzError`` of ZooKeeper. Silent nodes are part of the state. Yields to the event loop regularly, for any
+    number of partitions.
     """
     floor = None
     if before is not None:
@@ -199,7 +204,7 @@ async def read_state(
 
     evidence = await read_evidence(cluster, partition_ids, timeout_s=timeout_s, floor=floor, choose=choose)
     facts = {
-        # A lag that is only known now and then is of no use.
+        # A lag that is known at rare moments only is of no use.
         storage: told._replace(last_ids={}, session_ids={}) if storage in large and not isinstance(told, str) else told
         for storage, told in evidence.told.facts.items()
     }
@@ -215,11 +220,11 @@ async def arrange(
     before: ClusterState | None = None,
     ask_write_sessions: AskWriteSessions | None = None,
 ) -> ClusterState:
-    """The state of the cluster by the answers; parameters and errors as in :func:`read_state`."""
+    """The state of the cluster according to the answers. Parameters and errors as in :func:`read_state`."""
     survey, told, at_s = evidence.survey, evidence.told, evidence.at_s
     owners = await read_owners(cluster.zookeeper, cluster.root)
     name = (await read_cluster_params(cluster.zookeeper, cluster.root)).name
-    # An owner that has not told a partition's mark does not tell its write session either.
+    # An owner that has not reported the mark of a partition does not report the write session either.
     owned = {each: owners[each] for each in partition_ids if each in owners and each in told.marks}
     write_sessions = {} if ask_write_sessions is None else await ask_write_sessions(owned)
     rates = {} if before is None else _rates(before, told.marks, at_s)
@@ -254,8 +259,8 @@ async def arrange(
 def choose_storages(
     answering: Collection[str], large: Collection[str], before: ClusterState | None, now_s: float
 ) -> list[str]:
-    """The storages that are asked for their metrics: all but the ``large`` ones, and of these the one whose answer is
-    the oldest, unless it is recent. Pure.
+    """The storages that are asked for their metrics: all except the ``large`` storages, and of these the one with the
+    oldest answer, unless that answer is recent. Pure.
     """
     told_at_s = {} if before is None else {each.storage: each.told_at_s for each in before.storages}
     due = [(told_at_s.get(storage) or -math.inf, storage) for storage in sorted(large)]
@@ -274,7 +279,7 @@ def _storage(
     if isinstance(report, str):
         return SurveyedStorage(storage, False, 0, 0, report)
     found = SurveyedStorage(storage, True, sum(report.values()), len(report))
-    if facts is None and before is not None:  # it was not asked
+    if facts is None and before is not None:  # the storage was not asked
         return found._replace(
             free_bytes=before.free_bytes,
             version=before.version,
@@ -292,7 +297,7 @@ def _storage(
 
 
 def _silence(report: ServerReport) -> str | None:
-    """Why a server gives no answer at all."""
+    """The reason why a server gives no answer at all."""
     return report.partitions if report.version is None and isinstance(report.partitions, str) else None
 
 
@@ -311,6 +316,7 @@ def _partition(
         reasons = {NO_REPLICA: [str(error)]}
     if Check.REPLICA_RECOVERY_STATUS.name in reasons and lacks_record(survey, partition_id, told):
         reasons[NO_RECORD] = reasons.pop(Check.REPLICA_RECOVERY_STATUS.name)
+    lags = owner_lags(survey, partition_id)
     return SurveyedPartition(
         partition_id,
         None if owner is None else owner.server_id,
@@ -323,11 +329,13 @@ def _partition(
         judge_replicas(survey, partition_id, told),
         tuple(reasons),
         reasons,
+        None if lags is None else lags.feed_transactions,
+        None if lags is None else lags.feed_age_ms / 1000,
     )
 
 
 def _rates(before: ClusterState, marks: Mapping[int, int], at_s: float) -> dict[int, float]:
-    """Committed transactions per second, for the partitions whose marks are known at both times."""
+    """Committed transactions per second, for the partitions with known marks at both times."""
     return {
         partition.partition_id: max(0, marks[partition.partition_id] - partition.high_water_mark) / (at_s - before.at_s)
         for partition in before.partitions

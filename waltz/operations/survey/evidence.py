@@ -17,13 +17,13 @@ from waltz.operations.survey.survey import Survey, read_survey
 from waltz.storage.remote.admin_client import StorageAdminClient
 
 MARK_TIMEOUT_S = 1.0
-"""How long owners may take to answer with committed marks."""
+"""Time limit for the answers of owners with committed marks."""
 
 LATE_S = 1.0
-"""A healthy replica has a transaction within this time after its commit."""
+"""A healthy replica has each transaction within this time after the commit."""
 
 PARTITIONS_AT_ONCE = 32
-"""Number of partitions arranged before the loop may do other work: well below a millisecond."""
+"""The number of partitions that are processed before the event loop may do other work: well below a millisecond."""
 
 _VERSION = "waltz-storage.waltz-version-id"
 _FREE_BYTES = "waltz-storage.waltz-storage-free-bytes"
@@ -33,7 +33,8 @@ _AVAILABLE = 1
 
 
 Choose = Callable[[Mapping[str, Mapping[int, bool]]], Collection[str]]
-"""Chooses the storages to be asked for their metrics, given those that answer and their partitions."""
+"""A function that chooses the storages to be asked for their metrics, given the storages that answer and their
+partitions."""
 
 
 class Evidence(NamedTuple):
@@ -42,7 +43,7 @@ class Evidence(NamedTuple):
     survey: Survey
     told: Told
     unknown_marks: Mapping[int, str]
-    """Why no owner told the committed mark of a partition."""
+    """The reason why no owner reported the committed mark, by partition."""
     at_s: float
     """When the marks were read, by the loop's clock."""
 
@@ -58,11 +59,11 @@ async def read_evidence(
     """Ask all nodes; ``timeout_s`` limits each answer.
 
     ``floor`` has the committed marks of an earlier survey, at least :data:`LATE_S` ago: a replica that still lacks one
-    of them lags. Without a floor the present marks are read first, and replicas that lack them are asked once more
-    after :data:`LATE_S`. ``choose`` spares storages the question for their metrics, which takes nearly half a
-    millisecond of a storage's processor for each partition.
+    of them lags. Without ``floor`` the present marks are read first, and replicas that lack them are asked again after
+    :data:`LATE_S`. ``choose`` limits the questions for metrics, each of which costs a storage nearly half a millisecond
+    of processor time per partition.
 
-    Raises ``WaltzError`` of ZooKeeper; a missing answer of a node is part of the evidence.
+    Raises ``WaltzError`` of ZooKeeper. A missing answer of a node is part of the evidence.
     """
     survey = await read_survey(cluster, partition_ids, timeout_s=timeout_s)
     answering = {storage: report for storage, report in survey.storage_reports.items() if not isinstance(report, str)}
@@ -76,7 +77,7 @@ async def read_evidence(
     if doubtful:
         await asyncio.sleep(LATE_S)
         facts |= await ask_storages(cluster, doubtful, timeout_s)
-    # After the storages: a transaction that a storage has is committed by then.
+    # Asked after the storages: by then, each transaction of a storage is committed.
     marks, unknown_marks = await _ask_marks(cluster, partition_ids, timeout_s)
     return Evidence(survey, Told(facts, marks, first), unknown_marks, asyncio.get_running_loop().time())
 
@@ -89,7 +90,7 @@ async def _ask_marks(
 
 
 async def _doubtful(survey: Survey, partition_ids: Iterable[int], told: Told, *, settled: bool) -> list[str]:
-    """The storages of replicas that may be only a moment late."""
+    """The storages of replicas that may be late by a moment only."""
     found = set()
     for place, partition_id in enumerate(partition_ids, 1):
         if place % PARTITIONS_AT_ONCE == 0:
@@ -103,7 +104,7 @@ async def _doubtful(survey: Survey, partition_ids: Iterable[int], told: Told, *,
 async def ask_storages(
     cluster: ClusterHandle, storages: Collection[str], timeout_s: float
 ) -> dict[str, StorageFacts | str]:
-    """Values from the metrics of storages, or the reasons for their absence."""
+    """Values from the metrics of storages, or the reasons for missing values."""
     answers = await asyncio.gather(*(_ask_storage(cluster, storage, timeout_s) for storage in storages))
     return dict(zip(storages, answers, strict=True))
 

@@ -1,4 +1,4 @@
-"""Describes what is wrong with a cluster, the worst first. Pure."""
+"""Describes the problems of a cluster, the worst first. Pure."""
 
 from collections import Counter
 from collections.abc import Set
@@ -18,15 +18,15 @@ WARNING = "warning"
 
 
 class Words(NamedTuple):
-    """The words for a failed check."""
+    """The texts for a failed check."""
 
     severity: str
     short: str
     """Text for one partition in a table."""
     one: str
-    """Behind "partition 7"."""
+    """The text that follows "partition 7"."""
     many: str
-    """Behind "12 partitions"."""
+    """The text that follows "12 partitions"."""
     remedy: Remedy
 
 
@@ -69,7 +69,7 @@ WORDS = {
         "not at its owner",
         "is not open at its owner, or open at another server",
         "are not open at their owners, or open at other servers",
-        Remedy("wait a moment, for it may be moving; then start its server", "server-down"),
+        Remedy("wait a moment, because it may be moving; then start its server", "server-down"),
     ),
     Check.PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY.name: Words(
         WARNING,
@@ -93,7 +93,7 @@ WORDS = {
         Remedy("start the storage, or mend the network to it", "storage-down"),
     ),
 }
-"""By the names of the checks, the worst first."""
+"""The texts by the names of the checks, the worst first."""
 
 
 _NODES = ("server ", "storage ")
@@ -108,19 +108,19 @@ class Problem(NamedTuple):
     severity: str
     text: str
     partitions: str
-    """The partitions concerned, such as ``0-6,9``; empty for nodes."""
+    """The affected partitions, such as ``0-6,9``; empty for nodes."""
     detail: str
     """The cause, or an example."""
     do: str
     """The remedy."""
     section: str
-    """Where the runbook explains it."""
+    """The link to the section of the runbook."""
     check: str | None = None
-    """The check that fails; None for the trouble of a node."""
+    """The failing check; None for the problem of a node."""
 
     @property
     def title(self) -> str:
-        """The text, with the partitions concerned where there are several."""
+        """The text, with the affected partitions if there are several."""
         several = self.check is not None and not self.partitions.isdecimal()
         return f"{self.text} ({self.partitions})" if several else self.text
 
@@ -133,8 +133,8 @@ def silent_storages(state: ClusterState) -> set[str]:
 def failed_checks(partition: SurveyedPartition, silent: Set[str]) -> list[str]:
     """The failing checks of a partition, the worst first.
 
-    A ``silent`` storage is listed itself as a problem, and is none of its partitions'. Each silent storage is one
-    reason of the check, so the check counts only with a further reason.
+    A ``silent`` storage is a problem of its own, and not a problem of its partitions. Each silent storage is one reason
+    of the check, so the check counts only with a further reason.
     """
     unsaid = sum(replica.storage in silent for replica in partition.replicas)
     known = set(partition.problems)
@@ -144,10 +144,10 @@ def failed_checks(partition: SurveyedPartition, silent: Set[str]) -> list[str]:
 
 
 def find_problems(state: ClusterState, *, every_check: bool = False) -> list[Problem]:
-    """All problems; at most one line for each node and each check.
+    """All problems, with at most one line for each node and each check.
 
-    ``every_check`` adds checks that fail only because of silent storages, which are listed themselves, and leaves out
-    risks, which fail no check.
+    ``every_check`` adds checks that fail only because of silent storages, and leaves out risks, because risks are no
+    failed checks.
     """
     found = [] if every_check else find_risks(state)
     silent = set() if every_check else silent_storages(state)
@@ -181,12 +181,12 @@ def find_problems(state: ClusterState, *, every_check: bool = False) -> list[Pro
         for ailment in storage.ailments or ():
             text = shortened(f"storage {storage.storage}: {ailment.text}")
             found.append(Problem(WARNING, text, id_ranges(ailment.partition_ids, ","), "", *ailment.remedy))
-    # Nodes come first within a severity: they cause the troubles of partitions.
+    # Nodes come first within a severity: they cause the problems of partitions.
     return sorted(found, key=lambda problem: (problem.severity != CRITICAL, not problem.text.startswith(_NODES)))
 
 
 def find_risks(state: ClusterState) -> list[Problem]:
-    """What would stop partitions if something happened that has not."""
+    """The risks: events that have not happened and would stop partitions."""
     risks = [
         Problem(WARNING, shortened(risk.text), shortened(id_ranges(risk.partition_ids, ",")), "", *risk.remedy)
         for risk in state.zone_risks
@@ -196,7 +196,7 @@ def find_risks(state: ClusterState) -> list[Problem]:
 
 
 def _remedy(name: str, partition: SurveyedPartition) -> Remedy:
-    """The remedy for a failed check; for a replica that is not current it depends on the replica's state."""
+    """The remedy for a failed check. For a replica that is not current, the remedy depends on its state."""
     if name == Check.REPLICA_RECOVERY_STATUS.name:
         for replica in partition.replicas:
             if replica.do is not None and replica.section is not None:

@@ -1,7 +1,7 @@
-"""The state of a replica by the reports of ZooKeeper, its server and its storage, with cause and remedy. Pure.
+"""The state of a replica according to ZooKeeper, its server and its storage, with cause and remedy. Pure.
 
-Every tool takes the state of a replica from here. The owner of a partition knows more of its replicas than it tells
-other processes: its console adds the owner's view by :func:`with_owner_view`.
+Every tool takes the state of a replica from this module. The owner of a partition knows more about its replicas than it
+reports to other processes: the console of the owner adds this view by :func:`with_owner_view`.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,15 @@ from typing import NamedTuple
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.replica_states import REMEDIES, Remedy, ReplicaStatus
 from waltz.common.storage_health import StorageHealth, out_of_service_remedy
+from waltz.common.wire.lags import PartitionLags
 from waltz.operations.survey.survey import Survey
 
 NO_SESSION = -1
-"""The store session that storages report for a partition before its first one."""
+"""The store session that storages report before the first store session of a partition."""
 
 
 class StorageFacts(NamedTuple):
-    """Values from the metrics of a storage node. Values that it does not report are missing or None."""
+    """Values from the metrics of a storage node. Unreported values are missing or None."""
 
     last_ids: Mapping[int, int] = {}
     """The last transaction of each partition."""
@@ -28,18 +29,18 @@ class StorageFacts(NamedTuple):
     available: Mapping[int, bool] = {}
     """Whether each partition is switched on."""
     health: StorageHealth | None = None
-    """Its problems; None for nodes of the original, which do not report any."""
+    """The problems of the storage; None for nodes of the original, which report none."""
 
 
 class Told(NamedTuple):
-    """Evidence beside the survey about the progress of replicas."""
+    """Further evidence about the progress of replicas."""
 
     facts: Mapping[str, StorageFacts | str] = {}
-    """Answers of storages, or error texts, by connect string. Storages that were not asked are missing."""
+    """Answers or error texts of storages, by connect string. Storages that were not asked are missing."""
     marks: Mapping[int, int] = {}
     """The committed high-water marks."""
     floor: Mapping[int, int] = {}
-    """Marks from a moment before the storages were asked, which a healthy replica has reached."""
+    """Marks from some time before the question to the storages; a healthy replica has reached them."""
 
 
 class SurveyedReplica(NamedTuple):
@@ -49,13 +50,16 @@ class SurveyedReplica(NamedTuple):
     state: str
     """A value of :class:`~waltz.common.replica_states.ReplicaStatus`."""
     lag: int | None
-    """Number of committed transactions that the replica has lacked for more than a moment; None if unknown."""
+    """The number of committed transactions that the replica has lacked for more than a moment; None if unknown."""
     cause: str | None = None
-    """Why the replica is not current, or why its progress is unknown."""
+    """The reason why the replica is not current, or why its progress is unknown."""
     do: str | None = None
     """The remedy."""
     section: str | None = None
     """Where the runbook explains it."""
+    lag_s: float | None = None
+    """For how long at least the oldest transaction that it lacks has been committed, as the partition's owner tells;
+    None if it does not tell, or lacks nothing that the owner knows of."""
 
 
 def _replica(
@@ -67,13 +71,25 @@ def _replica(
 
 def judge_replicas(survey: Survey, partition_id: int, told: Told) -> tuple[SurveyedReplica, ...]:
     """The replicas that are assigned to a partition, by storage."""
-    return tuple(
+    lags = owner_lags(survey, partition_id)
+    ages_s = {} if lags is None else {each.storage: each.age_ms / 1000 for each in lags.replicas if each.age_ms > 0}
+    replicas = (
         _judge(survey, partition_id, storage, told) for storage in sorted(survey.storages.get(partition_id, ()))
+    )
+    return tuple(
+        replica._replace(lag_s=0.0 if replica.lag == 0 else ages_s.get(replica.storage)) for replica in replicas
     )
 
 
+def owner_lags(survey: Survey, partition_id: int) -> PartitionLags | None:
+    """What the only owner of a partition tells of the lags; None if it does not."""
+    owners = survey.owners.get(partition_id, ())
+    report = survey.server_reports.get(owners[0]) if len(owners) == 1 else None
+    return None if report is None or isinstance(report.lags, str) else report.lags.get(partition_id)
+
+
 def lacks_record(survey: Survey, partition_id: int, told: Told) -> bool:
-    """Whether a partition has no record in ZooKeeper although, by its nodes' reports, it had store sessions."""
+    """Whether a partition has no record in ZooKeeper, although its nodes report store sessions."""
     if survey.metadata[partition_id] is not None:
         return False
     if told.marks.get(partition_id, NO_TRANSACTION) > NO_TRANSACTION:
@@ -87,7 +103,7 @@ def lacks_record(survey: Survey, partition_id: int, told: Told) -> bool:
 
 
 def admin_address(survey: Survey, storage: str) -> str:
-    """The admin port of a storage as commands take it."""
+    """The admin port of a storage as an argument of commands."""
     try:
         return str(Endpoint(Endpoint.parse(storage).host, survey.admin_ports[storage]))
     except (KeyError, ValueError):
@@ -142,7 +158,7 @@ def _offline(survey: Survey, partition_id: int, storage: str, facts: StorageFact
 
 
 def _unreached(survey: Survey, partition_id: int, storage: str) -> str | None:
-    """Whether the only owner of the partition reports that it does not reach the storage."""
+    """The reason, if the only owner of the partition reports that it does not reach the storage."""
     owners = survey.owners.get(partition_id, ())
     report = survey.server_reports.get(owners[0]) if len(owners) == 1 else None
     if report is None or isinstance(report.storages, str) or report.storages.get(storage) is not False:
@@ -154,16 +170,20 @@ def _transactions(count: int) -> str:
     return f"{count} committed transaction{'' if count == 1 else 's'}"
 
 
-def with_owner_view(found: SurveyedReplica, status: ReplicaStatus, lag: int | None) -> SurveyedReplica:
+def with_owner_view(
+    found: SurveyedReplica, status: ReplicaStatus, lag: int | None, lag_s: float | None = None
+) -> SurveyedReplica:
     """A replica with the state that the owner of its partition sees.
 
-    The owner knows best how it uses a replica. Only the storage itself can tell that it does not serve the replica or
-    lacks old committed transactions.
+    The owner knows best how it uses a replica. Only the storage can report that it does not serve the replica, or that
+    old committed transactions are missing.
     """
     if found.state in (ReplicaStatus.OFFLINE.value, ReplicaStatus.LAGGING.value):
         return found
     if status is ReplicaStatus.CURRENT:
-        return SurveyedReplica(found.storage, status.value, 0)
+        return SurveyedReplica(found.storage, status.value, 0, lag_s=0.0)
     if status.value == found.state:
-        return found._replace(lag=lag if lag is not None else found.lag)
-    return _replica(found.storage, status, lag, f"its server says that it is {status.value}")
+        known = found if lag is None else found._replace(lag=lag)
+    else:
+        known = _replica(found.storage, status, lag, f"its server says that it is {status.value}")
+    return known._replace(lag_s=lag_s or found.lag_s)

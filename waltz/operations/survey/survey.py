@@ -19,6 +19,8 @@ from waltz.common.wire.client_server import (
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
 )
+from waltz.common.wire.lags import LagsRequest, LagsResponse, PartitionLags
+from waltz.common.wire.versions import FIRST_WITH_LAGS
 from waltz.common.zk.store_admin import (
     read_partition_assignment,
     read_server_descriptors,
@@ -32,43 +34,46 @@ _Response = TypeVar("_Response", bound=Message)
 
 
 class ServerReport(NamedTuple):
-    """The answers of a server. A text in place of an answer says why there is none."""
+    """The answers of a server. A text in place of an answer is the reason why there is none."""
 
     version: int | None
     """Version of the protocol; None without a connection."""
     partitions: frozenset[int] | str
-    """The partitions that it owns."""
+    """The partitions of the server."""
     storages: Mapping[str, bool] | str
-    """Whether it reaches each storage, by ``host:port``."""
+    """Whether the server reaches each storage, by ``host:port``."""
     healthy: Mapping[int, bool] | str
     """Whether each of its partitions is healthy."""
+    lags: Mapping[int, PartitionLags] | str = {}
+    """What replicas and feeds lack of each of its partitions; empty before version 6."""
 
 
 StorageReport = Mapping[int, bool] | str
-"""The partitions assigned to a storage node, and whether each is online; a text says why there is no answer."""
+"""The partitions assigned to a storage node, and whether each is online. A text is the reason why there is no
+answer."""
 
 
 class Survey(NamedTuple):
-    """All answers. Nodes were asked after ZooKeeper, so a change in between looks like a contradiction."""
+    """All answers. Nodes are asked after ZooKeeper, so a change in between looks like a contradiction."""
 
     partition_count: int
     servers: dict[int, ServerDescriptor]
-    """The servers that are in the cluster, by id."""
+    """The servers in the cluster, by id."""
     owners: Mapping[int, tuple[int, ...]]
-    """The ids of the servers to which the assignment gives each partition."""
+    """For each partition, the ids of the servers to which the assignment gives it."""
     storages: Mapping[int, frozenset[str]]
-    """The connect strings of the storages that each partition is assigned to."""
+    """For each partition, the connect strings of the storages to which it is assigned."""
     metadata: Mapping[int, PartitionMetadata | None]
     server_reports: Mapping[int, ServerReport]
     """The answers of the servers, by id."""
     storage_reports: Mapping[str, StorageReport]
-    """The answers of the storages that hold replicas or have an admin port, by connect string."""
+    """The answers of the storages with replicas or an admin port, by connect string."""
     admin_ports: Mapping[str, int] = {}
-    """The admin ports that are registered, by connect string."""
+    """The registered admin ports, by connect string."""
 
 
 async def read_survey(cluster: ClusterHandle, partition_ids: Collection[int], *, timeout_s: float) -> Survey:
-    """Ask all nodes; ``timeout_s`` is for each connection and each answer. Raises ``WaltzError`` of ZooKeeper."""
+    """Ask all nodes. ``timeout_s`` limits each connection and each answer. Raises ``WaltzError`` of ZooKeeper."""
     zookeeper, root, tls = cluster
     await sync_cluster(zookeeper, root)
     params = await read_store_params(zookeeper, root)
@@ -97,7 +102,8 @@ async def read_survey(cluster: ClusterHandle, partition_ids: Collection[int], *,
 
 
 async def ask_server(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout_s: float) -> ServerReport:
-    """Ask a server for its partitions, their health and its storages; never raises for what the server does."""
+    """Ask a server for its partitions, their health and its storages. Errors of the server are not raised, but part of
+    the report."""
     try:
         connection = await OwnerConnection.open(endpoint, tls=tls, timeout_s=timeout_s)
     except ConnectFailedError as error:
@@ -109,6 +115,9 @@ async def ask_server(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout_s: 
             _ask(connection, CheckStorageConnectivityRequest, CheckStorageConnectivityResponse, timeout_s),
             _ask(connection, ServerPartitionsHealthStatRequest, ServerPartitionsHealthStatResponse, timeout_s),
         )
+        lags: LagsResponse | str = LagsResponse(b"", [])
+        if version >= FIRST_WITH_LAGS:
+            lags = await _ask(connection, LagsRequest, LagsResponse, timeout_s)
     except WaltzError as error:
         return ServerReport(None, str(error), str(error), str(error))
     finally:
@@ -118,13 +127,15 @@ async def ask_server(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout_s: 
         partitions if isinstance(partitions, str) else frozenset(partitions.partition_ids),
         storages if isinstance(storages, str) else dict(storages.connectivity),
         healthy if isinstance(healthy, str) else dict(healthy.health),
+        lags if isinstance(lags, str) else {each.partition_id: each for each in lags.lags},
     )
 
 
 async def _ask(
     connection: OwnerConnection, request: Callable[[ReqId], Message], response: type[_Response], timeout_s: float
 ) -> _Response | str:
-    """Send a request to the server itself: it names no partition, and its answer bears the request's id."""
+    """Send a request to the server itself. Such a request names no partition, and the answer has the id of the
+    request."""
     try:
         async with asyncio.timeout(timeout_s):
             message = (await connection.send(0, 0, request)).decode()
@@ -142,7 +153,7 @@ async def _ask(
 async def ask_storage(
     storage: str, replicas: Replicas, params: StoreParams, tls: ssl.SSLContext | None, timeout_s: float
 ) -> StorageReport:
-    """Ask a storage node for its partitions; never raises for what the storage does."""
+    """Ask a storage node for its partitions. Errors of the storage are not raised, but part of the report."""
     admin_port = replicas.connections.admin_ports.get(storage)
     if admin_port is None:
         return "no admin port is registered for it"

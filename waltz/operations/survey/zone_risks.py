@@ -1,4 +1,4 @@
-"""Finds the partitions that the death of one zone would stop. Pure."""
+"""Finds the partitions that the loss of one zone would stop. Pure."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -10,17 +10,17 @@ from waltz.common.zk.storage_labels import Labels, default_spread, labels_text
 
 _REBALANCE = "waltz cluster rebalance --replicas --apply"
 _MIN_REPLICAS = 3
-"""With fewer replicas the death of any storage stops a partition, wherever they are."""
+"""With fewer replicas, the loss of any of their storages stops a partition, so zones make no difference."""
 
 
 class ZoneRisk(NamedTuple):
     """Partitions that would lose the majority of their replicas with one zone."""
 
     zone: Labels
-    """The labels that name it."""
+    """The labels of the zone."""
     partition_ids: tuple[int, ...]
     can_be_spread: bool
-    """Whether the cluster has enough zones for replicas that survive the death of any."""
+    """Whether the cluster has enough zones for replicas that survive the loss of any zone."""
 
     @property
     def text(self) -> str:
@@ -29,7 +29,7 @@ class ZoneRisk(NamedTuple):
 
     @property
     def remedy(self) -> Remedy:
-        """The remedy, and its section in the runbook."""
+        """The remedy, and the section of the runbook."""
         if self.can_be_spread:
             return Remedy(_REBALANCE, "zones")
         return Remedy(f"add storages in another {' and '.join(self.zone)}, then {_REBALANCE}", "zones")
@@ -38,14 +38,14 @@ class ZoneRisk(NamedTuple):
 def find_zone_risks(
     storages: Mapping[int, Collection[str]], labels: Mapping[str, Labels], partition_ids: Collection[int]
 ) -> list[ZoneRisk]:
-    """The risks by datacenter, then by rack, as far as storages have such labels.
+    """The risks by datacenter, then by rack, if storages have such labels.
 
-    A cluster within one datacenter, or one rack, is meant to be so, and no risk is reported.
+    For a cluster within one datacenter, or within one rack, no risk is reported: the operator has chosen that.
 
     Args:
         storages: The storages of each partition.
-        labels: The labels of the storages that have any.
-        partition_ids: The partitions that are looked at.
+        labels: The labels of the storages with labels.
+        partition_ids: The partitions to be examined.
     """
     together: dict[frozenset[str], list[int]] = {}
     for partition_id in sorted(partition_ids):

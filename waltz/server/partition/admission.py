@@ -1,7 +1,7 @@
-"""Decides which appends get into the log, and gives them their ids. Pure.
+"""Decides which appends enter the log, and assigns their ids. Pure.
 
-While a store session is open, appends are checked one after the other, in the order of their arrival, and an append
-that passes gets the next transaction id and raises its locks to it at once.
+While a store session is open, appends are checked one by one, in the order of their arrival. An append that passes gets
+the next transaction id, and its locks are immediately raised to that id.
 """
 
 from collections.abc import Sequence
@@ -11,20 +11,20 @@ from waltz.common.ids import GENERATION_PART, NO_TRANSACTION
 from waltz.server.partition.locks import Conflict, LockTable
 from waltz.server.requests.appends import AppendCall
 
-_new_tuple = tuple.__new__  # what a named tuple's own constructors call, at half of their price
+_new_tuple = tuple.__new__  # the inner call of a named tuple's constructor, at half the cost
 
 
 class Admitted(NamedTuple):
     """Outcome of a list of requests."""
 
     appends: list[AppendCall]
-    """Appends for the log; each has its transaction id."""
+    """Appends for the log, each with its transaction id."""
     conflicts: list[Conflict[AppendCall]]
-    """Refused by a lock."""
+    """Appends refused by a lock."""
     of_other_generation: list[AppendCall]
-    """Refused: their client knows another generation of the partition."""
+    """Appends refused because their client knows another generation of the partition."""
     lock_count: int
-    """Locks of the admitted appends, apart from single write locks."""
+    """The number of locks of the admitted appends, apart from single write locks."""
 
 
 class Admission:
@@ -42,10 +42,10 @@ class Admission:
         self._generation_bytes = generation.to_bytes(4, "big", signed=True)
 
     def begin(self, high_water_mark: int, changed: bool) -> None:
-        """A session begins behind the mark.
+        """Begin a session behind the mark.
 
-        If it does not begin exactly at the end of the session before (``changed``, or ids were given that are void
-        now), all locks count as changed by the transaction at the mark (rule S3).
+        If it does not begin exactly at the end of the session before (``changed``, or some assigned ids are void now),
+        all locks count as changed by the transaction at the mark (rule S3).
         """
         if self._locks is None:
             self._locks = LockTable(self._lock_table_size, high_water_mark)
@@ -65,7 +65,8 @@ class Admission:
         return admitted
 
     def _refuse(self, locks: LockTable, requests: Sequence[AppendCall]) -> Admitted:
-        """Refuse appends of another generation. Locks come first, as in the original, and a lock failure is told."""
+        """Refuse appends of another generation. Locks are checked first, as in the original, and a lock failure is
+        reported."""
         conflicts: list[Conflict[AppendCall]] = []
         others: list[AppendCall] = []
         for request in requests:

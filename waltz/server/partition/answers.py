@@ -29,7 +29,7 @@ _MOUNT_STATES = {Verdict.AHEAD: PartitionState.CLIENT_AHEAD, Verdict.UNKNOWN: Pa
 
 
 class Answers:
-    """Turns verdicts into messages and into promises of the feed."""
+    """Turns verdicts into messages and feeds."""
 
     def __init__(self, partition_id: int, feed: Feed, min_fetch_size: int) -> None:
         self._partition_id = partition_id
@@ -37,7 +37,7 @@ class Answers:
         self._min_fetch_size = min_fetch_size
 
     def give(self, pending: Pending, verdict: Verdict, high_water_mark: int | None) -> None:
-        """Answer a request other than an append; a feed request that is ready is for :meth:`feed`."""
+        """Answer a request other than an append. A feed request that is ready goes to :meth:`feed`."""
         link, request = pending.link, pending.request
         mark = high_water_mark if verdict is Verdict.READY else None
         if type(request) is HighWaterMarkRequest:
@@ -59,7 +59,7 @@ class Answers:
             )
 
     def _mount(self, link: ClientLink, request: MountRequest, high_water_mark: int) -> None:
-        """Feed the transactions committed before the mount, then say that the partition is ready."""
+        """Feed the transactions committed before the mount, then send that the partition is ready."""
         gap = high_water_mark - request.client_high_water_mark
         ready = encode(MountResponse(request.req_id, PartitionState.READY), link.channel.version)
         if gap == 0:
@@ -75,9 +75,9 @@ class Answers:
     def feed(self, link: ClientLink, request: AnyFeedRequest, high_water_mark: int) -> None:
         """Feed the committed transactions after the client's mark (at most the high-water mark), or the mark alone.
 
-        From version 5 on the number is :data:`MAX_FEED_COUNT` or, at the tip, half of it, if that is not less than the
-        configured minimum. Before, it is that of all transactions, or the minimum, as in the original. Raises
-        ``ProtocolError`` when the connection has too many feeds already."""
+        From version 5 on, the number of transactions is :data:`MAX_FEED_COUNT` or, at the tip, half of it, but at least
+        the configured minimum. In earlier versions it is the number of all transactions, or the minimum, as in the
+        original. Raises ``ProtocolError`` when the connection has too many feeds already."""
         if type(request) is MarkFeedRequest:
             self._feed.add(marks_context(link, request.client_high_water_mark))
             return
@@ -92,7 +92,7 @@ class Answers:
 
 
 def lock_failures(decided: Iterable[tuple[int, Pending]]) -> Notices:
-    """The lock failures among requests that waited for commits, for the feeds of their clients (rule S4)."""
+    """The lock failures among requests that waited for commits. They go into the feeds of their clients (rule S4)."""
     failures: dict[ClientLink, list[tuple[int, bytes]]] = {}
     for conflict, pending in decided:
         link, request = pending.link, pending.request

@@ -1,8 +1,8 @@
 """Questions for a high-water mark that is confirmed by a quorum of the storages.
 
-A mark noted before a question is no answer to it: another server may have owned the partition and committed more
-meanwhile. So the questions of one turn of the loop share one confirmation, and questions that come while it is under
-way wait for the next.
+A mark from before a question is no answer to the question: another server may have owned the partition and committed
+more transactions meanwhile. So the questions of one turn of the event loop share one confirmation. Questions that
+arrive during a confirmation wait for the next one.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ _Question = tuple[ClientLink, ConfirmedMarkRequest | HighWaterMarkRequest]
 
 
 class ConfirmedMarks:
-    """The questions of one partition; each is answered once, in time."""
+    """The questions of one partition. Each is answered once, within the time limit."""
 
     def __init__(
         self, partition_id: int, confirmed_mark: Callable[[], Awaitable[int | None]], max_waiting: int
     ) -> None:
-        """``confirmed_mark`` finds out, in limited time, the mark at a moment not before the call; ``None``: it could
-        not. Of more than ``max_waiting`` questions at a time the last are answered "not confirmed"."""
+        """``confirmed_mark`` returns, in limited time, the mark at a moment after the call; ``None``: the mark could
+        not be confirmed. Questions beyond ``max_waiting`` at a time are answered "not confirmed"."""
         self._partition_id = partition_id
         self._confirmed_mark = confirmed_mark
         self._max_waiting = max_waiting
@@ -35,7 +35,8 @@ class ConfirmedMarks:
         self._rounds: asyncio.Task[None] | None = None
 
     def ask(self, link: ClientLink, request: ConfirmedMarkRequest | HighWaterMarkRequest) -> None:
-        """Answer with a mark from after this moment, or that there is none, also questions for unconfirmed marks."""
+        """Answer with a mark from after this moment, or with "not confirmed". Also for questions about unconfirmed
+        marks."""
         if len(self._questions) >= self._max_waiting:
             _refuse([(link, request)], ConfirmedMarkStatus.NOT_CONFIRMED)
             return
@@ -44,7 +45,7 @@ class ConfirmedMarks:
             self._rounds = owned(self._answer(), f"confirmation of the mark of partition {self._partition_id}")
 
     async def close(self) -> None:
-        """The partition has left; all questions are answered so."""
+        """The partition has left this server; answer all questions with that."""
         rounds, self._rounds = self._rounds, None
         if rounds is not None:
             rounds.cancel()

@@ -1,14 +1,14 @@
 """The write session of a partition, which decides who may append, and the answers to clients about it.
 
-A fence is ordered after all earlier requests and before all later ones (by the sequencer): all earlier appends are
-decided, then another store session is begun, then the number is raised. A former owner of the partition cannot get that
-far, because a store session needs a quorum of the storages.
+The sequencer orders a fence after all earlier requests and before all later requests: all earlier appends are decided,
+then another store session begins, then the number is raised. A former owner of the partition cannot do that, because a
+store session needs a quorum of the storages.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 
-from waltz.common.access import Right
+from waltz.common.access import Right, Rights
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.quiet_log import QuietLog
 from waltz.common.wire.versions import FIRST_WITH_WRITE_SESSION
@@ -36,11 +36,11 @@ logger = logging.getLogger(__name__)
 SessionRequest = HeartbeatRequest | LastTransactionIdRequest
 
 NO_MARK = NO_TRANSACTION
-"""The mark in answers without a known mark."""
+"""The mark in answers while the mark is unknown."""
 
 
 class Fencing:
-    """The write session of one partition and the requests for it. Clocks are those of the metrics."""
+    """The write session of one partition, and the requests about it. The clock is that of the metrics."""
 
     def __init__(
         self,
@@ -50,7 +50,8 @@ class Fencing:
         max_early_count: int,
         log_quietly: QuietLog,
     ) -> None:
-        """``min_interval_s`` is the least time between two fences; up to ``max_early_count`` earlier ones wait."""
+        """``min_interval_s`` is the shortest time between two fences. At most ``max_early_count`` fences wait for that
+        time."""
         self.session = WriteSession()
         self._partition_id = partition_id
         self._metrics = metrics
@@ -58,7 +59,7 @@ class Fencing:
         self._max_early_count = max_early_count
         self._early: list[Pending] = []
         self._log_quietly = log_quietly
-        self._log_fences = QuietLog(logger)  # must not be hidden by refused appends, which may be many
+        self._log_fences = QuietLog(logger)  # apart from the many lines about refused appends, which could hide these
         self._fenced_s: float | None = None
         self._asked_s = 0.0
 
@@ -71,13 +72,13 @@ class Fencing:
         }
 
     def wait_s(self, pending: Pending) -> float:
-        """The wait of a request that would begin another fence just after one; 0 for others."""
+        """The wait of a request that would begin a fence too soon after another fence; 0 for other requests."""
         if self._fenced_s is None or pending.abandoned or not self.begins_fence(pending):
             return 0.0
         return max(0.0, self._fenced_s + self._min_interval_s - self._metrics.clock())
 
     def begins_fence(self, pending: Pending) -> bool:
-        """Whether a request cannot be answered before a store session has begun for it."""
+        """Whether the answer to a request needs the begin of a store session."""
         request = pending.request
         if type(request) is LastTransactionIdRequest and request.expected_session not in (
             NO_WRITE_SESSION,
@@ -89,7 +90,7 @@ class Fencing:
         )
 
     def stand_aside(self, pending: Pending, high_water_mark: int) -> None:
-        """Keep an early fence until :meth:`take_early`, unless too many wait already."""
+        """Keep a fence that is too early until :meth:`take_early`, unless too many fences wait already."""
         self._early = [early for early in self._early if not early.abandoned]
         if len(self._early) >= self._max_early_count:
             pending.end()
@@ -99,12 +100,24 @@ class Fencing:
         self._early.append(pending)
 
     def take_early(self) -> list[Pending]:
-        """Take the early fences that are still wanted, in the order of their arrival."""
+        """Take the waiting fences that are still wanted, in the order of their arrival."""
         early, self._early = self._early, []
         return [pending for pending in early if not pending.abandoned]
 
-    def release(self) -> None:
-        """End an exclusive session whose holder may not append any more: others may write in it."""
+    @property
+    def holder_rights(self) -> Rights | None:
+        """The rights of the holder of an exclusive session; ``None`` if the session is not exclusive."""
+        return None if self.session.holder is None else self.session.rights
+
+    def judge_holder(self) -> None:
+        """End an exclusive session if its holder may not append any more: others may write in it."""
+        session = self.session
+        rights, noted = session.rights, session.noted
+        if rights.refusal(Right.APPEND, self._partition_id, session.peer, noted=noted) is not None:
+            self._release()
+        session.noted = rights.lenient and not rights.permits(Right.APPEND, self._partition_id)
+
+    def _release(self) -> None:
         self._log_fences.warning(
             "partition %d: client %s has lost its right to append, and exclusive write session %d with it",
             self._partition_id,
@@ -114,8 +127,8 @@ class Fencing:
         self.session.holder = None
 
     def refuse(self, link: ClientLink, appends: Sequence[AppendCall], high_water_mark: int) -> None:
-        """Refuse appends that the session does not admit. Older clients, which have no such answer, find out by a
-        flush: a lock failure would make them repeat as fast as they can."""
+        """Refuse appends that the session does not admit. There is no such answer for older clients; these learn the
+        outcome by a flush. A lock failure as answer would make them repeat the append as fast as they can."""
         if link.channel.version < FIRST_WITH_WRITE_SESSION:
             self._metrics.dropped_exclusive.mark(len(appends))
             self._log_refusal("dropped", link, len(appends))
@@ -140,8 +153,8 @@ class Fencing:
         )
 
     def answer(self, pending: Pending, high_water_mark: int) -> bool:
-        """Answer a request whose turn it is, after the decision of everything before it. False if it needs a new store
-        session first."""
+        """Answer a request, after the decision of all requests before it. Returns false if the request first needs a
+        new store session."""
         link, request = pending.link, pending.request
         if self.begins_fence(pending):
             self._asked_s = self._metrics.clock()
@@ -154,7 +167,8 @@ class Fencing:
         return True
 
     def store_session_begun(self, session_id: int, unbroken: bool, fence: Pending | None, high_water_mark: int) -> None:
-        """A store session has begun after the mark; ``fence`` is the request that waited for it."""
+        """Raise the write session: a store session has begun after the mark. ``fence`` is the request that waited for
+        that."""
         if fence is None:
             if not unbroken:
                 self.session.begin(session_id)
@@ -163,7 +177,7 @@ class Fencing:
         exclusive = type(request) is HeartbeatRequest or (
             type(request) is LastTransactionIdRequest and FenceOption.EXCLUSIVE in request.fence
         )
-        self.session.begin(session_id, link.client_id if exclusive else None)
+        self.session.begin(session_id, link.client_id if exclusive else None, link.rights, link.channel.peer)
         self._fenced_s = self._metrics.clock()
         self._metrics.fences.mark()
         self._metrics.fence_latency.update(self._fenced_s - self._asked_s)
@@ -178,13 +192,15 @@ class Fencing:
             1000 * (self._fenced_s - self._asked_s),
         )
         self._note(link, exclusive=exclusive)
+        if exclusive:  # the right may have gone while the store session was begun, or have never been there
+            self.judge_holder()
         if type(request) is HeartbeatRequest:
             self._answer_heartbeat(link, request, high_water_mark)
         elif type(request) is LastTransactionIdRequest:
             self._answer_last(link, request, LastTransactionStatus.OK, high_water_mark)
 
     def give_up(self, pending: Pending, high_water_mark: int | None, reason: str = "no store session began") -> None:
-        """End a request that cannot be answered in time; ``reason`` is for the log."""
+        """End a request that cannot be answered in time. ``reason`` is for the log."""
         link, request = pending.link, pending.request
         if pending.is_fence:
             self._log_fences.warning(

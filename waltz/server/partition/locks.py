@@ -1,13 +1,13 @@
-"""The optimistic lock table of one partition: pure, no clock, no I/O.
+"""The optimistic lock table of one partition. Pure.
 
-The table is an array of slots, each with a transaction id. A lock (known here only by its 32-bit hash) has three slots;
-the *estimate* of a lock, the newest transaction that may have changed it, is their minimum. Distinct locks may share
-slots: that can only raise an estimate, so a conflict may be false, but is never missed.
+The table is an array of slots, each with a transaction id. A lock is represented by its 32-bit hash, and has three
+slots. The *estimate* of a lock, the newest transaction that may have changed it, is the minimum of its slots. Distinct
+locks may share slots. That can only raise an estimate, so a conflict may be false, but is never missed.
 
-Because transaction ids are dense and given in order, an admitted request raises its slots at once, to its provisional
-id, and not at the commit. No request ever waits for a lock, and no marks for "in flight" are needed. In return,
-provisional ids must not outlive the store session that gave them (rule S3), and a conflict with one of them is not told
-before its commit (rule S4).
+Transaction ids are dense and assigned in order. So an admitted request raises its slots immediately to its provisional
+id, not at the commit. No request ever waits for a lock, and no marks for requests in flight are needed. In return,
+provisional ids must not outlive their store session (rule S3), and a conflict with a provisional id is not reported
+before the commit of the id (rule S4).
 """
 
 from array import array
@@ -21,7 +21,7 @@ _MULTIPLIER = 1103515245
 _INCREMENT = 12345
 
 # The three positions of a hash are three steps of one linear congruential generator. Each step is linear in the hash,
-# and only its low 30 bits count, so every position is one multiplication of the hash itself.
+# and only its low 30 bits count, so every position is one multiplication of the hash.
 _A1 = _MULTIPLIER & _MASK
 _C1 = _INCREMENT
 _A2 = _A1 * _MULTIPLIER & _MASK
@@ -48,7 +48,7 @@ class LockedRequest(Protocol):
     read_locks: tuple[int, ...]
     append_locks: tuple[int, ...]
     transaction_id: int
-    """Provisional; set when the request passes."""
+    """The provisional id; set when the request passes."""
 
 
 RequestT = TypeVar("RequestT", bound=LockedRequest)
@@ -59,9 +59,9 @@ class Conflict(NamedTuple, Generic[RequestT]):
 
     request: RequestT
     estimate: int
-    """The newest transaction that may have changed one of its locks, perhaps not committed yet."""
+    """The newest transaction that may have changed one of its locks. It may be uncommitted."""
     next_id: int
-    """The id that the request would have been given."""
+    """The id that the request would have got."""
 
 
 class AdmittedRun(NamedTuple, Generic[RequestT]):
@@ -70,14 +70,13 @@ class AdmittedRun(NamedTuple, Generic[RequestT]):
     admitted: list[RequestT]
     conflicts: list[Conflict[RequestT]]
     lock_count: int
-    """Locks of the admitted requests, apart from single write locks."""
+    """The number of locks of the admitted requests, apart from single write locks."""
 
 
 class LockTable:
     """Slots of one partition.
 
-    A new table has the high-water mark in every slot: transactions committed before the table may have changed any
-    lock.
+    A new table has the high-water mark in every slot: earlier transactions may have changed any lock.
     """
 
     __slots__ = ("_size", "_slots")
@@ -98,16 +97,16 @@ class LockTable:
     ) -> int | None:
         """Check a request and, if it passes, record ``transaction_id`` under its write and append locks.
 
-        Returns None when admitted, else the estimate of the conflict: the largest estimate of all write and read locks,
-        which exceeds ``client_high_water_mark``. Nothing is recorded for a refused request. Append locks are never
-        the cause of a conflict. A client mark below -1 counts as -1.
+        Returns None for an admitted request. Otherwise returns the estimate of the conflict: the largest estimate of
+        all write and read locks, which exceeds ``client_high_water_mark``. Nothing is recorded for a refused request.
+        Append locks never cause a conflict. A client mark below -1 counts as -1.
         """
         size = self._size
         slots = self._slots
         seen = client_high_water_mark if client_high_water_mark > NO_TRANSACTION else NO_TRANSACTION
         for lock_hash in read_locks:
             low = lock_hash & _MASK
-            if (  # the minimum of the three is rarely beyond the mark: the first slot nearly always decides
+            if (  # the minimum of the slots is rarely beyond the mark: the first slot nearly always decides
                 slots[(_A1 * low + _C1 & _MASK) % size] > seen
                 and slots[(_A2 * low + _C2 & _MASK) % size] > seen
                 and slots[(_A3 * low + _C3 & _MASK) % size] > seen
@@ -129,9 +128,10 @@ class LockTable:
         return None
 
     def admit_run(self, requests: Iterable[RequestT], transaction_id: int) -> AdmittedRun[RequestT]:
-        """Check requests one after the other; admitted ones get the next ids, beginning with ``transaction_id``.
+        """Check requests one by one. Admitted requests get the next ids, from ``transaction_id`` on.
 
-        The same as :meth:`admit` for each, with a short way for the common cases: no lock, and a single write lock.
+        The same as :meth:`admit` for each request, with a fast path for the common cases: no lock, and a single write
+        lock.
         """
         size = self._size
         slots = self._slots
@@ -159,7 +159,7 @@ class LockTable:
                 second = (_A2 * low + _C2 & _MASK) % size
                 third = (_A3 * low + _C3 & _MASK) % size
                 mark = slots[first]
-                if mark > request.client_high_water_mark:  # the other two may be lower
+                if mark > request.client_high_water_mark:  # the other two slots may be lower
                     mark = min(mark, slots[second], slots[third])
                     if mark > request.client_high_water_mark and mark > NO_TRANSACTION:
                         conflicts.append(Conflict(request, mark, transaction_id))
@@ -171,7 +171,7 @@ class LockTable:
         return AdmittedRun(admitted, conflicts, lock_count)
 
     def estimate(self, write_locks: Sequence[int], read_locks: Sequence[int]) -> int:
-        """The largest estimate over the given locks; -1 when there are none."""
+        """The largest estimate of the given locks; -1 without locks."""
         size = self._size
         slots = self._slots
         estimate = NO_TRANSACTION
@@ -179,7 +179,7 @@ class LockTable:
             for lock_hash in locks:
                 low = lock_hash & _MASK
                 first = slots[(_A1 * low + _C1 & _MASK) % size]
-                if first > estimate:  # any of the three that is not beyond the present maximum decides
+                if first > estimate:  # any slot that is not beyond the present maximum decides
                     second = slots[(_A2 * low + _C2 & _MASK) % size]
                     if second > estimate:
                         third = slots[(_A3 * low + _C3 & _MASK) % size]
@@ -188,10 +188,10 @@ class LockTable:
         return estimate
 
     def reset(self, high_water_mark: int) -> None:
-        """Assign ``high_water_mark`` to every slot (rule S3: assigned, not raised to the larger of both)."""
+        """Assign ``high_water_mark`` to every slot (rule S3: assigned, not the maximum of both)."""
         self._slots = _filled(self._size, high_water_mark)
 
 
 def _filled(size: int, transaction_id: int) -> "array[int]":
-    """A compact array of slots: in a list each would refer to an integer elsewhere, with two cache misses."""
+    """A compact array of slots. In a list each slot would refer to an integer elsewhere, with two cache misses."""
     return array("q", [transaction_id]) * size

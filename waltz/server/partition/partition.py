@@ -1,20 +1,21 @@
 """One partition of a server: the mediator of its requests, its log and its sessions.
 
-Appends that pass the lock check get their transaction ids at once and go to the log. Requests that cannot be answered
-at once wait in the sequencer, which decides on their time (rules S3 and S4). Beyond the lock check there is no work per
-record: no task, no future, no timer.
+Appends that pass the lock check immediately get their transaction ids and go to the log. Requests that cannot be
+answered immediately wait in the sequencer, which decides when they are answered (rules S3 and S4). Beyond the lock
+check there is no work per record: no task, no future, no timer.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 from typing import NamedTuple, cast
 
-from waltz.common.access import Right
+from waltz.common.access import Right, Rights
 from waltz.common.errors import ProtocolError, WaltzError
 from waltz.common.ids import NO_TRANSACTION, ReqId
+from waltz.common.mark_ages import MarkAges
 from waltz.common.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
 from waltz.common.tasks import owned
@@ -31,6 +32,8 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
+from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
+from waltz.common.wire.lags import UNKNOWN_LAG, PartitionLags, ReplicaLag
 from waltz.common.wire.version5 import AppendFailure, PartitionClosed, TransactionDataListRequest
 from waltz.common.wire.versions import FIRST_WITH_PARTITION_CLOSED
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
@@ -41,22 +44,23 @@ from waltz.server.feeding.feed_frames import FEED_VERSION
 from waltz.server.feeding.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
 from waltz.server.partition.admission import Admission
 from waltz.server.partition.answers import Answers, lock_failures
+from waltz.server.partition.append_rule import DEFAULT_RULE, AppendRule
 from waltz.server.partition.confirmed_marks import ConfirmedMarks
 from waltz.server.partition.fencing import Fencing, SessionRequest, refuse_heartbeat
 from waltz.server.partition.locks import Conflict
-from waltz.server.partition.mark_ages import MarkAges
 from waltz.server.partition.partition_metrics import PartitionMetrics
 from waltz.server.partition.registrations import Registrations
 from waltz.server.partition.replicated import LogFactory
 from waltz.server.partition.sequencer import Sequencer, Verdict
 from waltz.server.partition.times import TimeQuestions
 from waltz.server.partition.undecided import UndecidedAppends
+from waltz.server.partition.write_levels import Refusal, WriteLevels, refuse_level
 from waltz.server.requests.appends import AcceptedRun, AppendCall
 from waltz.server.requests.deadlines import Deadlines
 from waltz.server.requests.failures import tell_failed
 from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import AnyFeedRequest, Awaits, Pending
-from waltz.server.requests.permission import right_of
+from waltz.server.requests.permission import right_of, tells_refusal
 from waltz.server.store.interface import Append, record_bytes_of
 from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryBudget
 from waltz.server.store.replica.replica_view import ReplicaView
@@ -64,41 +68,43 @@ from waltz.server.store.replica.replica_view import ReplicaView
 logger = logging.getLogger(__name__)
 
 _feed_item = attrgetter("req_id", "transaction_id", "header")
-_new_tuple = tuple.__new__  # what a named tuple's own constructors call, at half of their price
+_new_tuple = tuple.__new__  # the inner call of a named tuple's constructor, at half the cost
 
 _MAX_WORK_PER_TURN = 2000
-"""Limit of waiting requests (counted with their locks) that are examined in one turn of the loop."""
+"""The largest number of waiting requests, counted with their locks, that are examined in one turn of the event loop."""
 
 _NOT_COUNTED_BYTES = MIN_SHARE_BYTES // 4
-"""Undecided appends that need no more memory are within every partition's share, and need not be counted."""
+"""Undecided appends up to this size fit into the share of every partition, and need not be counted."""
 
 APPENDS_DIVISOR = 4
-"""Divisor of the free memory for the appends of one partition: a fourth."""
+"""The divisor of the free memory for the appends of one partition: a fourth."""
 
 
 class PartitionOptions(NamedTuple):
-    """Settings that all partitions of a server share."""
+    """The common settings of all partitions of a server."""
 
     lock_table_size: int = 30_000
     min_fetch_size: int = 100
-    """Least number of transactions for a feed request."""
+    """The smallest number of transactions for a feed request."""
     answer_timeout_s: float = 10.0
-    """Time after which an undecided mount is answered "not ready", and a question for an unknown mark "unknown"."""
+    """The time after which an undecided mount is answered "not ready", and a question for an unknown mark "unknown"."""
     read_timeout_s: float = 10.0
     min_fence_interval_s: float = 0.0
-    """The least time between two fences of a partition (``server.minFenceInterval``)."""
+    """The shortest time between two fences of a partition (``server.minFenceInterval``)."""
     max_undecided_count: int = 10_000
-    """Flushes, mounts and lock failures that wait for commits, before further requests have to wait as a whole; and
-    questions for an unknown mark, or for a confirmed one, before further ones are answered with "unknown" at once."""
+    """The largest number of flushes, mounts and lock failures that wait for commits; then all further requests have to
+    wait. Also the largest number of questions for an unknown mark, or for a confirmed mark; further questions are
+    immediately answered "unknown"."""
     clock_ms: Callable[[], int] = now_ms
-    """The wall clock of this server: the times of commits are its."""
+    """The wall clock of this server, for the times of commits."""
 
 
 class ServerPartition:
-    """A partition that this server owns, and the listener of its log, which returns the same append objects that it was
-    given. Everything runs on the loop."""
+    """A partition of this server, and the listener of its log. The log returns the same append objects that it was
+    given. Everything runs in the event loop."""
 
-    # Without slots each object of so many attributes has a hash table of its own, and a thousand miss the caches.
+    # Without slots, an object with this number of attributes has a hash table of its own: a thousand of them miss the
+    # caches.
     __slots__ = (
         "_admission",
         "_ages",
@@ -114,6 +120,7 @@ class ServerPartition:
         "_fence_timer",
         "_fencing",
         "_leaving",
+        "_levels",
         "_lists",
         "_log",
         "_log_quietly",
@@ -164,8 +171,8 @@ class ServerPartition:
         self._drain_handle: asyncio.Handle | None = None
         self.closed = False
         self.in_doubt = False
-        """Whether the server has lost its ZooKeeper session, so that another one may own the partition unheard of: then
-        no mark is told without a confirmation."""
+        """Whether the server has lost its ZooKeeper session. Then another server may own the partition, and no mark is
+        reported without a confirmation."""
         self._memory = memory.account(APPENDS_DIVISOR)
         self._mounts = Deadlines(options.answer_timeout_s, self._expire)
         self._questions = Deadlines(options.answer_timeout_s, self._expire)
@@ -178,6 +185,11 @@ class ServerPartition:
             options.clock_ms,
             options.answer_timeout_s / 2,
             options.max_undecided_count,
+        )
+        self._levels = WriteLevels(
+            lambda transaction_id: self._log.await_all(transaction_id),
+            lambda: self._log.missing_storages,
+            DEFAULT_RULE,
         )
         self._leaving = AppendFailure.MOVED
         self._farthest_claim: AnyFeedRequest | MountRequest | None = None
@@ -201,7 +213,7 @@ class ServerPartition:
     # Life
 
     def start(self) -> None:
-        """Open the log, for ever, in the background."""
+        """Open the log in the background, and keep it open."""
         self._metrics.add_gauges(
             {
                 "pending-append": lambda: self._undecided.count,
@@ -209,11 +221,12 @@ class ServerPartition:
                 "is-closed": lambda: self.closed,
                 "generation": lambda: self.generation,
                 "high-water-mark": lambda: self.high_water_mark,
+                "acknowledgements-awaited": lambda: self._levels.asking_count,
             }
         )
         self._metrics.add_gauges(self._fencing.gauges())
         self._metrics.add_feed(self._feed)
-        self._metrics.add_replicas(lambda: self.replica_views, self._replica_lags_s)
+        self._metrics.add_replicas(lambda: self.replica_views, self.replica_lags_s)
         self._feed.start()
         self._log.start()
 
@@ -226,7 +239,7 @@ class ServerPartition:
                 link.send(PartitionClosed(session_id))
 
     async def close(self) -> None:
-        """Close the log, then answer all waiting requests that have a known answer."""
+        """Close the log, then answer all waiting requests with a known answer."""
         if not self.closed:
             self.leave(self._leaving)
         try:
@@ -254,7 +267,7 @@ class ServerPartition:
             self._metrics.remove()
 
     def _refuse(self, pendings: Sequence[Pending]) -> None:
-        """Appends that were never handed to a replica can be refused at once (rule S5)."""
+        """Refuse appends that were never sent to a replica: their outcome is known (rule S5)."""
         text = "the server is stopping" if self._leaving is AppendFailure.STOPPING else "the partition has moved"
         for pending in pendings:
             tell_failed(pending.link, [pending.request.req_id], self._leaving, self.high_water_mark, text)
@@ -280,8 +293,8 @@ class ServerPartition:
     @property
     def warnings(self) -> Sequence[str]:
         """Warnings for operators, one line each: a session that waits, assigned storages that cannot take over, and a
-        client that has applied more than the log was proved to have. The latter stays until the partition is opened
-        anew, without further effect, because any client can claim it."""
+        client that has applied transactions beyond the proved end of the log. The last warning stays until the
+        partition is opened again. It has no further effect, because any client can claim that."""
         trouble, claim = self._log.trouble, self._farthest_claim
         found = [] if trouble is None else [trouble]
         if claim is not None:
@@ -292,12 +305,12 @@ class ServerPartition:
         return found
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
-        """Find out whether the partition is :attr:`healthy`, for readers of its health or ``unasked``, unless a recent
-        commit shows it."""
+        """Find out whether the partition is :attr:`healthy`, unless a recent commit proves that. Only if the health was
+        read, or with ``unasked``."""
         self._log.confirm_if_idle(unasked=unasked)
 
     def tell_time(self, time_ms: int) -> None:
-        """Have the storages enter what is committed now."""
+        """Report to the storages the transaction up to which all are committed now."""
         mark = self.high_water_mark
         if mark is not None:
             self._ages.note(mark, asyncio.get_running_loop().time())
@@ -305,30 +318,32 @@ class ServerPartition:
 
     @property
     def replica_views(self) -> Sequence[ReplicaView]:
-        """Every replica as the log's session sees it."""
+        """The view of the log's session on every replica."""
         return self._log.replica_views
 
     @property
     def committed_count(self) -> int:
-        """Appends committed since the partition was opened here."""
+        """The number of appends committed since the partition was opened here."""
         return self._metrics.successful_append.count
 
     def latency_counts(self) -> dict[int, int]:
-        """Appends since the partition was opened here, by latency; see :mod:`waltz.common.metrics.durations`."""
+        """The number of appends since the partition was opened here, by latency; see
+        :mod:`waltz.common.metrics.durations`."""
         return self._metrics.response_latency.durations.counts()
 
     @property
     def feed_lag_transactions(self) -> int:
-        """The largest number of requested committed transactions that a connection has not been sent."""
+        """The largest number, over all connections, of requested committed transactions that were not sent yet."""
         return self._feed.lag_transactions
 
     @property
     def feed_lag_s(self) -> float:
-        """For how long at least the oldest transaction is committed that a connection was promised and not sent."""
+        """The time since the commit of the oldest transaction that was requested by a connection and not sent, at
+        least."""
         position = self._feed.position_behind
         return 0.0 if position is None else self._ages.age_s(position, asyncio.get_running_loop().time())
 
-    def _replica_lags_s(self) -> dict[str, float | None]:
+    def replica_lags_s(self) -> dict[str, float | None]:
         """For how long at least the oldest transaction is committed that a storage lacks; ``None``: not known."""
         mark, now_s = self.high_water_mark, asyncio.get_running_loop().time()
         return {
@@ -338,40 +353,57 @@ class ServerPartition:
             for view in self.replica_views
         }
 
-    def set_generation(self, generation: int) -> None:
-        """A new assignment came; generations only grow.
+    def lags(self) -> PartitionLags:
+        """What replicas and feeds lack of the partition."""
+        ages_s = self.replica_lags_s()
+        return PartitionLags(
+            self.partition_id,
+            self.feed_lag_transactions,
+            round(1000 * self.feed_lag_s),
+            [
+                ReplicaLag(
+                    view.storage,
+                    UNKNOWN_LAG if view.lag_transactions is None else view.lag_transactions,
+                    UNKNOWN_LAG if (age_s := ages_s.get(view.storage)) is None else round(1000 * age_s),
+                )
+                for view in self.replica_views
+            ],
+        )
 
-        The log then ends its session. Appends that are still admitted into that session are safe: they commit only if
-        no other server has written since the session began, and then the locks of their check are valid.
+    def set_generation(self, generation: int) -> None:
+        """Take over the generation of a new assignment. Generations only grow.
+
+        The log then ends its session. Appends that are still admitted into that session are safe: they are committed
+        only if no other server has written since the session began, and in that case their lock check was valid.
         """
         if generation > self.generation:
             self._admission.set_generation(generation)
             self._log.set_generation(generation)
 
+    def set_append_rule(self, rule: AppendRule) -> None:
+        """The properties of the partition changed."""
+        self._levels.set_rule(rule, self._registrations.sessions())
+
     def set_replicas(self, replicas: frozenset[str]) -> None:
-        """The storages of the partition changed."""
+        """Take over another set of storages."""
         self._log.set_replicas(replicas)
 
     def forget(self, link: ClientLink) -> None:
-        """A mounted connection has closed. Its earlier requests are still executed."""
+        """Forget a mounted connection that has closed. Its earlier requests are still executed."""
         self._registrations.forget(link)
+        self._levels.forget(link)
         self._sequencer.forget(link)
         self._feed.forget(link)
 
     def rights_lost(self, link: ClientLink) -> None:
-        """The client of a mounted connection has fewer rights than before: end its feed and its exclusive session, if
-        it may not have them any more. A client that cannot be told is disconnected.
+        """The client of a mounted connection has fewer rights than before: end its feed, if it may not have that any
+        more. A client that cannot be told is disconnected.
 
-        What waits is judged when its turn comes; appends that are in order go on.
+        Waiting requests are judged when their turn comes. Appends that were admitted continue.
         """
         session_id = self._registrations.session_of(link)
         if session_id is None:
             return
-        session = self._fencing.session
-        if session.holder == link.client_id:
-            if link.refusal(Right.APPEND, self.partition_id, noted=session.noted) is not None:
-                self._fencing.release()
-            session.noted = link.passes_audit(Right.APPEND, self.partition_id)
         refusal = link.refusal(Right.METADATA, self.partition_id, noted=link.mounts.get(self, False))
         if refusal is None:
             link.mounts[self] = link.passes_audit(Right.METADATA, self.partition_id)
@@ -381,9 +413,15 @@ class ServerPartition:
         if not link.refuse(session_id, refusal):
             link.fail(WaltzError(refusal))
 
+    def holder_lost_rights(self, lost: Collection[Rights]) -> None:
+        """These rights are fewer than before: an exclusive session ends whose holder may not append any more, even if
+        no connection of the holder is here at present."""
+        if self._fencing.holder_rights in lost:
+            self._fencing.judge_holder()
+
     def _refusal(self, pending: Pending, count: int = 1) -> str | None:
-        """The reason against a request that has waited, and others like it, if its client has ever lost a right."""
-        if not pending.link.lost_rights:
+        """The reason to refuse a request that has waited, and others like it, if its client has ever lost a right."""
+        if not pending.link.rights.reduced:
             return None
         link, right = pending.link, right_of(pending.request)
         noted = pending.noted or (type(pending.request) is MountRequest and link.mounts.get(self, False))
@@ -392,18 +430,20 @@ class ServerPartition:
         return refusal
 
     def _is_refused(self, pending: Pending) -> bool:
-        """Whether the request is a mount whose client has lost the right while it waited, and knows that."""
+        """Whether the request is a mount whose client has lost the right during the wait, and has been told so."""
         link = pending.link
-        return link.lost_rights and type(pending.request) is MountRequest and self not in link.mounts
+        return link.rights.reduced and type(pending.request) is MountRequest and self not in link.mounts
 
     # Requests
 
     def append(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int = NO_WRITE_SESSION) -> None:
-        """Appends of one connection, generation and write session; dropped when the connection is not the mounted
-        one."""
+        """Take appends of one connection, generation and write session. They are dropped if the connection is not the
+        client's mounted one."""
         self._metrics.transaction.mark(len(requests))
         if not self._registrations.is_valid(link):
             self._metrics.stale_append.mark(len(requests))
+        elif self._levels.checks and (refusal := self._levels.refusal(link)) is not None:
+            self._refuse_level(link, requests, refusal)
         elif self._sequencer.is_free and self._log_takes_more():
             self._admit(link, requests, write_session)
         else:
@@ -412,28 +452,46 @@ class ServerPartition:
                 state = "do not keep up" if self._sequencer.session_open else "cannot be written"
                 self.refuse_appends(link, turned_away, f"the storages {state} at present")
 
-    def mount(self, link: ClientLink, request: MountRequest) -> None:
-        """Register the connection, and answer when every earlier append is decided.
+    def _refuse_level(self, link: ClientLink, requests: Sequence[AppendCall], refusal: Refusal) -> None:
+        self._metrics.level_refused.mark(len(requests))
+        if not refuse_level(link, [request.req_id for request in requests], refusal):
+            self.refuse_appends(link, requests, refusal.text)
 
-        A connection that its client has replaced is told "not ready". Raises ``ProtocolError`` for an impossible
-        high-water mark.
+    def tell_level(self, link: ClientLink, message: AppendLevelRequest) -> None:
+        """The level of the appends that follow. Dropped when the connection is not the client's mounted one."""
+        if self._registrations.is_valid(link):
+            self._levels.tell_level(link, message)
+
+    def ask_acknowledgement(self, link: ClientLink, request: AppendAckRequest) -> None:
+        """Tell the mark that all storages have, now and until it covers the transaction, which the client knows as
+        committed. Dropped when the connection is not the client's mounted one, or no store session has opened yet."""
+        mark = self.high_water_mark
+        if self._registrations.is_valid(link) and mark is not None:
+            self._levels.ask(link, request, mark)
+
+    def mount(self, link: ClientLink, request: MountRequest) -> None:
+        """Register the connection, and answer when all earlier appends are decided.
+
+        A connection that the client has replaced gets the answer "not ready". Raises ``ProtocolError`` for an
+        impossible high-water mark.
         """
         _check_mark(request.client_high_water_mark)
         if self._registrations.register(link, ReqId(request.req_id).generation, request.req_id):
             link.mounts[self] = link.passes_audit(Right.METADATA, self.partition_id)
             self._feed.forget(link)  # the promise of an earlier mount of the connection
+            self._levels.mounted(link, request.req_id)
             self._barrier(link, request)
         else:
             link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
 
     def flush(self, link: ClientLink, request: FlushRequest) -> None:
-        """Answer when every earlier append, of any client, is decided."""
+        """Answer when all earlier appends, of all clients, are decided."""
         self._barrier(link, request)
 
     def heartbeat(self, link: ClientLink, request: HeartbeatRequest) -> None:
-        """Tell the write session, or raise it for a client that asks for an exclusive one.
+        """Answer with the write session, or raise it for a client that asks for an exclusive session.
 
-        A connection that is not its client's mounted one is told "not ready".
+        A connection that is not the client's mounted one gets the answer "not ready".
         """
         if self._registrations.is_valid(link):
             self._barrier(link, request)
@@ -441,16 +499,17 @@ class ServerPartition:
             refuse_heartbeat(link, request)
 
     def last_transaction_id(self, link: ClientLink, request: LastTransactionIdRequest) -> None:
-        """Answer when every earlier append is decided and, on request, the write session raised."""
+        """Answer when all earlier appends are decided and, on request, the write session is raised."""
         self._barrier(link, request)
 
     def feed(self, link: ClientLink, request: AnyFeedRequest) -> None:
         """Feed the committed transactions after the client's mark, or the mark alone.
 
-        The client asks for more transactions when it has received these. A client that is slow to apply does so when it
-        has applied these, and can continue to read the feeds of its other partitions.
+        The client asks for further transactions after it has received these. A slow client asks after it has applied
+        these, and can continue to read the feeds of its other partitions.
 
-        Dropped when the connection is not the client's mounted one. Raises ``ProtocolError`` for an impossible mark.
+        The request is dropped if the connection is not the client's mounted one. Raises ``ProtocolError`` for an
+        impossible mark.
         """
         _check_mark(request.client_high_water_mark)
         if not self._registrations.is_valid(link):
@@ -465,7 +524,7 @@ class ServerPartition:
             self._answers.feed(link, request, mark)
 
     def transaction_data(self, link: ClientLink, request: TransactionDataRequest) -> None:
-        """Answer with the data of one committed transaction, or the reason for missing data."""
+        """Answer with the data of one committed transaction, or with the reason for missing data."""
         if self.high_water_mark is None:
             link.send(error_response(request, NOT_READY_TEXT))
         else:
@@ -479,10 +538,10 @@ class ServerPartition:
             self._lists.request(link, request, self.high_water_mark)
 
     def ask_high_water_mark(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
-        """Answer at once while a store session is open, otherwise as soon as one is; at the time limit with "unknown".
+        """Answer when a store session is open; at the time limit answer "unknown".
 
-        A mark of an older generation than the peer's is also unknown: another owner may have committed more between the
-        two.
+        While the generation here is older than that of the peer, the mark is unknown, too: another owner may have
+        committed transactions between the two generations.
         """
         if self.in_doubt:
             self._confirmed_marks.ask(link, request)
@@ -493,24 +552,25 @@ class ServerPartition:
             self._questions.add(pending)
 
     def ask_confirmed_mark(self, link: ClientLink, request: ConfirmedMarkRequest) -> None:
-        """Answer with a mark that a quorum of the storages has confirmed after this moment, or that there is none."""
+        """Answer with a mark that a quorum of the storages has confirmed after this moment, or with "not confirmed"."""
         self._confirmed_marks.ask(link, request)
 
     def ask_time(self, link: ClientLink, request: TimeRequest) -> None:
-        """Answer when the storages have told what they know of a commit's time."""
+        """Answer a question about the time of a commit, after the answers of the storages."""
         self._times.ask(link, request)
 
     # Calls of the log
 
     def session_begun(self, session_id: int, unbroken: bool, high_water_mark: int) -> None:
-        """A quorum of the storages has a new store session, which a fence may have waited for."""
+        """A quorum of the storages has a new store session. A fence may have waited for it."""
         fence = self._sequencer.take_fence()
         self._fencing.store_session_begun(session_id, unbroken, fence, high_water_mark)
         if fence is not None:
             self._drain()
 
     def session_opened(self, high_water_mark: int, changed: bool) -> None:
-        """A session has begun after ``high_water_mark``; all unresolved appends have been reported before."""
+        """A session has begun after ``high_water_mark``. The outcomes of all undecided appends have been reported
+        before."""
         before = self.high_water_mark
         questions = self._sequencer.session_opened(high_water_mark, self._log.opened_generation)
         if high_water_mark != before:
@@ -524,16 +584,16 @@ class ServerPartition:
         self._drain()
 
     def session_ended(self, unwritten: Sequence[Append]) -> None:
-        """Undecided appends, and the requests that wait for them, are kept for the next session. Appends that no
-        replica was given are examined again: when an append of a client commits, the client relies on no older one to
-        commit after it."""
+        """Keep undecided appends, and the requests that wait for them, for the next session. Appends that were sent to
+        no replica are examined again, because a client relies on the order of its commits: no older append commits
+        after a newer one."""
         self._undecided.subtract(unwritten)
         self._sequencer.session_ended(cast("Sequence[AppendCall]", unwritten))
         self._count_memory()
 
     def batch_committed(self, appends: Sequence[Append], records: Sequence[bytes]) -> None:
-        """A batch is committed: update the caches, feed the contexts at the tip, then give the answers that waited for
-        it."""
+        """A batch is committed: update the caches, feed the connections at the tip, then send the answers that waited
+        for the batch."""
         first = appends[0].transaction_id
         count = len(appends)
         cached = records[0] if len(records) == 1 else b"".join(records)
@@ -542,11 +602,11 @@ class ServerPartition:
         self._feed_cache.add(self.partition_id, first, frames)
         now_s = self._metrics.clock()
         self._metrics.successful_append.mark(count, now_s)
-        for run in self._undecided.commit(appends, len(cached)):  # type: ignore[arg-type]  # what it was given
+        for run in self._undecided.commit(appends, len(cached)):  # type: ignore[arg-type]  # the log's own arguments
             self._metrics.response_latency.update(now_s - run.accepted_s, run.size, now_s)
         decided = self._sequencer.committed(first + count - 1)
         if decided:
-            # A client takes an older append for lost as soon as a later own one arrives in the feed.
+            # When a later append of a client arrives in its feed, the client takes an older append for lost.
             notices = lock_failures(decided)
             self._metrics.rejected_append.mark(sum(map(len, notices.values())))
             self._feed.committed(first, count, frames, notices)
@@ -561,13 +621,17 @@ class ServerPartition:
             self._drain()
 
     def failed(self, appends: Sequence[Append]) -> None:
-        """Appends are known to be absent. Before version 5 there is no message for it: the flush after the next mount
-        tells."""
+        """Appends are certainly not in the log. Versions before 5 have no message for that: the client learns it by the
+        flush after the next mount."""
         self._metrics.failed_append.mark(len(appends))
         self._undecided.subtract(appends)
         for append in cast("Sequence[AppendCall]", appends):
             self._tell_failed(append.run.link, [append], AppendFailure.NOT_STORED, "the storages had not stored it")
         self._count_memory()
+
+    def stored_by_all(self, transaction_id: int, storage_count: int) -> None:
+        """All storages have everything up to a committed transaction."""
+        self._levels.stored_by_all(transaction_id, storage_count)
 
     def drained(self) -> None:
         """The log is no longer congested."""
@@ -579,7 +643,7 @@ class ServerPartition:
         return self._log.takes_more and not (self._undecided.count and self._memory.exceeded)
 
     def _line_up(self, pending: Pending) -> bool:
-        """Keep a request until it can be examined; false if the partition may not keep more."""
+        """Keep a request until it can be examined. Returns false if the partition must not keep more requests."""
         size_bytes = pending.size_bytes
         if not self._memory.admits(size_bytes):
             return False
@@ -589,7 +653,7 @@ class ServerPartition:
         return True
 
     def _count_memory(self) -> None:
-        """Update the memory of undecided appends, and of requests that wait."""
+        """Update the memory of undecided appends and waiting requests."""
         used_bytes = self._sequencer.size_bytes
         if self._undecided.count:
             used_bytes += self._undecided.size_bytes
@@ -597,7 +661,7 @@ class ServerPartition:
             self._memory.set(used_bytes)
 
     def refuse_appends(self, link: ClientLink, appends: Sequence[AppendCall], text: str) -> None:
-        """Refuse appends without an examination. Clients that cannot be told find out by a flush."""
+        """Refuse appends without an examination. Clients whose version has no message for that learn it by a flush."""
         self._metrics.refused_append.mark(len(appends))
         self._log_quietly.warning(
             "partition %d: refused %d appends of %s: %s", self.partition_id, len(appends), link.channel.peer, text
@@ -605,8 +669,8 @@ class ServerPartition:
         self._tell_failed(link, appends, AppendFailure.MOVED, text)
 
     def _admit(self, link: ClientLink, requests: Sequence[AppendCall], write_session: int) -> None:
-        """Check the write session and the locks, give transaction ids, and hand the admitted appends to the log as one
-        list."""
+        """Check the write session and the locks, assign transaction ids, and hand the admitted appends to the log as
+        one list."""
         if not self._fencing.session.admits(link.client_id, write_session):
             assert self.high_water_mark is not None
             self._fencing.refuse(link, requests, self.high_water_mark)
@@ -635,7 +699,7 @@ class ServerPartition:
             self._count_memory()
 
     def _conflict(self, link: ClientLink, conflict: Conflict[AppendCall], write_session: int) -> None:
-        """Tell a lock failure, now or when the conflicting append is committed and fed (rule S4)."""
+        """Report a lock failure, now or when the conflicting append is committed and fed (rule S4)."""
         if self._sequencer.refuse(link, conflict, write_session):
             self._metrics.rejected_append.mark()
             link.send(LockFailure(conflict.request.req_id, conflict.estimate))
@@ -664,19 +728,21 @@ class ServerPartition:
             self._fence_timer = asyncio.get_running_loop().call_later(wait_s, self._look_at_early)
 
     def _look_at_early(self) -> None:
-        """The interval between two fences has passed: the first waiting one begins a store session, the others wait
+        """The interval between two fences has passed: the first waiting fence begins a store session, the others wait
         again."""
         self._fence_timer = None
         for pending in self._fencing.take_early():
             self._take_turn(pending)
 
     def _answer(self, pending: Pending, verdict: Verdict | None) -> None:
-        """Carry out the sequencer's decision: answer a request, or wait."""
+        """Carry out the decision of the sequencer: answer a request, or wait."""
         if verdict is not None and self._is_refused(pending):
             self._sequencer.expire(pending)
         elif verdict is Verdict.READY and (refusal := self._refusal(pending)) is not None:
             self._sequencer.expire(pending)
-            pending.link.refuse(pending.request.req_id, refusal)
+            request = pending.request
+            if not (tells_refusal(request) and pending.link.refuse(request.req_id, refusal)):
+                self._give_up(pending, refusal)
         elif isinstance(pending.request, AnyFeedRequest) and verdict is Verdict.READY:
             self._feed_again(pending.link, pending.request)
         elif verdict is not None and isinstance(pending.request, HeartbeatRequest | LastTransactionIdRequest):
@@ -685,6 +751,13 @@ class ServerPartition:
             self._answers.give(pending, verdict, self.high_water_mark)
         elif pending.awaits is Awaits.PROOF and self._proof is None:
             self._proof = owned(self._prove_mark(), f"proof of the mark of partition {self.partition_id}")
+
+    def _give_up(self, pending: Pending, reason: str) -> None:
+        """Answer a request that may not be executed any more, where no message tells that."""
+        if isinstance(pending.request, HeartbeatRequest | LastTransactionIdRequest):
+            self._fencing.give_up(pending, self.high_water_mark, reason)
+        else:
+            self._answers.give(pending, Verdict.UNKNOWN, self.high_water_mark)
 
     def _answer_session(self, pending: Pending, verdict: Verdict) -> None:
         mark = self.high_water_mark
@@ -705,10 +778,10 @@ class ServerPartition:
         return await self._log.confirmed_mark(self._options.answer_timeout_s / 2)
 
     async def _prove_mark(self) -> None:
-        """Answer clients that have applied more than this server knows.
+        """Answer clients that have applied transactions above the mark of this server.
 
-        Either the log has lost transactions, or the client knows them from another owner, and this server has not yet
-        heard that it was replaced. So the log is asked whether any other server has written since.
+        Either the log has lost transactions, or the client has got them from another owner, and this server does not
+        know yet that it was replaced. So the log is asked whether another server has written since.
         """
         try:
             while pendings := self._sequencer.take_unproved():
@@ -726,15 +799,15 @@ class ServerPartition:
             self._proof = None
 
     def _note_claim(self, pending: Pending) -> None:
-        """Note that a client has applied more than the log was proved to have."""
+        """Note that a client has applied transactions beyond the proved end of the log."""
         claim, farthest = cast("AnyFeedRequest | MountRequest", pending.request), self._farthest_claim
         if farthest is None or claim.client_high_water_mark > farthest.client_high_water_mark:
             self._farthest_claim, self._claimant = claim, f"client {pending.link.channel.peer}"
             self._log_quietly.warning("partition %d: %s", self.partition_id, self.warnings[-1])
 
     def _drain(self) -> None:
-        """Examine waiting requests, as long as the log takes appends."""
-        if self._draining:  # the log called back during an append
+        """Examine waiting requests while the log takes appends."""
+        if self._draining:  # the log has called back during an append
             return
         self._draining = True
         work = 0
@@ -764,7 +837,7 @@ class ServerPartition:
         self._drain()
 
     def _move_mark(self, before: int | None, high_water_mark: int) -> None:
-        """The mark of a session differs from that of the last commit."""
+        """Take over the mark of a session that differs from the mark of the last commit."""
         if before is not None and high_water_mark < before:
             logger.critical(
                 "partition %d: the storages have lost committed transactions %d to %d",
@@ -777,10 +850,10 @@ class ServerPartition:
         self._feed.advance(high_water_mark)
 
     def _expire(self, pending: Pending) -> None:
-        """Answer a request with the present knowledge, for lack of time or room."""
+        """Answer a request with the present knowledge, because time or room has run out."""
         self._sequencer.expire(pending)
         self._answer(pending, Verdict.UNKNOWN)
-        if self._sequencer.has_turn:  # a fence was before them
+        if self._sequencer.has_turn:  # a fence was before these appends
             self._drain()
 
     async def _read_headers(self, first: int, count: int) -> list[RecordHeader]:

@@ -1,6 +1,7 @@
-"""The metrics of one partition of a server: first those of the original, by its names, then our own.
+"""The metrics of one partition of a server: first those of the original, under its names, then those of this project.
 
-Histograms cover all partitions of a server together: a thousand times their buckets would be too much to scrape.
+Histograms cover all partitions of a server together: the buckets of a thousand partitions would be too much for a
+scrape.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ _APPEND = Description(
     "waltz_server_append_seconds",
     "histogram",
     (),
-    "From acceptance of an append to its commit. One observation an append.",
+    "Time from the acceptance of an append to its commit. One observation an append.",
 )
 _FEED_LAG = Description(
     "waltz_server_feed_lag_transactions",
@@ -29,45 +30,48 @@ HISTOGRAMS = (_APPEND, _FEED_LAG)
 
 
 class PartitionMetrics:
-    """Registered while the partition is open, or waits for the close of its predecessor; from then on they are its own.
-    The hot path marks once per batch, never per record."""
+    """Registered while the partition is open, or waits for the close of its predecessor. The hot path marks once per
+    batch, never per record."""
 
     def __init__(self, registry: Registry, partition_id: int) -> None:
         self._registry = registry
         self.clock = registry.clock
-        """What response latencies are measured with."""
+        """The clock for response latencies."""
         self._group = f"{SERVER_GROUP}.partition-{partition_id}"
         registry.remove_group(self._group)
         self.transaction = registry.meter(self._group, "transaction")
-        """Append requests received."""
+        """The number of received append requests."""
         self.successful_append = registry.meter(self._group, "successful-append")
-        """Appends committed."""
+        """The number of committed appends."""
         self.rejected_append = registry.meter(self._group, "rejected-append")
-        """Lock failures sent."""
+        """The number of sent lock failures."""
         self.response_latency = registry.timer(self._group, "response-latency")
-        """From acceptance to commit; one sample for what was accepted together. The console and the histogram of all
-        partitions read its counts."""
+        """Time from acceptance to commit, with one sample for appends that were accepted together. The console and the
+        histogram of all partitions read its counts."""
         self._append = registry.histogram(_APPEND).of()
         self._append.include(self.response_latency.durations)
         self.feed_lag = registry.histogram(_FEED_LAG, _FEED_LAG_BOUNDS).of()
         self.failed_append = registry.meter(self._group, "failed-append")
-        """Appends that a later session found to be absent."""
+        """The number of appends that a later session has not found in the log."""
         self.other_generation_append = registry.meter(self._group, "other-generation-append")
-        """Appends dropped because their client knows another generation."""
+        """The number of appends dropped because their client knows another generation."""
         self.stale_append = registry.meter(self._group, "stale-append")
-        """Appends dropped because their connection has no valid mount."""
+        """The number of appends dropped because their connection has no valid mount."""
         self.refused_append = registry.meter(self._group, "refused-append")
         """Appends dropped because too many waited for a store session for too long."""
+        self.level_refused = registry.meter(self._group, "level-refused-append")
+        """Appends refused because of their level of consistency."""
         self.session_append = registry.meter(self._group, "session-append")
-        """Appends that their write session let in; those without one are not counted."""
+        """The number of appends admitted by their write session. Appends without a write session are not counted."""
         self.session_fenced = registry.meter(self._group, "session-fenced")
-        """Appends refused because of their write session."""
+        """The number of appends refused because of their write session."""
         self.dropped_exclusive = registry.meter(self._group, "dropped-exclusive")
-        """Appends of versions before write sessions, dropped because another client holds an exclusive one."""
+        """The number of appends from versions before write sessions that were dropped because another client holds an
+        exclusive session."""
         self.fences = registry.meter(self._group, "fences")
-        """How often the write session was raised on request."""
+        """The number of raises of the write session on request."""
         self.fence_latency = registry.timer(self._group, "fence-latency")
-        """From the decision of all earlier appends to the answer."""
+        """Time from the decision of all earlier appends to the answer."""
         self.feed_cache_miss = registry.meter(SERVER_GROUP, "feed-cache-miss")
         self.transaction_cache_miss = registry.meter(SERVER_GROUP, "transaction-cache-miss")
 
@@ -77,7 +81,7 @@ class PartitionMetrics:
             self._registry.gauge(self._group, name, gauge)
 
     def add_feed(self, feed: Feed) -> None:
-        """Register the counts of the feed, which the original shows as gauges."""
+        """Register the counts of the feed, as gauges like in the original."""
         counts: dict[str, Gauge] = {
             "total-real-time-feed-context-added": lambda: feed.contexts_added,
             "total-real-time-feed-context-removed": lambda: feed.contexts_removed,
@@ -90,7 +94,7 @@ class PartitionMetrics:
     def add_replicas(
         self, read: Callable[[], Sequence[ReplicaView]], lags_s: Callable[[], Mapping[str, float | None]]
     ) -> None:
-        """Register the metrics of the partition's replicas, read by ``read``, and their ages by storage."""
+        """Register the metrics of the partition's replicas, which ``read`` returns, and their ages by storage."""
         form = GaugeForm(label="storage")
         gauges: dict[str, Gauge] = {
             "replica-lag-transactions": lambda: {view.storage: view.lag_transactions for view in read()},

@@ -1,7 +1,7 @@
-"""Decides which connection of a client counts in one partition. Pure.
+"""Decides which connection of a client is valid in one partition. Pure.
 
-A client that reconnects may use its new connection before the server notices the end of the old one. Later messages of
-the old one have to be ignored: the client has replaced it.
+After a reconnect, a client may use the new connection before the server notices the end of the old connection. Later
+messages of the old connection have to be ignored, because the client has replaced it.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class _Entry(NamedTuple):
 
 
 class Registrations:
-    """The registered connection of every client, made by its mounts."""
+    """The registered connection of every client, determined by its mounts."""
 
     __slots__ = ("_entries",)
 
@@ -24,13 +24,13 @@ class Registrations:
         self._entries: dict[int | None, _Entry] = {}
 
     def register(self, link: ClientLink, generation: int, session_id: bytes) -> bool:
-        """A mount came from ``link`` with its client's generation; returns whether the link counts now.
+        """Register a mount from ``link`` with the generation of its client. Returns whether the link is valid now.
 
         ``session_id`` is the request id of the mount.
 
-        A larger generation wins; within a generation the larger sequence number of the connections' first mounts. Equal
-        sequence numbers come from a client that dropped the server in between and began anew: the connection that was
-        accepted later wins. A closed connection never wins.
+        The larger generation wins; within a generation, the larger sequence number of the connections' first mounts.
+        Equal sequence numbers come from a client that has dropped the server in between and started again: then the
+        connection that was accepted later wins. A closed connection never wins.
         """
         entry = self._entries.get(link.client_id)
         if (
@@ -60,7 +60,7 @@ class Registrations:
         return [(entry.link, entry.session_id) for entry in self._entries.values()]
 
     def forget(self, link: ClientLink) -> None:
-        """``link`` has closed; a later connection of the same client is not touched."""
+        """Forget ``link``, which has closed. A later connection of the same client stays."""
         if self.is_valid(link):
             del self._entries[link.client_id]
 

@@ -14,12 +14,12 @@ class PartitionLog(Protocol):
 
     @property
     def opened_generation(self) -> int:
-        """The generation of the session that was opened last; -1 before the first."""
+        """The generation of the last opened session; -1 before the first session."""
 
     @property
     def takes_more(self) -> bool:
-        """Whether appends may be given: a session of the current generation is running, and not too many bytes are
-        undecided; the listener is told when they are fewer."""
+        """Whether appends are accepted: a session of the current generation is running, and not too many bytes are
+        undecided. The listener is told when there is room again."""
 
     @property
     def healthy(self) -> bool:
@@ -27,43 +27,52 @@ class PartitionLog(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """The obstacle of an overdue session, or the reason why the assigned storages have not taken over from those
-        with the partition; one line."""
+        """The obstacle of an overdue session, or the reason why the assigned storages have not taken over from the
+        present storages; one line."""
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
-        """Find out whether it is healthy, for readers of its health or ``unasked``, unless a recent commit shows it."""
+        """Find out whether the log is healthy, unless a recent commit proves that. Only if the health was read, or with
+        ``unasked``."""
 
     def tell_time(self, time_ms: int) -> None:
-        """Have the storages enter what is committed now."""
+        """Report to the storages the transaction up to which all are committed now."""
 
     @property
     def replica_views(self) -> Sequence[ReplicaView]:
-        """The session's view on every assigned replica, for operators."""
+        """The view of the session on every assigned replica, for operators."""
 
     def start(self) -> None:
         """Begin to open sessions."""
 
     async def close(self) -> None:
-        """End the session; the listener is not called afterwards."""
+        """End the session. The listener is not called afterwards."""
 
     def append(self, appends: Sequence[Append]) -> None:
         """Replicate appends under their ids, which are dense and begin after the mark of the session's opening."""
 
     def renew(self) -> None:
-        """Begin another store session soon; the listener is told."""
+        """Begin another store session soon. The listener is told."""
 
     def set_generation(self, generation: int) -> None:
-        """A new assignment came."""
+        """Take over the generation of a new assignment."""
 
     def set_replicas(self, replicas: frozenset[str]) -> None:
-        """The storages (``host:port``) of the partition changed."""
+        """Take over another set of storages (``host:port``)."""
+
+    def await_all(self, transaction_id: int) -> None:
+        """Call the listener's ``stored_by_all`` now and, until all storages have the transaction, at each change."""
+
+    @property
+    def missing_storages(self) -> Sequence[str]:
+        """Assigned storages that are known to be away (``host:port``)."""
 
     async def confirmed_mark(self, timeout_s: float) -> int | None:
-        """The high-water mark at a moment of this call at which no other server had written; ``None`` if that cannot be
-        found out in time."""
+        """The high-water mark at a moment during this call at which no other server had written; ``None`` if that
+        cannot be proved in time."""
 
     async def time_entry(self, question: TimeQuestion, value: int, timeout_s: float) -> TimeEntry | None:
-        """What the storages know of the times of commits. Raises ``ReadFailedError``, ``TimesNotKeptError``."""
+        """The best entry of the storages about the time of a commit. Raises ``ReadFailedError``,
+        ``TimesNotKeptError``."""
 
     async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:
         """Committed records, at least one if the first is committed."""
@@ -73,4 +82,4 @@ class PartitionLog(Protocol):
 
 
 LogFactory = Callable[[LogListener], PartitionLog]
-"""Makes the log of a partition, which is the listener."""
+"""A function that creates the log of a partition; the argument is the listener."""

@@ -1,34 +1,35 @@
-"""Decides which request of a partition may be examined now, and which may be answered. Pure.
+"""Decides which requests of a partition may be examined now, and which may be answered. Pure.
 
-To examine a request means, for an append, to check its locks and to give it a transaction id or to refuse it; for a
-mount or flush, to note the last id given before. The result may depend on undecided appends, and the session of the log
-that will decide them may end first. :class:`Sequencer` holds every request that cannot be answered at once. It gets the
-events of the log and returns the requests that become ready; it sends nothing, and has neither time nor tasks. The
+To examine an append means to check its locks, and to assign a transaction id or to refuse it. To examine a mount or
+flush means to note the last id assigned before. The result may depend on undecided appends, and the session of the log
+may end before their decision. :class:`Sequencer` holds every request that cannot be answered immediately. It gets the
+events of the log and returns the requests that become ready. It sends nothing, and has neither time nor tasks. The
 state of a request is its :class:`~waltz.server.requests.pending.Awaits`.
 
 The rules:
 
 1. *The session comes first* (S3). Requests are examined in the order of their arrival, and only while a session is
-   open. As long as one waits for its turn, later ones have to wait after it. (Else: locks would be checked against a
+   open. While a request waits for its turn, later requests wait behind it. (Otherwise locks would be checked against a
    state that another owner may have changed.)
-2. *Only committed ids are told* (S4). An append that was refused because of an undecided one waits for the commit of
-   that one; a mount or flush for that of the last append before it. They come out by those ids; those that wait for
-   the same one, in the order in which they were looked at. (Else: writers wait for an id that never comes.)
+2. *Only committed ids are reported* (S4). An append that was refused because of an undecided append waits for the
+   commit of the latter. A mount or flush waits for the commit of the last append before it. Waiting requests are
+   answered in the order of these ids; requests that wait for the same id, in the order of their examination. (Otherwise
+   writers wait for an id that never comes.)
 3. *The end of a session decides nothing.* A request that waits for a commit continues to wait: the next session may
-   have found the append. When it has opened, all waiting requests, and the appends that no replica was given, have
-   their turn again before all others, in the order in which they were examined. That is the order of arrival, over any
-   number of sessions. (Else: a flush overtakes a refused append; its client takes the append for lost and repeats it,
-   and both are committed.)
+   have found the append. When the next session has opened, all waiting requests, and the appends that were sent to no
+   replica, have their turn again before all others, in the order of their examination. That is the order of arrival,
+   over any number of sessions. (Otherwise a flush overtakes a refused append; the client takes the append for lost and
+   repeats it, and both are committed.)
 4. *A client may know more than this server.* A mount or a question with a newer generation than that of the last
-   session waits for a session of that generation: another owner may have committed transactions between the two. So
-   does a question while no session is open, perhaps because there is another owner. A mount or feed request from
-   beyond the high-water mark waits until the mark is proved to be the log's end: the answer to such a client is final.
-5. *Everything is bounded* (L4). When too many requests wait for commits, nothing more is examined; of too many
-   questions and clients from beyond the mark, the last are told "unknown". The line is bounded by memory, which is
-   counted here and limited by its owner.
-6. *A fence stands alone.* Everything before it is decided before it is carried out, and nothing after it is examined
-   until then. (Else: an append of an older write session gets an id after the fence.) A fence too soon after another
-   one stands aside, without delaying others, until its turn.
+   session waits for a session of the newer generation: another owner may have committed transactions between the two. A
+   question also waits while no session is open, because there may be another owner. A mount or feed request from beyond
+   the high-water mark waits for a proof that the mark is the end of the log: the answer to such a client is final.
+5. *Everything is bounded* (L4). When too many requests wait for commits, no further request is examined. When too many
+   questions wait, or too many clients from beyond the mark, the last ones are answered "unknown". The memory of the
+   line is counted here, and limited by the owner of the sequencer.
+6. *A fence stands alone.* All requests before a fence are decided before the fence is carried out, and until then no
+   request after it is examined. (Otherwise an append of an older write session gets an id after the fence.) A fence too
+   soon after another fence waits aside, without a delay of other requests.
 """
 
 import itertools
@@ -47,13 +48,13 @@ from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import AnyFeedRequest, Awaits, Pending
 
 MAX_RUN = 256
-"""Appends of one connection that have their turn together."""
+"""The largest number of appends of one connection that have their turn together."""
 
 LOCKS_PER_REQUEST = 10
-"""Number of locks whose check takes about as long as all other work of a request."""
+"""The number of locks whose check takes about as long as all other work of a request."""
 
 _COMPACT_FROM = 1000
-"""Length of the line above which abandoned requests are removed."""
+"""The length of the line from which on abandoned requests are removed."""
 
 
 class Verdict(Enum):
@@ -69,31 +70,32 @@ class Turn(NamedTuple):
 
     pending: Pending
     appends: list[AppendCall]
-    """For an append: it, and those after it of the same connection, generation and write session that the audit has
-    noted, or has not noted, like it. Otherwise empty."""
+    """For an append: the append, and the following appends of the same connection, generation and write session with
+    the same answer to whether the audit has noted them. Otherwise empty."""
     work: int
-    """The work in units of an ordinary request."""
+    """The amount of work, in units of an ordinary request."""
 
 
 class Sequencer:
-    """Holds the requests of one partition that cannot be answered yet."""
+    """The requests of one partition that cannot be answered yet."""
 
     def __init__(self, max_waiting: int) -> None:
-        """``max_waiting`` limits the requests that wait for commits, those that wait for proof, and the questions."""
+        """``max_waiting`` limits the number of requests that wait for commits, of requests that wait for proof, and of
+        questions."""
         self.high_water_mark: int | None = None
         """The last committed transaction; None before the first session."""
         self.generation = -1
-        """Generation of the session that was opened last."""
+        """The generation of the last opened session."""
         self.session_open = False
         self.size_bytes = 0
-        """Approximate memory of what waits for its turn or for a commit."""
+        """The approximate memory of the requests that wait for their turn or for a commit."""
         self._max_waiting = max_waiting
         self._orders = itertools.count()
         self._line: deque[Pending] = deque()
         self._compact_at = _COMPACT_FROM
         self._commits: list[tuple[int, Pending]] = []  # a heap
-        self._unwritten: list[tuple[int, Pending]] = []  # requests of ended sessions, with their void ids
-        self._early: dict[ClientLink, Pending] = {}  # mounts that wait for a session: the last one of each connection
+        self._unwritten: list[tuple[int, Pending]] = []  # requests of ended sessions, with void ids
+        self._early: dict[ClientLink, Pending] = {}  # mounts that wait for a session: the last mount of each connection
         self._questions: dict[Pending, None] = {}
         self._unproved: list[Pending] = []
         self._fence: Pending | None = None
@@ -102,13 +104,13 @@ class Sequencer:
 
     @property
     def waiting_count(self) -> int:
-        """Requests that wait for their turn."""
+        """The number of requests that wait for their turn."""
         return len(self._line) + len(self._unwritten)
 
     @property
     def is_free(self) -> bool:
-        """Whether an arriving request may be processed at once."""
-        return (  # _may_look without the call
+        """Whether an arriving request may be processed immediately."""
+        return (  # the same as _may_look, without the call
             not self._line and self.session_open and len(self._commits) < self._max_waiting and self._fence is None
         )
 
@@ -157,7 +159,7 @@ class Sequencer:
         return pending
 
     def _compact(self) -> None:
-        """Remove mounts that were answered "not ready" meanwhile, and requests of closed connections."""
+        """Remove mounts that were answered "not ready", and requests of closed connections."""
         self.size_bytes -= sum(pending.size_bytes for pending in self._line if pending.abandoned)
         self._line = deque(pending for pending in self._line if not pending.abandoned)
         self._compact_at = max(2 * len(self._line), _COMPACT_FROM)
@@ -165,8 +167,8 @@ class Sequencer:
     # Examining requests
 
     def refuse(self, link: ClientLink, conflict: Conflict[AppendCall], write_session: int) -> bool:
-        """An append was refused by a lock; returns whether its client may be told now. Otherwise :meth:`committed`
-        returns it later, or it has its turn again, in its write session."""
+        """Note that an append was refused by a lock. Returns whether its client may be told now. Otherwise
+        :meth:`committed` returns the append later, or the append has its turn again, in its write session."""
         assert self.high_water_mark is not None
         if conflict.estimate <= self.high_water_mark:
             return True
@@ -174,7 +176,8 @@ class Sequencer:
         return False
 
     def look(self, pending: Pending, next_id: int) -> Verdict | None:
-        """Examine a request other than an append, before any append gets the id ``next_id``; None if it has to wait."""
+        """Examine a request other than an append, before an append gets the id ``next_id``. None if the request has to
+        wait."""
         assert self.high_water_mark is not None
         if pending.is_fence and not pending.abandoned:
             self._fence = pending
@@ -184,8 +187,8 @@ class Sequencer:
         return None
 
     def reached(self, pending: Pending) -> Verdict | None:
-        """Every append before a mount, a flush or a fence is decided and fed; None if it has to wait for another event.
-        A fence then waits for :meth:`take_fence` or :meth:`fence_ended`."""
+        """Note that all appends before a mount, a flush or a fence are decided and fed. None if the request has to wait
+        for another event. A fence then waits for :meth:`take_fence` or :meth:`fence_ended`."""
         assert self.high_water_mark is not None
         request = pending.request
         if pending.abandoned:
@@ -205,13 +208,13 @@ class Sequencer:
         return Verdict.READY
 
     def fence_ended(self, pending: Pending) -> None:
-        """A request is answered or abandoned; if it was a fence, later requests may be examined."""
+        """Note that a request is answered or abandoned. If it was a fence, later requests may be examined."""
         pending.end()
         if pending is self._fence:
             self._fence = None
 
     def take_fence(self) -> Pending | None:
-        """A store session has begun; the fence that waited for it."""
+        """Note that a store session has begun. Returns the fence that waited for it."""
         fence = self._fence
         if fence is None or fence.awaits is not Awaits.FENCE:
             return None
@@ -219,7 +222,7 @@ class Sequencer:
         return fence
 
     def ask(self, pending: Pending) -> Verdict | None:
-        """Take a question for the high-water mark; None if it has to wait."""
+        """Take a question for the high-water mark. None if the question has to wait."""
         if self.session_open and ReqId(pending.request.req_id).generation <= self.generation:
             pending.end()
             return Verdict.READY
@@ -231,7 +234,7 @@ class Sequencer:
         return None
 
     def await_proof(self, pending: Pending) -> Verdict | None:
-        """Take a mount or feed request from beyond the mark; None if it has to wait for :meth:`prove`."""
+        """Take a mount or feed request from beyond the mark. None if the request has to wait for :meth:`prove`."""
         if len(self._unproved) >= self._max_waiting:
             pending.end()
             return Verdict.UNKNOWN
@@ -240,12 +243,13 @@ class Sequencer:
         return None
 
     def take_unproved(self) -> list[Pending]:
-        """Take all requests that wait for proof. Only a proof begun after this counts."""
+        """Take all requests that wait for proof. Only a proof that begins after this call counts."""
         pendings, self._unproved = self._unproved, []
         return pendings
 
     def prove(self, pending: Pending, proved: bool, next_id: int) -> Verdict | None:
-        """The mark was proved to be the log's end, or could not be; None if the request still has to wait."""
+        """Note that the mark was proved to be the end of the log, or could not be proved. None if the request still has
+        to wait."""
         assert self.high_water_mark is not None
         request = pending.request
         assert isinstance(request, MountRequest | AnyFeedRequest)
@@ -272,7 +276,8 @@ class Sequencer:
     # Events of the log
 
     def session_opened(self, high_water_mark: int, generation: int) -> list[Pending]:
-        """A session has begun after the mark; the undecided appends of others have been decided before.
+        """Note that a session has begun after the mark. The undecided appends of earlier sessions have been decided
+        before.
 
         Returns the questions that may be answered.
         """
@@ -293,7 +298,7 @@ class Sequencer:
         return known
 
     def session_ended(self, unwritten: Sequence[AppendCall]) -> None:
-        """Nothing may be examined. No replica was given the ``unwritten`` appends."""
+        """Note that no request may be examined. The ``unwritten`` appends were sent to no replica."""
         self.session_open = False
         again = [
             (append.transaction_id, Pending(append.run.link, append, append.run.write_session)) for append in unwritten
@@ -302,9 +307,10 @@ class Sequencer:
         self.size_bytes += sum(pending.size_bytes for _, pending in again)
 
     def committed(self, high_water_mark: int) -> Sequence[tuple[int, Pending]]:
-        """Everything up to the mark is committed. Returns the requests that waited for it, with the ids.
+        """Note that all appends up to the mark are committed. Returns the requests that waited for that, with their
+        ids.
 
-        An append among them is told its lock failure, which names the id, right after that id in the feed; a mount or
+        An append among them gets its lock failure, which names the id, directly after that id in the feed. A mount or
         flush goes to :meth:`reached`, after the feed.
         """
         self.high_water_mark = high_water_mark
@@ -321,11 +327,11 @@ class Sequencer:
         return decided
 
     def _take_void(self) -> list[Pending]:
-        """Take the requests that wait for void ids, and the unwritten appends, in the order in which they were
-        examined.
+        """Take the requests that wait for void ids, and the unwritten appends, in the order of their examination.
 
-        No later append of the same client has been committed before any of these: the undecided appends of a session
-        that the next one commits are a run from the oldest on; these, and all later ones, are beyond its end.
+        No later append of the same client has been committed before any of these. The next session commits the
+        undecided appends of a session from the oldest up to some end; these appends, and all later ones, are beyond
+        that end.
         """
         again = [((pending.next_id, 0, pending.order), pending) for _, pending in self._commits]
         again += [((transaction_id, 1, 0), pending) for transaction_id, pending in self._unwritten]
@@ -343,17 +349,17 @@ class Sequencer:
     # Ends
 
     def expire(self, pending: Pending) -> None:
-        """A request was answered elsewhere, and waits no more."""
+        """Forget a request that was answered elsewhere."""
         self.fence_ended(pending)
         self._questions.pop(pending, None)
 
     def forget(self, link: ClientLink) -> None:
-        """A connection has closed."""
+        """Forget the requests of a closed connection."""
         self._early.pop(link, None)
 
     def close(self) -> list[Pending]:
-        """Stop. Takes all requests but questions; returns the appends among them, which were never given to a replica,
-        in order."""
+        """Stop. Takes all requests except questions. Returns the appends among them in order; they were never sent to a
+        replica."""
         self.session_open = False
         left = [*self._take_void(), *self._line]
         self._line.clear()

@@ -12,29 +12,29 @@ from waltz.server.requests.link import ClientLink
 from waltz.server.store.interface import ReadFailedError, TimeEntry, TimesNotKeptError
 
 NOT_KNOWN = TimeEntry(NO_TRANSACTION, -1)
-"""The answer when nothing is known."""
+"""The answer when no entry is known."""
 
 
 class TimedLog(Protocol):
-    """The part of the log that is needed here."""
+    """The part of the log that is used here."""
 
     async def confirmed_mark(self, timeout_s: float) -> int | None:
-        """The high-water mark at a moment of this call at which no other server had written; ``None``: not found out
+        """The high-water mark at a moment during this call at which no other server had written; ``None``: not proved
         in time."""
         ...
 
     async def time_entry(self, question: TimeQuestion, value: int, timeout_s: float) -> TimeEntry | None:
-        """What the storages know. Raises ``ReadFailedError``, ``TimesNotKeptError``."""
+        """The best entry of the storages. Raises ``ReadFailedError``, ``TimesNotKeptError``."""
         ...
 
 
 class TimeQuestions:
-    """The questions of one partition; each is answered once, in time."""
+    """The questions of one partition. Each is answered once, within the time limit."""
 
     def __init__(
         self, partition_id: int, log: Callable[[], TimedLog], clock_ms: Callable[[], int], timeout_s: float, limit: int
     ) -> None:
-        """Of more than ``limit`` questions at a time the last are answered "not answered"."""
+        """Questions beyond ``limit`` at a time are answered "not answered"."""
         self._partition_id = partition_id
         self._log = log
         self._clock_ms = clock_ms
@@ -43,7 +43,7 @@ class TimeQuestions:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, link: ClientLink, request: TimeRequest) -> None:
-        """Answer as soon as the storages have."""
+        """Answer after the answers of the storages."""
         if len(self._tasks) >= self._limit:
             _tell(link, request, TimeStatus.NOT_ANSWERED)
             return
@@ -52,7 +52,7 @@ class TimeQuestions:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """The partition has left; all questions are answered so."""
+        """The partition has left this server; answer all questions with that."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

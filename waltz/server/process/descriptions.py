@@ -63,6 +63,7 @@ DESCRIPTIONS = (
     _server("unhealthy_partitions", "Partitions of this server that cannot commit: no quorum, or no store session."),
     _server("waltz_version_id_info", "Version of the program, in the label."),
     _server("zookeeper_connected", "0 while there is no connection to ZooKeeper."),
+    _partition("acknowledgements_awaited", "Connections that wait until all storages have a transaction."),
     _partition("append_queue_size", "Requests that wait for a store session, or for congestion to end."),
     _partition("catchup_feed_context_added_total", "Feeds read from the storages."),
     _partition("catchup_feed_context_removed_total", "Such feeds that have ended."),
@@ -75,6 +76,7 @@ DESCRIPTIONS = (
     _partition("generation", "Grows with every change of the partition's owner."),
     _partition("high_water_mark", "Id of the last committed transaction; -1 in an empty partition."),
     _partition("is_closed", "1 while the partition is being closed."),
+    _partition("level_refused_append_total", "Appends refused: their consistency is not that of the partition."),
     _partition("other_generation_append_total", "Appends refused: their clients knew another generation."),
     _partition("pending_append", "Accepted appends, not yet committed."),
     _partition("real_time_feed_context_added_total", "Feeds requested by clients."),
@@ -100,7 +102,9 @@ DESCRIPTIONS = (
         "1 for the current state: current, lagging, copying, barred, away or refused.",
     ),
     _partition("replicas", "Replicas assigned to the partition."),
-    _partition("response_latency_seconds", "From acceptance of an append to its commit, of the last minutes."),
+    _partition(
+        "response_latency_seconds", "Time from the acceptance of an append to its commit, over the last minutes."
+    ),
     _partition("session_append_total", "Appends admitted by their write session."),
     _partition("session_fenced_total", "Appends refused: not of the current write session."),
     _partition("stale_append_total", "Appends dropped: their connection was replaced by a newer one of its client."),

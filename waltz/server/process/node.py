@@ -31,6 +31,7 @@ from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.store_admin import read_store_params
 from waltz.common.zk.znodes import PartitionGeneration, ReplicaAssignments, StoreParams
 from waltz.server.feeding.caches import FeedCache, TransactionCache
+from waltz.server.partition.append_rule import AppendRule
 from waltz.server.partition.partition import PartitionOptions, ServerPartition
 from waltz.server.partition.partition_metrics import SERVER_GROUP, PartitionMetrics
 from waltz.server.process.descriptions import (
@@ -40,7 +41,7 @@ from waltz.server.process.descriptions import (
     ZOOKEEPER_LOSSES,
     ZOOKEEPER_STATE,
 )
-from waltz.server.process.disabled_watch import DisabledWatch
+from waltz.server.process.property_watch import PropertyWatch
 from waltz.server.process.replica_journal import under_replicated
 from waltz.server.process.replica_rounds import ReplicaRounds
 from waltz.server.process.replica_watch import ReplicaWatch
@@ -156,7 +157,7 @@ class WaltzServer:
         self._replicas: dict[int, frozenset[str]] = {}
         """Storages of the partitions, as the watch has told them."""
         self._service: ServerService | None = None
-        self._disabled: frozenset[int] = frozenset()
+        self._append_rules: Mapping[int, AppendRule] = {}
         self._listener: Listener | None = None
         self._guard = TrafficGuard(traffic_limits(config.connections))
         self._http: HttpServer | None = None
@@ -193,8 +194,7 @@ class WaltzServer:
                 f"and its store has {params.partition_count}"
             )
         if config.acl.enabled:
-            await self._start_rules(params.partition_count)
-            self._start_identities(str(params.key))
+            await self._start_rules(params.partition_count, str(params.key))
         self._watch = ReplicaWatch(self._zookeeper, config.cluster_root, self._replicas_changed, self._random)
         await self._watch.start()
         self._replicas = self._watch.assignments.storages_by_partition()
@@ -210,15 +210,15 @@ class WaltzServer:
         )
         if self._rules is not None:
             self._rules.watch.on_lost = self._service.rights_lost
-        self._service.set_disabled(self._disabled)
+        self._service.set_append_rules(self._append_rules)
         await self._listen(self._service)
         self._add_gauges()
         await manager.manage_server(self)
         self._managed = True
         self._rounds.start()
 
-    async def _start_rules(self, partition_count: int) -> None:
-        from waltz.common.acl.node import start_rules  # only nodes with rules need them
+    async def _start_rules(self, partition_count: int, cluster_key: str) -> None:
+        from waltz.common.acl.node import start_identities, start_rules  # only nodes with rules need them
 
         config = self._config
         self._rules = await start_rules(
@@ -231,21 +231,18 @@ class WaltzServer:
             self._random,
         )
         self._access = self._rules.access
-
-    def _start_identities(self, cluster_key: str) -> None:
-        from waltz.common.acl.node import start_identities  # only nodes with rules need them
-
-        self._identities = start_identities(self._config.acl, cluster_key, self.registry)
+        self._identities = start_identities(config.acl, cluster_key, self.registry, self._rules.access.audit)
 
     async def _listen(self, service: ServerService) -> None:
         config = self._config
+        identities = None if self._identities is None else self._identities.identities
         self._listener = await Listener.open(
             config.server_bind_address,
             config.server_port,
             CLIENT_SERVER,
             HELLO_TEXT,
             service.connection,
-            tls=server_context(config.tls, takes_tokens=config.acl.token_keys is not None),
+            tls=server_context(config.tls, optional_certificate=config.acl.token_keys is not None),
             limits=dataclasses.replace(
                 listener_limits(
                     config.connections, "server.connections.max", config.max_transaction_size_bytes + FRAME_SLACK_BYTES
@@ -253,11 +250,10 @@ class WaltzServer:
                 abridged_type=APPEND_REQUEST_TYPE,
             ),
             guard=self._guard,
-            identities=None if self._identities is None else self._identities.identities,
+            identities=identities,
             name_of=None if self._rules is None else self._rules.access.counted_name,
         )
         self.endpoint = Endpoint(config.server_host, self._listener.port)
-        watch_ports(self.registry, {"client": self._listener})
         if config.server_jetty_port is not None:
             if config.console_enabled and self._make_console is not None:
                 self._console = self._make_console(lambda: self.partitions, self._about, self._zookeeper, config)
@@ -271,8 +267,13 @@ class WaltzServer:
                     **({} if self._rules is None else self._rules.pages),
                 },
                 access=self._access,
+                tls=server_context(config.tls, optional_certificate=config.acl.enabled) if config.http.tls else None,
+                identities=identities,
+                open_paths=config.http.open_paths,
             )
             self.http_port = self._http.port
+        asks = config.http.tls or config.acl.enabled
+        watch_ports(self.registry, {"client": self._listener}, self._http if asks else None)
         logger.info("listening on %s", self.endpoint)
 
     async def close(self) -> None:
@@ -328,11 +329,11 @@ class WaltzServer:
         """The partitions that are open, by id."""
         return {} if self._service is None else self._service.partitions
 
-    def set_disabled(self, partition_ids: frozenset[int]) -> None:
-        """Refuse appends to exactly these partitions."""
-        self._disabled = partition_ids
+    def set_append_rules(self, rules: Mapping[int, AppendRule]) -> None:
+        """Take appends by these rules, and by the default where there is none."""
+        self._append_rules = rules
         if self._service is not None:
-            self._service.set_disabled(partition_ids)
+            self._service.set_append_rules(rules)
 
     def _make_partition(self, partition_id: int, generation: int) -> ServerPartition:
         connections = self._connections
@@ -505,7 +506,7 @@ async def _serve(
         return
     try:
         server = WaltzServer(config, zookeeper, registry=registry, make_console=make_console)
-        watch = DisabledWatch(zookeeper, config.cluster_root, server.set_disabled, random.Random())
+        watch = PropertyWatch(zookeeper, config.cluster_root, server.set_append_rules, random.Random())
         try:
             await unless_stopped(stop, watch.start())  # before the first append is taken
             await unless_stopped(stop, server.start())

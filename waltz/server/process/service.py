@@ -35,11 +35,14 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
+from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
+from waltz.common.wire.lags import LagsRequest, LagsResponse, PartitionLags
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.version5 import AppendFailure, TransactionDataListRequest
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
 from waltz.server.feeding.data_lists import refuse_list
 from waltz.server.feeding.transaction_data import NOT_READY_TEXT, error_response
+from waltz.server.partition.append_rule import DEFAULT_RULE, AppendRule
 from waltz.server.partition.confirmed_marks import refuse_confirmed_mark
 from waltz.server.partition.fencing import refuse_heartbeat, refuse_last
 from waltz.server.partition.partition import ServerPartition
@@ -50,7 +53,7 @@ from waltz.server.requests.deadlines import Deadlines
 from waltz.server.requests.failures import tell_failed
 from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import AnyFeedRequest, Pending
-from waltz.server.requests.permission import right_of
+from waltz.server.requests.permission import right_of, tells_refusal
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +62,9 @@ MAX_ADMIN_REQUESTS = 16
 
 MAX_PARKED_QUESTIONS = 1000
 """Questions for marks of partitions that are not here; more are answered "unknown" at once."""
+
+LAGS_PER_TURN = 20
+"""Partitions whose lags are read in one turn of the loop: a thousand would block it for tens of milliseconds."""
 
 MAX_ENDED_PER_TURN = 50
 """Feeds without a right that are ended in one turn of the loop."""
@@ -112,7 +118,7 @@ class ServerService:
         self._preferred_lock = asyncio.Lock()
         self._by_key: dict[bytes, ServerPartition] = {}
         self._in_doubt = False
-        self._disabled: frozenset[int] = frozenset()
+        self._append_rules: Mapping[int, AppendRule] = {}
         self._taking_appends: dict[bytes, ServerPartition] = {}  # the partitions that are not disabled
         self._link_numbers = itertools.count()
         self.links: dict[ClientLink, int] = {}  # with their numbers of admin requests under way
@@ -134,12 +140,15 @@ class ServerService:
             TimeRequest: kind(ServerPartition.ask_time, refuse_time, refuse_time),
             HeartbeatRequest: kind(ServerPartition.heartbeat, refuse_heartbeat, refuse_heartbeat),
             LastTransactionIdRequest: kind(ServerPartition.last_transaction_id, refuse_last, refuse_last),
+            AppendLevelRequest: kind(ServerPartition.tell_level, self._drop, self._drop),
+            AppendAckRequest: kind(ServerPartition.ask_acknowledgement, self._drop, self._drop),
         }
         self._at_server: dict[type[Message], tuple[Right | None, Callable[[ClientLink, Any], None]]] = {
             # No secret: clients know the owners from ZooKeeper, and ask this as a sign of life.
             ServerPartitionsAssignmentRequest: (None, self._tell_assignment),
             ServerPartitionsHealthStatRequest: (Right.DESCRIBE, self._tell_health),
             CheckStorageConnectivityRequest: (Right.DESCRIBE, self._check_connectivity),
+            LagsRequest: (Right.DESCRIBE, self._tell_lags),
             AddPreferredPartitionRequest: (Right.ADMIN, self._add_preferred),
             RemovePreferredPartitionRequest: (Right.ADMIN, self._remove_preferred),
         }
@@ -165,14 +174,26 @@ class ServerService:
             self._close(partition_id)
         self._ask_parked()
 
-    def set_disabled(self, partition_ids: frozenset[int]) -> None:
-        """Refuse appends to exactly these partitions, whether they are here or not. All other requests continue."""
-        for partition_id in sorted(partition_ids ^ self._disabled):
-            logger.info("partition %d is %s", partition_id, "disabled" if partition_id in partition_ids else "enabled")
-        self._disabled = partition_ids
+    def set_append_rules(self, rules: Mapping[int, AppendRule]) -> None:
+        """Take appends to partitions by these rules, and by the default where there is none, whether the partitions are
+        here or not. All other requests continue."""
+        before, self._append_rules = self._append_rules, rules
+        for partition_id in sorted(before.keys() | rules.keys()):
+            rule, former = self._append_rule(partition_id), before.get(partition_id, DEFAULT_RULE)
+            if rule.disabled != former.disabled:
+                logger.info("partition %d is %s", partition_id, "disabled" if rule.disabled else "enabled")
+            if rule._replace(disabled=former.disabled) != former:
+                logger.info("partition %d takes appends by other rules: %s", partition_id, rule.describe())
+        for partition_id, partition in self.partitions.items():
+            partition.set_append_rule(self._append_rule(partition_id))
         self._taking_appends = {
-            key: partition for key, partition in self._by_key.items() if partition.partition_id not in partition_ids
+            key: partition
+            for key, partition in self._by_key.items()
+            if not self._append_rule(partition.partition_id).disabled
         }
+
+    def _append_rule(self, partition_id: int) -> AppendRule:
+        return self._append_rules.get(partition_id, DEFAULT_RULE)
 
     def set_in_doubt(self, in_doubt: bool) -> None:
         """Set whether other servers may own the partitions without this server's knowledge, as after a lost ZooKeeper
@@ -199,9 +220,10 @@ class ServerService:
         logger.info("opening partition %d, generation %d", partition_id, generation)
         partition = self._partition_factory(partition_id, generation)
         partition.in_doubt = self._in_doubt
+        partition.set_append_rule(self._append_rule(partition_id))
         self.partitions[partition_id] = partition
         self._by_key[_key(partition_id)] = partition
-        if partition_id not in self._disabled:
+        if not self._append_rule(partition_id).disabled:
             self._taking_appends[_key(partition_id)] = partition
         predecessor = self._closing.get(partition_id)
         if predecessor is None:
@@ -303,7 +325,7 @@ class ServerService:
             else:
                 refusal = _refusal(link, right_of(message), message.req_id, noted=noted)
             if refusal is not None:
-                if not link.refuse(message.req_id, refusal):
+                if not (tells_refusal(message) and link.refuse(message.req_id, refusal)):
                     refused(link, message)
             elif partition is None:
                 elsewhere(link, message)
@@ -332,12 +354,12 @@ class ServerService:
 
     def rights_lost(self, lost: Collection[Rights]) -> None:
         """Clients with these rights have fewer of them than before. What they lack is refused from now on; their feeds
-        end within the next turns of the loop."""
-        links = [link for link in self.links if link.rights in lost]
-        for link in links:
-            link.lost_rights = True
-        if links:
-            self._own(_end_without_right(links), "the end of feeds of clients without a right")
+        and exclusive sessions end within the next turns of the loop."""
+        found = frozenset(lost)
+        links = [link for link in self.links if link.rights in found]
+        if found:
+            partitions = list(self.partitions.values())
+            self._own(_end_without_right(links, partitions, found), "the end of feeds of clients without a right")
 
     def _ignore(self, link: ClientLink, message: Message) -> None:
         """Ignore a message that only servers send, as the original does, unless it is for a partition that is here."""
@@ -387,6 +409,17 @@ class ServerService:
             (partition_id, self.partitions[partition_id].healthy) for partition_id in sorted(self.partitions)
         )
         link.send(ServerPartitionsHealthStatResponse(request.req_id, health))
+
+    def _tell_lags(self, link: ClientLink, request: LagsRequest) -> None:
+        async def answer() -> Message:
+            lags: list[PartitionLags] = []
+            for number, partition in enumerate(list(self.partitions.values()), 1):
+                lags.append(partition.lags())
+                if number % LAGS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+            return LagsResponse(request.req_id, lags)
+
+        self._answer_later(link, answer)
 
     def _check_connectivity(self, link: ClientLink, request: CheckStorageConnectivityRequest) -> None:
         async def answer() -> Message:
@@ -479,8 +512,15 @@ def _note_preferred(link: ClientLink, operation: str, partition_ids: Sequence[in
     link.acted(operation, Right.ADMIN, partition_ids, error)
 
 
-async def _end_without_right(links: Sequence[ClientLink]) -> None:
-    """End the feeds that the clients of links may not have any more, a few in each turn of the loop."""
+async def _end_without_right(
+    links: Sequence[ClientLink], partitions: Sequence[ServerPartition], lost: Collection[Rights]
+) -> None:
+    """End the exclusive sessions of partitions, and the feeds of links, that clients may not have any more: a few in
+    each turn of the loop."""
+    for count, here in enumerate(partitions, 1):
+        here.holder_lost_rights(lost)
+        if not count % MAX_ENDED_PER_TURN:
+            await asyncio.sleep(0)
     for link in links:
         for count, partition in enumerate(list(link.mounts), 1):
             partition.rights_lost(link)

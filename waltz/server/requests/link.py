@@ -90,7 +90,6 @@ class ClientLink:
         "channel",
         "client_id",
         "list_bytes",
-        "lost_rights",
         "mounts",
         "number",
         "parked_lists",
@@ -106,8 +105,6 @@ class ClientLink:
         """Grows with every connection that the server accepts."""
         self.rights = rights
         """The rights of the client."""
-        self.lost_rights = False
-        """Whether the client has ever lost a right while it was connected: what waits has to be permitted again."""
         self.client_id: int | None = None
         """From the first message of the connection, as the original has it: later ones may bear other ids."""
         self.seq_num: int | None = None

@@ -13,6 +13,7 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
+from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.version5 import TransactionDataListRequest
 from waltz.common.wire.write_sessions import HeartbeatOption, HeartbeatRequest, LastTransactionIdRequest
@@ -29,6 +30,8 @@ RIGHTS: Final[Mapping[type[object], Right]] = {
     HighWaterMarkRequest: Right.DESCRIBE,
     ConfirmedMarkRequest: Right.DESCRIBE,
     TimeRequest: Right.DESCRIBE,
+    AppendLevelRequest: Right.APPEND,
+    AppendAckRequest: Right.METADATA,
     HeartbeatRequest: Right.APPEND,
     LastTransactionIdRequest: Right.DESCRIBE,
 }
@@ -42,3 +45,9 @@ def right_of(request: object) -> Right:
     if isinstance(request, HeartbeatRequest) and HeartbeatOption.EXCLUSIVE in request.heartbeat:
         return Right.FENCE
     return RIGHTS[type(request)]
+
+
+def tells_refusal(request: object) -> bool:
+    """Whether a refusal may be told with the id of the request. A flush has the id of an append: the client would take
+    the refusal for that of the append, which may be in the log. A flush without an answer is repeated."""
+    return type(request) is not FlushRequest

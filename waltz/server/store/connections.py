@@ -13,7 +13,7 @@ from waltz.common.errors import ConnectFailedError, ConnectionClosedError, Waltz
 from waltz.common.ids import Endpoint
 from waltz.common.net.outbox import Outbox
 from waltz.common.records import Record, RecordHeader
-from waltz.common.wire.storage_times import TimeQuestion
+from waltz.common.wire.storage_times import CommitTime, TimeQuestion
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.client import StorageClient
 from waltz.storage.remote.owed_answers import Transfer
@@ -22,13 +22,12 @@ logger = logging.getLogger(__name__)
 
 
 class StorageRpc(Protocol):
-    """The requests that are needed of a connection to a storage; see
-    :class:`waltz.storage.remote.client.StorageClient`.
+    """The part of a connection to a storage that a server uses; see :class:`waltz.storage.remote.client.StorageClient`.
 
     Requests of one connection and partition are executed in the order of the calls. Every call raises
     ``RemoteStorageError`` (the storage answered with a failure), ``ConnectionClosedError`` or ``DeadlineExceededError``
-    (fate unknown). The latter means that this request takes too long, and nothing about the shared
-    connection: a silent connection closes by itself (rule L3).
+    (outcome unknown). ``DeadlineExceededError`` concerns this request only, not the shared connection: a silent
+    connection closes by itself (rule L3).
     """
 
     outbox: Outbox | None
@@ -81,15 +80,23 @@ class StorageRpc(Protocol):
         self, session_id: int, partition_id: int, question: TimeQuestion, value: int, *, timeout_s: float
     ) -> tuple[int, int] | None: ...
 
+    async def times(
+        self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
+    ) -> list[CommitTime]: ...
+
+    async def enter_times(
+        self, session_id: int, partition_id: int, times: Sequence[CommitTime], *, timeout_s: float
+    ) -> CommitTime | None: ...
+
     async def close(self) -> None: ...
 
 
 ConnectFunction = Callable[[str], Awaitable[StorageRpc]]
-"""Opens a connection to the storage of a connect string (``host:port``), with its own deadline."""
+"""A function that opens a connection to the storage with a connect string (``host:port``), under its own deadline."""
 
 
 CloseWatcher = Callable[[Exception | None], None]
-"""Called on the loop when a connection has closed."""
+"""A function that is called in the event loop when a connection has closed."""
 
 
 class Lane(enum.Enum):
@@ -121,12 +128,13 @@ def storage_connector(
 
 
 class StorageConnections:
-    """Opens connections on demand, at most one per storage and lane, and replaces broken ones at the next demand."""
+    """Opens connections on demand, at most one per storage and lane, and replaces broken connections on the next
+    demand."""
 
     def __init__(self, connect: ConnectFunction, storages: Iterable[str] = ()) -> None:
-        """``storages`` are the connect strings of the storages that hold replicas."""
+        """``storages`` are the connect strings of the storages with replicas."""
         self.outbox = Outbox()
-        """What is appended on all these connections in one turn of the loop leaves with one write for each."""
+        """Collects the appends of one turn of the event loop: each connection sends its appends with one write."""
         self._connect = connect
         self._storages = frozenset(storages)
         self._clients: dict[tuple[str, Lane], StorageRpc] = {}
@@ -137,11 +145,12 @@ class StorageConnections:
 
     @property
     def storages(self) -> frozenset[str]:
-        """Connect strings of the storages that hold replicas."""
+        """The connect strings of the storages with replicas."""
         return self._storages
 
     async def client(self, storage: str, lane: Lane = Lane.WRITE) -> StorageRpc:
-        """The open connection of a storage. Raises what the connect function raises, and ``ConnectionClosedError``."""
+        """The open connection to a storage. Raises the errors of the connect function, and
+        ``ConnectionClosedError``."""
         key = (storage, lane)
         client = self._clients.get(key)
         if client is not None and not client.closed:
@@ -153,14 +162,15 @@ class StorageConnections:
             opening = asyncio.get_running_loop().create_task(self._open(key))
             self._opening[key] = opening
             opening.add_done_callback(_retrieve)
-        # Others may wait for the same connection: a cancelled call must not cancel it.
+        # Other calls may wait for the same connection: a cancelled call must not cancel it.
         return await asyncio.shield(opening)
 
     def watch(self, client: StorageRpc, watcher: CloseWatcher) -> Callable[[], None]:
-        """Have ``watcher`` called once when the connection closes, or soon if it has; returns a function that ends the
-        watch.
+        """Have ``watcher`` called once when the connection closes, or soon if it has closed already. Returns a function
+        that ends the watch.
 
-        A watch keeps the connection open: a connection to a storage without replicas is closed with its last watch.
+        A watch keeps the connection open: a connection to a storage without replicas is closed at the end of the last
+        watch.
         """
         watchers = self._watchers.get(client)
         if watchers is None:
@@ -188,10 +198,10 @@ class StorageConnections:
                 self._close_soon(client)
 
     def update(self, storages: Iterable[str]) -> None:
-        """The set of storages has changed: close the connections to those that left, and no others.
+        """Take over another set of storages: close the connections to removed storages only.
 
-        A watched connection is closed with its last watch: the session of a partition may need the storage until
-        another session has begun.
+        A watched connection is closed at the end of the last watch: the session of a partition may need the storage
+        until another session has begun.
         """
         self._storages = frozenset(storages)
         for storage in {storage for storage, _ in self._clients} - self._storages:
@@ -200,7 +210,7 @@ class StorageConnections:
                 self._close_all_of(storage)
 
     async def check_connectivity(self, timeout_s: float) -> dict[str, bool]:
-        """Whether each storage could be connected within the time."""
+        """Whether a connection to each storage could be opened within the time."""
 
         async def check(storage: str) -> bool:
             try:
@@ -215,7 +225,7 @@ class StorageConnections:
         return dict(zip(storages, results, strict=True))
 
     async def close(self) -> None:
-        """Close every connection; nothing can be opened afterwards."""
+        """Close all connections. No connection can be opened afterwards."""
         self._closed = True
         opening = list(self._opening.values())
         for task in opening:
@@ -233,7 +243,7 @@ class StorageConnections:
             self._opening.pop(key, None)
         client.outbox = self.outbox
         self._clients[key] = client
-        # Connections outlive sessions by far: their watchers are kept here, where they can be removed.
+        # Connections live much longer than sessions: the watchers are kept here, where they can be removed.
         self._watchers[client] = {}
         client.add_close_listener(partial(self._client_closed, client))
         return client
@@ -249,6 +259,6 @@ class StorageConnections:
 
 
 def _retrieve(task: asyncio.Task[StorageRpc]) -> None:
-    """Retrieve the exception, since no call may be waiting any more."""
+    """Retrieve the exception, because no call may be waiting for it any more."""
     if not task.cancelled():
         task.exception()

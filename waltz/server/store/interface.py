@@ -14,15 +14,15 @@ from waltz.server.store.timings import StoreTimings
 
 
 class LogClosedError(WaltzError):
-    """The log is closed, or no store session is open; nothing was given to a storage."""
+    """The log is closed, or no store session is open. Nothing was sent to a storage."""
 
 
 class SessionEndedError(WaltzError):
-    """The store session ended, or could not be opened; the next one is tried."""
+    """The store session has ended, or could not be opened. The log tries the next session."""
 
 
 class SupersededError(SessionEndedError):
-    """A newer session or generation of the partition exists: another server owns it, or soon will."""
+    """A newer session or generation of the partition exists: another server owns the partition, or soon will."""
 
 
 class ReadFailedError(WaltzError):
@@ -30,11 +30,11 @@ class ReadFailedError(WaltzError):
 
 
 class TimesNotKeptError(WaltzError):
-    """None of the storages that answered keeps the times of commits."""
+    """No storage that answered keeps the times of commits."""
 
 
 class TimeEntry(NamedTuple):
-    """Everything up to the transaction was committed by that time, by the clock of the partition's owner."""
+    """All transactions up to this one were committed by that time, by the clock of the partition's owner."""
 
     transaction_id: int
     time_ms: int
@@ -49,9 +49,9 @@ _body_of = attrgetter("body")
 class Append:
     """One transaction on its way into the log.
 
-    ``transaction_id`` is provisional until the append is committed, and void once its session has ended without that.
-    ``body`` is the part of a record in the storage protocol after the request id: header, size of the data, data, and
-    the signed CRC-32 of the data.
+    ``transaction_id`` is provisional until the append is committed. If the session ends before the commit, the id is
+    void. ``body`` is the part of a record in the storage protocol after the request id: header, size of the data, data,
+    and the signed CRC-32 of the data.
     """
 
     __slots__ = ("body", "header", "req_id", "transaction_id")
@@ -64,7 +64,7 @@ class Append:
 
     @staticmethod
     def encode_body(header: int, data: bytes, checksum: int) -> bytes:
-        """The body of an append with these parts."""
+        """The body of an append, made of these parts."""
         return b"".join((_BODY_HEAD.pack(header, len(data)), data, _CHECKSUM.pack(checksum)))
 
     @property
@@ -83,7 +83,7 @@ class Append:
 
 
 def encode_appends(appends: Iterable[Append]) -> bytes:
-    """The records of appends with their ids, one after the other, in the form of the storage protocol."""
+    """The records of appends with their ids, one behind the other, in the encoding of the storage protocol."""
     pack = _ID_AND_REQ_ID.pack
     return b"".join([part for found in appends for part in (pack(found.transaction_id, found.req_id), found.body)])
 
@@ -94,41 +94,49 @@ def record_bytes_of(appends: Sequence[Append]) -> int:
 
 
 class LogListener(Protocol):
-    """The log's calls to the partition; every call is made on the loop and must neither block nor raise.
+    """The calls of the log to the partition. Every call is made in the event loop, and must neither block nor raise.
 
-    ``append`` may be called from within a callback. The order around a change of session is: ``session_ended``, then
-    (new session recovered, its metadata written) ``batch_committed`` and ``failed`` for undecided appends (rule S5),
-    then ``session_begun`` and ``session_opened``. A session that continues at the end of the last one is only
-    ``session_begun``.
+    ``append`` may be called within a callback. The order of calls at a change of session is: ``session_ended``; after
+    the recovery of the new session and the write of its metadata, ``batch_committed`` and ``failed`` for undecided
+    appends (rule S5); then ``session_begun`` and ``session_opened``. A session that continues at the end of the last
+    session causes ``session_begun`` only.
     """
 
     def session_begun(self, session_id: int, unbroken: bool, high_water_mark: int) -> None:
-        """A quorum of the storages has this store session, which continues after the mark. ``unbroken``: it follows our
-        own former session in the same generation, so no other server can have written between the two."""
+        """A quorum of the storages has this store session, which continues after the mark. ``unbroken``: the session
+        follows the former session of this server in the same generation, so no other server can have written in
+        between."""
         ...
 
     def session_opened(self, high_water_mark: int, changed: bool) -> None:
-        """Appends may be given. ``changed``: the mark differs from the one known before, or appends were undecided
-        (S3)."""
+        """Appends are accepted from now on. ``changed``: the mark differs from the last known mark, or appends were
+        undecided (S3)."""
         ...
 
     def session_ended(self, unwritten: Sequence[Append]) -> None:
-        """No appends until ``session_opened``; provisional ids that are not committed are void.
+        """No appends are accepted until ``session_opened``. Provisional ids without a commit are void.
 
-        The ``unwritten`` appends, in order, were never given to a replica. The log has dropped them: they may be given
-        again.
+        The ``unwritten`` appends, in order, were never sent to a replica. The log has dropped them: they may be
+        appended again.
         """
         ...
 
     def batch_committed(self, appends: Sequence[Append], records: Sequence[bytes]) -> None:
-        """These appends are committed at their transaction ids, which continue the committed ones without a gap.
+        """These appends are committed at their transaction ids, which continue the committed ids without a gap.
 
-        ``records`` are the same appends in pieces of the storage protocol's encoding.
+        ``records`` are the same appends, as pieces in the encoding of the storage protocol.
         """
         ...
 
     def failed(self, appends: Sequence[Append]) -> None:
-        """These appends are absent from the log for good (S5)."""
+        """These appends are not in the log, and never will be (S5)."""
+        ...
+
+    def stored_by_all(self, transaction_id: int, storage_count: int) -> None:
+        """Every assigned storage, of which there are so many, has everything up to a committed transaction on disk.
+
+        Called within ``await_all``, and afterwards until that transaction is reached.
+        """
         ...
 
     def drained(self) -> None:
@@ -141,7 +149,7 @@ class StoreOptions:
     """Limits and deadlines of a replicated log."""
 
     max_batch_size: int = 1000
-    """Records in one append request to a storage (``storage.maxBatchSize``)."""
+    """The largest number of records in one append request to a storage (``storage.maxBatchSize``)."""
     initial_retry_interval_s: float = 0.1
     """First pause before another attempt to reach a storage or to open a session."""
     max_retry_interval_s: float = 20.0
@@ -149,36 +157,38 @@ class StoreOptions:
     opening_retry_interval_s: float = 1.0
     """Longest pause before another attempt to reach a storage while no session is open."""
     checkpoint_interval: int = 250_000
-    """Transactions after which a session is renewed, which moves the low-water marks."""
+    """The number of transactions after which a session is renewed. The renewal raises the low-water marks."""
     rpc_timeout_s: float = 10.0
-    """Time without progress after which a question of a recovery or join fails; also the limit of connecting."""
+    """Time without progress after which a question of a recovery or join fails; also the time limit of a connection
+    attempt."""
     change_timeout_s: float = 60.0
     """The same for a truncation, low-water mark or copy. After such a failure the storage is left out until another
-    session begins, so slow disks get time; a storage that is gone is noticed by its connection."""
+    session begins. So the time is long enough for slow disks; a dead storage is noticed by its connection."""
     read_timeout_s: float = 2.0
     """Time without progress of a read request after which the next replica is asked."""
     stall_timeout_s: float = 1.0
-    """Time of a standstill of appends after which replicas without progress are dropped from the session."""
+    """Time without commits after which replicas without progress are dropped from the session."""
     replica_timeout_s: float = 30.0
-    """Time without progress after which a replica is dropped that no quorum depends on."""
+    """Time without progress after which a replica is dropped that is not needed for a quorum."""
     confirm_interval_s: float = 10.0
-    """After this time without a commit a quorum of the replicas may be asked to confirm the session: one small request
+    """After this time without a commit, a quorum of the replicas may be asked to confirm the session: one small request
     to each, at most once in this time."""
     commit_limit_s: float = 30.0
-    """A partition whose appends have stood still for longer is not healthy, even with progress."""
+    """A partition without a commit of waiting appends for this time is not healthy, even with progress."""
     readmission_interval_s: float = 10.0
-    """Least time between two sessions for one barred replica; doubles while the replica does not stay."""
+    """The shortest time between two sessions for the sake of one barred replica. Doubles while the replica does not
+    stay."""
     window_size_bytes: int = 2 << 20
-    """Bytes in flight to one replica of a partition (rule S8)."""
+    """The largest number of bytes in flight to one replica of a partition (rule S8)."""
     ring_size_bytes: int = 8 << 20
-    """Limit of committed batches kept for replicas that lag, and of undecided batches."""
+    """The largest size of the committed batches that are kept for lagging replicas, and of the undecided batches."""
     batches_in_flight: int = 2
-    """Number of undecided batches above which appends gather until a batch is full. With one the storages would wait
-    for the next batch on its way; with more the batches are smaller at the same cost each, and slow storages fall
-    behind."""
+    """The number of undecided batches from which on appends are gathered until a batch is full. With one, the storages
+    would wait while the next batch is on its way. With more, the batches are smaller at the same cost each, and slow
+    storages fall behind."""
     copy_size_bytes: int = 1 << 20
     """Target size of one step of a copy from replica to replica."""
     random_source: random.Random = field(default_factory=random.Random)
-    """Source of jitter; injected so that a simulation can be replayed."""
+    """The source of jitter. A parameter, so that a simulation can be replayed."""
     timings: StoreTimings = field(default_factory=StoreTimings)
     """Records the latencies of storages."""

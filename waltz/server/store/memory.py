@@ -1,20 +1,21 @@
-"""The memory that the partitions of a server share: pure accounting.
+"""The account of the memory that the partitions of a server share. Pure.
 
-Every account may use a fixed part of what is *free*, as queues do in the shared buffers of network switches (dynamic
-thresholds). One account alone gets a large part; many greedy ones get equal parts, and always leave something free, so
-that an account which uses little finds room whatever the others do. Nobody has to be told when others come or go.
+Every account may use a fixed part of the *free* memory, like queues in the shared buffers of network switches (dynamic
+thresholds). A single account gets a large part. Many greedy accounts get equal parts, and always leave free memory, so
+that a modest account always finds room. No account has to know of the others.
 
-With a limit of M, of which accounts may use the d-th part of what is free, n greedy accounts use M / (n + d) each.
+With a limit of M, and the d-th part of the free memory for each account, n greedy accounts use M / (n + d) each.
 """
 
 MIN_SHARE_BYTES = 64 << 10
-"""What an account may use in any case, so that small requests find room even if large ones took more than was free."""
+"""The bytes that an account may always use, so that small requests find room even if large ones took more than was
+free."""
 
 DEFAULT_LIMIT_BYTES = 1 << 30
 
 
 class MemoryBudget:
-    """Bytes that all accounts may use together, and do use."""
+    """The limit of all accounts together, and the used bytes."""
 
     __slots__ = ("limit_bytes", "used_bytes")
 
@@ -33,7 +34,8 @@ class MemoryBudget:
 
 
 class MemoryAccount:
-    """The bytes of one user of the budget, who asks before taking more, but counts all bytes taken."""
+    """The bytes of one user of the budget. The user asks before it takes more, and counts all bytes that it has
+    taken."""
 
     __slots__ = ("_budget", "_divisor", "used_bytes")
 
@@ -44,7 +46,7 @@ class MemoryAccount:
 
     @property
     def share_bytes(self) -> int:
-        """Bytes that the account may use at present."""
+        """The bytes that the account may use at present."""
         return max(self._budget.free_bytes // self._divisor, MIN_SHARE_BYTES)
 
     @property

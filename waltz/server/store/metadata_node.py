@@ -1,4 +1,4 @@
-"""The znode with a partition's metadata: how a session begins, and compare-and-set."""
+"""The znode with the metadata of a partition: the begin of a session, and compare-and-set."""
 
 import contextlib
 
@@ -27,10 +27,10 @@ class MetadataNode:
         return (await self._zookeeper.set(self.path, metadata.encode(), version)).version
 
     async def begin_session(self, generation: int) -> tuple[PartitionMetadata, int]:
-        """Take the next session id for an owner of this generation; the node is created by a partition's first one.
+        """Take the next session id for an owner of this generation. The first session of a partition creates the node.
 
-        The states of the replicas, which describe the last session that recovered, stay unchanged. Session ids of
-        failed attempts are never used again. Raises :class:`SupersededError` when a newer generation has been here.
+        The states of the replicas, which describe the last recovered session, stay unchanged. Session ids of failed
+        attempts are never used again. Raises :class:`SupersededError` when a newer generation has taken a session id.
         """
         for _ in range(BEGIN_ATTEMPTS):
             stored, version = await self._read_or_create()
@@ -39,10 +39,10 @@ class MetadataNode:
                     f"generation {stored.generation} has opened the partition, this server has generation {generation}"
                 )
             metadata = PartitionMetadata(generation, stored.session_id + 1, stored.replicas)
-            # Another server, or our own ending session, may have written in between.
+            # Another server, or an ending session of this server, may have written in between.
             with contextlib.suppress(BadVersionError):
                 return metadata, await self.write(metadata, version)
-        raise SupersededError(f"{self.path} is being changed all the time")
+        raise SupersededError(f"{self.path} was changed before each write")
 
     async def _read_or_create(self) -> tuple[PartitionMetadata, int]:
         try:

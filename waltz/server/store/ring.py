@@ -8,7 +8,7 @@ from waltz.common.records import decode_record
 from waltz.server.store.interface import Append
 from waltz.server.store.memory import MIN_SHARE_BYTES, MemoryAccount
 
-_new_tuple = tuple.__new__  # what a named tuple's own constructors call, at half of their price
+_new_tuple = tuple.__new__  # the inner call of a named tuple's constructor, at half the cost
 
 
 class Batch:
@@ -25,7 +25,7 @@ class Batch:
         self.payload = payload
         self.appends: Sequence[Append] = appends
         self.given_s = given_s
-        """When it was given to the replicas, by the clock of the metrics."""
+        """The time when it was given to the replicas, by the clock of the metrics."""
 
     def rest(self, first_id: int) -> "Batch":
         """The records from this id on, for a replica whose log ends within the batch."""
@@ -42,14 +42,15 @@ class Committed(NamedTuple):
     records: Sequence[bytes]
     """The records of the appends, encoded, one piece per batch."""
     given_s: float = 0.0
-    """When the first of the batches was given to the replicas."""
+    """The time when the first of the batches was given to the replicas."""
 
 
 class BatchRing:
-    """Batches in order of their ids: the committed ones that a lagging replica may still take, then the undecided ones.
+    """Batches in the order of their ids: committed batches that a lagging replica may still need, then undecided
+    batches.
 
-    Committed batches are dropped, oldest first, once every live replica has them or their bytes exceed the limit: a
-    replica that needs a dropped batch catches up from other replicas instead.
+    Committed batches are dropped, the oldest first, when every live replica has them or their bytes exceed the limit. A
+    replica that needs a dropped batch catches up from other replicas.
     """
 
     __slots__ = (
@@ -73,16 +74,16 @@ class BatchRing:
         self.kept_bytes = 0
         """Bytes of committed batches."""
         self.memory: MemoryAccount | None = None
-        """Bounds committed batches beside the limit, and is told of their bytes by :meth:`trim`."""
+        """Limits the committed batches in addition; :meth:`trim` reports their bytes to it."""
         self._limit_bytes = limit_bytes
         self._batches: deque[Batch] = deque()
         self._undecided: deque[Batch] = deque()
         self.by_first_id: dict[int, Batch] = {}
-        """The batches by the ids that they begin with; :meth:`get` finds the rest of one as well."""
+        """The batches by their first ids. :meth:`get` also finds the rest of a batch."""
 
     @property
     def first_id(self) -> int:
-        """The first id in the ring; :attr:`next_id` when it is empty."""
+        """The first id in the ring; :attr:`next_id` for an empty ring."""
         return self._batches[0].first_id if self._batches else self.next_id
 
     @property
@@ -91,9 +92,9 @@ class BatchRing:
         return self._undecided[0].last_id if self._undecided else self.next_id
 
     def get(self, first_id: int) -> Batch | None:
-        """The batch that begins with this id, or the rest of one from this id on, if it is in the ring.
+        """The batch that begins with this id, or the rest of a batch from this id on, if it is in the ring.
 
-        Only a replica that joins again needs a rest: a torn or short write has left it a part of a batch.
+        Only a replica that joins again needs such a rest, after a torn or short write of a batch.
         """
         batch = self.by_first_id.get(first_id)
         if batch is None and self.first_id < first_id < self.next_id:
@@ -112,8 +113,7 @@ class BatchRing:
         return batch
 
     def commit(self, mark: int) -> Committed | None:
-        """Commit the batches up to ``mark``; returns their appends and records, in order, or None without such a
-        batch."""
+        """Commit the batches up to ``mark``. Returns their appends and records, in order; None without such a batch."""
         undecided = self._undecided
         if not undecided or undecided[0].last_id > mark:
             return None
@@ -135,7 +135,7 @@ class BatchRing:
         return committed
 
     def trim(self, needed_from: int) -> None:
-        """Drop committed batches below ``needed_from``, and older ones beyond the limit."""
+        """Drop committed batches below ``needed_from``, and the oldest batches beyond the limit."""
         batches = self._batches
         kept = len(batches) - len(self._undecided)
         memory, limit_bytes = self.memory, self._limit_bytes

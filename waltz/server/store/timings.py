@@ -8,13 +8,13 @@ _QUORUM = Description(
     "waltz_server_quorum_seconds",
     "histogram",
     (),
-    "From handing a batch to the storages to its commit by a quorum. One observation a commit.",
+    "Time from handing a batch to the storages to its commit by a quorum. One observation a commit.",
 )
 _ACKNOWLEDGEMENT = Description(
     "waltz_server_replica_acknowledgement_seconds",
     "histogram",
     ("storage",),
-    "From handing a batch to the storages to the acknowledgement of this storage. One observation a batch.",
+    "Time from handing a batch to the storages to the acknowledgement of this storage. One observation a batch.",
 )
 DESCRIPTIONS = (_QUORUM, _ACKNOWLEDGEMENT)
 
@@ -29,5 +29,5 @@ class StoreTimings:
         self.acknowledgements = registry.histogram(_ACKNOWLEDGEMENT)
 
     def set_storages(self, storages: Iterable[str]) -> None:
-        """Keep only the observations of these storages, which have replicas."""
+        """Keep only the observations of these storages, which are those with replicas."""
         self.acknowledgements.keep((storage,) for storage in storages)

@@ -7,10 +7,14 @@ from dataclasses import dataclass, replace
 from waltz.common.errors import ConfigError
 from waltz.spark.offsets import EARLIEST, ENDING_OFFSETS, LATEST, STARTING_OFFSETS, OffsetSpec, parse_offsets
 from waltz.spark.options import (
+    ARCHIVE,
     COLUMNS,
     COMMON_NAMES,
+    ENDING_TIMESTAMP,
     MAX_ROWS_PER_SPLIT,
     MIN_PARTITIONS,
+    OF_CLUSTER,
+    STARTING_TIMESTAMP,
     RangeOptions,
     boolean,
     choice,
@@ -20,23 +24,27 @@ from waltz.spark.options import (
     range_options,
     refuse,
     refuse_options_of_streams,
+    required,
+    time_of,
 )
 from waltz.spark.table.columns import TABLE
 
 VERSIONS = "versions"
 AS_OF = "asOf"
+AS_OF_TIMESTAMP = "asOfTimestamp"
 RAW = "raw"
 NOW_MS = "nowMs"
 PREFIX = "prefix"
 START_KEY = "startKey"
 END_KEY = "endKey"
 
-NAMES = (*COMMON_NAMES, VERSIONS, AS_OF, RAW, NOW_MS, PREFIX, START_KEY, END_KEY)
+NAMES = (*COMMON_NAMES, ARCHIVE, VERSIONS, AS_OF, AS_OF_TIMESTAMP, RAW, NOW_MS, PREFIX, START_KEY, END_KEY)
 """All options of reads, as documented."""
 
-_STATE_ONLY = (AS_OF, RAW, NOW_MS)
-_VERSIONS_ONLY = (STARTING_OFFSETS, ENDING_OFFSETS, MIN_PARTITIONS, MAX_ROWS_PER_SPLIT)
-_BATCH_ONLY = (VERSIONS, *_STATE_ONLY, ENDING_OFFSETS)
+_STATE_ONLY = (AS_OF, AS_OF_TIMESTAMP, RAW, NOW_MS)
+_INTERVAL = (STARTING_OFFSETS, ENDING_OFFSETS, STARTING_TIMESTAMP, ENDING_TIMESTAMP)
+_VERSIONS_ONLY = (*_INTERVAL, MIN_PARTITIONS, MAX_ROWS_PER_SPLIT)
+_BATCH_ONLY = (ARCHIVE, VERSIONS, *_STATE_ONLY, ENDING_OFFSETS, ENDING_TIMESTAMP)
 
 _ALL_VERSIONS = {"latest": False, "all": True}
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
@@ -52,16 +60,21 @@ class TableReadOptions(RangeOptions):
     """Whether every row of the log is read, instead of the winners."""
     as_of: OffsetSpec
     """The last transaction that counts, included; by default the last committed one."""
+    as_of_time_ms: int | None
+    """What was committed by this time counts, in milliseconds since the epoch; instead of a transaction."""
     raw: bool
     """Whether tombstones and expired rows are shown among the winners."""
     now_ms: int | None
-    """The time at which rows are judged as expired; ``None``: the time of planning."""
+    """The time at which rows are judged as expired; ``None``: the time of planning, or the time of ``as_of_time_ms`` if
+    that is earlier."""
     prefix: bytes | None
     """Prefix of the rows that are read; ``None``: all prefixes."""
     start_key: bytes
     """First key that is read, in every prefix."""
     end_key: bytes | None
     """First key that is not read."""
+    archive: str | None
+    """Where what is archived is read from, or that the cluster says where; ``None``: all is read from the cluster."""
 
 
 def parse_options(options: Mapping[str, str]) -> TableReadOptions:
@@ -76,11 +89,17 @@ def parse_options(options: Mapping[str, str]) -> TableReadOptions:
         columns=columns,
         all_versions=all_versions,
         as_of=_as_of(given),
+        as_of_time_ms=time_of(given, AS_OF_TIMESTAMP, AS_OF),
         raw=boolean(given, RAW, False),
         now_ms=_milliseconds(given, NOW_MS),
         prefix=given[PREFIX].encode() if PREFIX in given else None,
         start_key=given.get(START_KEY, "").encode(),
         end_key=given[END_KEY].encode() if END_KEY in given else None,
+        archive=(
+            required(given, ARCHIVE, f"an address such as s3://bucket/prefix, or {OF_CLUSTER}")
+            if ARCHIVE in given
+            else None
+        ),
     )
 
 
@@ -95,7 +114,7 @@ def parse_batch_options(options: Mapping[str, str]) -> TableReadOptions:
             options,
             _VERSIONS_ONLY,
             f"needs {VERSIONS}=all: the state of a table rests on its whole log, which one task reads for each "
-            f"partition; {AS_OF} says up to where",
+            f"partition; {AS_OF} and {AS_OF_TIMESTAMP} say up to where",
         )
     return parsed
 

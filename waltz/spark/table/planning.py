@@ -1,24 +1,30 @@
 """The questions of a table read to a cluster: the partitions that are tables, their properties and their ends."""
 
 import asyncio
+import ssl
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.store_admin import sync_cluster
 from waltz.common.zk.znodes import StoreParams
+from waltz.spark.archive_planning import archive_splits, archive_url, divide
+from waltz.spark.archive_reading import ArchiveSplit
 from waltz.spark.errors import DataLossError, PlanningError
 from waltz.spark.offsets import (
     ENDING_OFFSETS,
     FIRST_TRANSACTION_ID,
+    LATEST,
     STARTING_OFFSETS,
     OffsetRange,
     OffsetSpec,
     check_named_partitions,
     resolve_range,
     select_partitions,
+    split_ranges,
 )
 from waltz.spark.options import RangeOptions
 from waltz.spark.planning import (
@@ -29,6 +35,7 @@ from waltz.spark.planning import (
     plan_pieces,
     plan_ranges,
     read_store,
+    with_offsets_of_times,
 )
 from waltz.spark.table.options import AS_OF, TableReadOptions
 from waltz.table.ages import Ages
@@ -39,7 +46,8 @@ from waltz.table.properties import PartitionProperties, read_properties
 class TableSplit(NamedTuple):
     """The work of one task."""
 
-    split: Split
+    parts: tuple[Split | ArchiveSplit, ...]
+    """Consecutive ranges of one partition, in this order."""
     max_body_bytes: int
     ages: Ages
     now_ms: int
@@ -53,14 +61,22 @@ async def plan(options: TableReadOptions) -> list[TableSplit]:
     """
     tls = client_context(options.tls)
     deadline_s = asyncio.get_running_loop().time() + options.planning_timeout_s
-    now_ms = time.time_ns() // 1_000_000 if options.now_ms is None else options.now_ms
+    now_ms = _now_ms(options)
     zookeeper = await connect_zookeeper(options)
     try:
         store = await read_store(zookeeper, options)
         tables = await read_tables(zookeeper, options, store)
+        options = await _with_transactions_of_times(zookeeper, options, list(tables), tls=tls, deadline_s=deadline_s)
         _check_offsets(options, tables)
         marks = await committed_marks(zookeeper, options, tables, tls=tls, deadline_s=deadline_s)
         ranges = [_range(options, partition_id, marks[partition_id]) for partition_id in tables]
+        archived: list[ArchiveSplit] = []
+        if options.archive is not None:
+            url = await archive_url(zookeeper, options.cluster_root, options.archive)
+            pieces, ranges, manifests = await divide(url, store.key, ranges)
+            if options.all_versions:
+                pieces = split_ranges(pieces, options.max_rows_per_split, options.min_partitions)
+            archived = archive_splits(url, store.key, pieces, manifests)
         if options.all_versions:
             splits = await plan_ranges(zookeeper, options, store, ranges, deadline_s)
         else:
@@ -68,15 +84,58 @@ async def plan(options: TableReadOptions) -> list[TableSplit]:
             splits = await plan_pieces(zookeeper, options, store, whole, deadline_s)
     finally:
         await zookeeper.close()
-    return table_splits(splits, tables, now_ms)
+    every: list[Split | ArchiveSplit] = [*archived, *splits]
+    return table_splits(map(_alone, every) if options.all_versions else _by_partition(every), tables, now_ms)
 
 
-def table_splits(splits: list[Split], tables: dict[int, PartitionProperties], now_ms: int) -> list[TableSplit]:
-    """The splits, with the properties of their tables."""
-    found = []
+def _now_ms(options: TableReadOptions) -> int:
+    """The time at which rows are judged as expired: the state at a time is what readers saw at that time."""
+    if options.now_ms is not None:
+        return options.now_ms
+    now_ms = time.time_ns() // 1_000_000
+    return now_ms if options.as_of_time_ms is None else min(now_ms, options.as_of_time_ms)
+
+
+async def _with_transactions_of_times(
+    zookeeper: ZooKeeper,
+    options: TableReadOptions,
+    tables: Sequence[int],
+    *,
+    tls: ssl.SSLContext | None,
+    deadline_s: float,
+) -> TableReadOptions:
+    """The options with transactions in the place of times, of which the owners are asked before the marks.
+
+    Raises ``PlanningError`` when they are still unknown at ``deadline_s``, and at once where nobody knows times.
+    """
+    options = await with_offsets_of_times(zookeeper, options, tables, tls=tls, deadline_s=deadline_s)
+    time_ms = options.as_of_time_ms
+    if time_ms is None:
+        return options
+    marks = await committed_marks(zookeeper, options, tables, tls=tls, deadline_s=deadline_s, time_ms=time_ms)
+    return replace(options, as_of=OffsetSpec(LATEST, marks))
+
+
+def _alone(split: Split | ArchiveSplit) -> tuple[Split | ArchiveSplit, ...]:
+    return (split,)
+
+
+def _by_partition(splits: Sequence[Split | ArchiveSplit]) -> list[tuple[Split | ArchiveSplit, ...]]:
+    """Those of each partition together, in their order: a state is folded by one task."""
+    found: dict[int, list[Split | ArchiveSplit]] = {}
     for split in splits:
-        properties = tables[split.range.partition_id]
-        found.append(TableSplit(split, properties.max_body_bytes, properties.ages, now_ms))
+        found.setdefault(split.range.partition_id, []).append(split)
+    return [tuple(found[partition_id]) for partition_id in sorted(found)]
+
+
+def table_splits(
+    splits: Iterable[tuple[Split | ArchiveSplit, ...]], tables: dict[int, PartitionProperties], now_ms: int
+) -> list[TableSplit]:
+    """The splits of tasks, with the properties of their tables."""
+    found = []
+    for parts in splits:
+        properties = tables[parts[0].range.partition_id]
+        found.append(TableSplit(parts, properties.max_body_bytes, properties.ages, now_ms))
     return found
 
 

@@ -24,10 +24,10 @@ def read_table_split(options: TableReadOptions, schema: StructType, table: Table
     Repeatable. Raises what :func:`~waltz.spark.batch.read_chunks` does, ``CodecUnavailableError`` for an envelope whose
     codec this worker does not have, and ``PayloadError``. Data that is no envelope is counted, and told in the log.
     """
-    partition_id = table.split.range.partition_id
+    partition_id = table.parts[0].range.partition_id
     output = OutputMaker(schema, partition_id)
     reader = EnvelopeReader(partition_id, table.max_body_bytes, values=output.needs_values)
-    found = (item for chunk in read_chunks(options, table.split) for item in reader.read(chunk))
+    found = (item for part in table.parts for chunk in read_chunks(options, part) for item in reader.read(chunk))
     if options.all_versions:
         for item in found:
             if isinstance(item, pa.RecordBatch):

@@ -29,4 +29,4 @@ class TablePlanner(StreamPlanner):
         read = {split.range.partition_id for split in splits}
         root = self.options.cluster_root
         tables = await self.in_session(lambda zookeeper, _: read_properties_of_tables(zookeeper, root, read))
-        return table_splits(splits, tables, time.time_ns() // 1_000_000)
+        return table_splits([(split,) for split in splits], tables, time.time_ns() // 1_000_000)

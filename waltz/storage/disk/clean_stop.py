@@ -1,9 +1,9 @@
 """The note that an orderly stop leaves in the storage directory: the end of every partition.
 
-With it the next start knows the expected content: a damaged last record is then damage and no torn write, and a damaged
-entry of the control file differs from an interrupted update. The note is removed, durably, before any change, so it is
-never out of date, unless another program has changed the partition meanwhile (the original does not know the file): an
-entry counts only while the control file has the same session and marks, or lost them to damage.
+The note tells the next start the expected content. So a damaged last record is damage, not a torn write, and a damaged
+entry of the control file is not an interrupted update. The note is removed, durably, before any change. Another program
+may still have changed a partition, because the original does not know the note. Therefore an entry counts only while
+the control file has the same session and marks, or has lost them by damage.
 
 The file is one JSON document in a line, and the CRC-32 of that line in another.
 """

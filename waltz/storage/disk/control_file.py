@@ -3,14 +3,14 @@
 A file of two slots for each partition (:mod:`waltz.storage.disk.files.slot_file`): 76 bytes, the partition's id and two
 structs of 36 bytes.
 
-While the journal may have data that is nowhere else, the file is *guarded*: every bit of the cluster key in its header
-is inverted, so that the original, which does not know the journal, refuses to start; and the bytes after the header's
-fields, otherwise zeros, tell the reason.
+While the journal may hold the only copy of some data, the file is *guarded*: every bit of the cluster key in the header
+is inverted, so that the original refuses to start, because the original does not know the journal. The bytes after the
+fields of the header, otherwise zeros, tell the reason.
 """
 
 import logging
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -112,14 +112,33 @@ class ControlFile:
 
     @classmethod
     def open(
-        cls, files: Files, directory: str, cluster_key: UUID | None = None, partition_count: int | None = None
+        cls,
+        files: Files,
+        directory: str,
+        cluster_key: UUID | None = None,
+        partition_count: int | None = None,
+        *,
+        known_keys: Iterable[UUID] = (),
     ) -> "ControlFile":
-        """Lock and load the control file of a directory, creating it when there is none.
+        """Lock and load the control file of a directory.
 
-        ``None`` for key or count: use that of the file (offline tools); then the file has to exist. A damaged entry of
-        a partition does not fail here but in :meth:`partition`.
+        With a key and a count, a missing file is created. With a key, a key in the file of which a failed write has
+        inverted some bytes only is written anew, as the key of a guarded file. A damaged entry of a partition does not
+        fail here, but in :meth:`partition`.
 
-        Raises ``StorageError`` when the directory is missing, in use, or belongs to another cluster; ``OSError``.
+        Args:
+            files: The file system.
+            directory: The storage directory.
+            cluster_key: The key of the cluster; ``None``: the key is in the file.
+            partition_count: The number of partitions; ``None``: the number is in the file.
+            known_keys: Without ``cluster_key``: the keys in the other files of the directory. The first key that
+                differs from the key in the file by inverted bytes only is the key of the cluster. The keys are read
+                when the lock is held.
+
+        Raises:
+            StorageError: The directory is missing, is in use or belongs to another cluster; or the file is guarded, and
+                none of ``known_keys`` fits.
+            OSError: The file cannot be read, or is missing and may not be created.
         """
         path = str(Path(directory) / FILE_NAME)
         file = _open_and_lock(files, directory, path, create=cluster_key is not None and partition_count is not None)
@@ -130,8 +149,11 @@ class ControlFile:
                 given_up.append(file)
                 file = _create(files, path, cluster_key, partition_count)
             header, written_key, found_count = read_header(_NAME, path, file)
-            found_key = _true_key(header, written_key, cluster_key)
-            _check_key(found_key, cluster_key)
+            found_key = _true_key(written_key, known_keys if cluster_key is None else [cluster_key])
+            if found_key is None:
+                if cluster_key is not None:
+                    raise StorageError("the cluster key does not match")
+                found_key = _plain_key(path, header, written_key)
             _check_count(path, file, found_count, partition_count)
             entries = [_load_entry(path, file, partition_id) for partition_id in range(found_count)]
             files.sync_directory(directory)
@@ -146,7 +168,7 @@ class ControlFile:
                 given_up=given_up,
             )
             control_file = cls(slots, found_key)
-            if written_key not in (found_key, _inverted(found_key)):
+            if cluster_key is not None and written_key not in (found_key, _inverted(found_key)):
                 control_file.guard()
             return control_file
         except BaseException:
@@ -156,16 +178,17 @@ class ControlFile:
 
     @property
     def guarded(self) -> bool:
-        """Whether the journal may have data that is nowhere else; otherwise its content does not count."""
+        """Whether the journal may hold the only copy of some data; otherwise the journal does not count."""
         return with_key(self._slots.header, self.cluster_key) != self._slots.header
 
     def guard(self) -> None:
-        """Make the journal count from here on, durably. Blocking; ``OSError``, ``ReadOnlyError``."""
+        """Make the journal count from now on, durably. Blocking; raises ``OSError``, ``ReadOnlyError``."""
         header = with_key(self._slots.header, _inverted(self.cluster_key))
         self._slots.write_header(header[:_GUARD_AT] + _GUARD + header[_GUARD_AT + len(_GUARD) :])
 
     def unguard(self) -> None:
-        """Make the journal not count from here on, durably: all its entries are in their files. Blocking.
+        """Make the journal not count from now on, durably: the changes in the journal are durable in their files.
+        Blocking.
 
         Raises ``OSError``, ``ReadOnlyError``.
         """
@@ -179,12 +202,12 @@ class ControlFile:
 
     @property
     def failure(self) -> str | None:
-        """The failed write or sync after which the file could not be replaced yet."""
+        """The failed write or sync, while the file could not be replaced after the failure; ``None`` otherwise."""
         return self._slots.failure
 
     @property
     def half_damaged(self) -> list[int]:
-        """Partitions with one damaged struct at opening that has not been written since."""
+        """Partitions with one struct that was damaged at opening and has not been written since."""
         return self._slots.half_damaged
 
     def partition(self, partition_id: int) -> PartitionInfo:
@@ -198,7 +221,8 @@ class ControlFile:
         return info if kept is None else info._replace(**kept[-1]._asdict())
 
     def restore(self, partition_id: int, info: PartitionInfo) -> None:
-        """Write the note of an orderly stop for a partition whose newest struct is damaged; blocking, ``OSError``.
+        """Write the state at the last orderly stop of a partition whose newest struct is damaged. Blocking; raises
+        ``OSError``.
 
         No effect if the entry is not damaged, or is newer.
         """
@@ -231,12 +255,12 @@ class ControlFile:
             self._check_marks(partition_id, marks)
 
     def keep_low_water_mark(self, partition_id: int, marks: Marks) -> None:
-        """Let checked marks count that are durable elsewhere; :meth:`write_kept` records them."""
+        """Let marks count that were checked and are durable elsewhere; :meth:`write_kept` records them in the file."""
         with self._slots.entry(partition_id).lock:
             self._kept[partition_id] = (*self._kept.get(partition_id, ()), marks)
 
     def write_kept(self, partition_ids: Collection[int]) -> None:
-        """Record the kept marks durably, in order, with the same bytes as if each had been written at once. Blocking.
+        """Record the kept marks durably, in order, with the same bytes as by single updates. Blocking.
 
         One sync for all partitions, and one more for each further update of the same partition. Raises ``OSError``,
         ``ReadOnlyError``, ``CorruptionError``; marks that are not recorded stay kept.
@@ -279,8 +303,8 @@ class ControlFile:
     def reset(self, partition_id: int) -> None:
         """Give a partition the state of a new one: available, not assigned, no session, no marks.
 
-        The final bytes are the original's: the slot that was current gets sequence number -1, the other 0. On the way
-        there is always one valid slot, and after the first step it is a reset one.
+        The final bytes are the original's: sequence number -1 in the slot that was current, 0 in the other slot. At
+        every moment one slot is valid; after the first step the valid slot is a reset one.
         """
         entry = self._slots.entry(partition_id)
         with entry.lock:
@@ -353,7 +377,7 @@ def _is_unfinished(file: File) -> bool:
 
 
 def _create(files: Files, path: str, cluster_key: UUID, partition_count: int) -> File:
-    """Create the file in place of an empty one; it is complete before it has the right name."""
+    """Create the file in place of an empty one, complete under another name first."""
     body = [
         _PARTITION_ID.pack(partition_id) + encode_info(_FRESH_OLDER) + encode_info(_FRESH)
         for partition_id in range(partition_count)
@@ -366,29 +390,38 @@ def _inverted(key: UUID) -> UUID:
     return UUID(int=key.int ^ ((1 << 128) - 1))
 
 
-def _true_key(header: bytes, found_key: UUID, expected_key: UUID | None) -> UUID:
-    """The cluster key, whether the file is guarded or not.
+def _true_key(written_key: UUID, possible_keys: Iterable[UUID]) -> UUID | None:
+    """The first possible key that differs from the written key by inverted bytes only, if there is one.
 
-    A write that failed may have left some bytes of the key inverted and others not: such a file is guarded.
+    In a guarded file all bytes are inverted. A file in which a failed write has inverted some bytes is guarded, too.
     """
-    if expected_key is None:
-        guarded = header[_GUARD_AT : _GUARD_AT + len(_GUARD)] == _GUARD
-        return _inverted(found_key) if guarded else found_key
-    differences = (found ^ expected for found, expected in zip(found_key.bytes, expected_key.bytes, strict=True))
-    return expected_key if all(difference in (0x00, 0xFF) for difference in differences) else found_key
+    for key in possible_keys:
+        differences = (written ^ byte for written, byte in zip(written_key.bytes, key.bytes, strict=True))
+        if all(difference in (0x00, 0xFF) for difference in differences):
+            return key
+    return None
 
 
-def _check_key(found_key: UUID, cluster_key: UUID | None) -> None:
-    if cluster_key not in (None, found_key):
-        raise StorageError("the cluster key does not match")
+def _plain_key(path: str, header: bytes, written_key: UUID) -> UUID:
+    """The key in a file that is not guarded, for example in a file of the original.
+
+    In a guarded file some bytes of the key may be inverted and others not, and the file does not tell which.
+    """
+    if any(header[_GUARD_AT : _GUARD_AT + len(_GUARD)]):
+        raise StorageError(
+            f"the cluster key in {path} is not certain: some of its bytes may be inverted, and neither the fence file "
+            "(waltz-storage.fence) nor the journal (journal/*.jnl) beside it has the key; put these files back, then "
+            "repeat"
+        )
+    return written_key
 
 
 def _check_count(path: str, file: File, found_count: int, partition_count: int | None) -> None:
     if partition_count not in (None, found_count) or found_count < 0:
         raise StorageError("the number of partitions does not match")
     if partition_count is None and found_count > -(-(file.size() - HEADER_SIZE_BYTES) // _ENTRY_SIZE_BYTES):
-        # Only the file has the number, and it decides the memory.
-        raise StorageError(f"{path} is too short for the {found_count} partitions that its header tells")
+        # The number comes from the file alone, and decides how much memory is taken.
+        raise StorageError(f"{path} is too short for {found_count} partitions, the number in its header")
 
 
 def _load_entry(path: str, file: File, partition_id: int) -> Entry[PartitionInfo]:

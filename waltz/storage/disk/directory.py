@@ -1,6 +1,7 @@
 """All files of one storage directory: control file, session fences, the note of the last stop, and the logs.
 
-All methods block. The methods of a partition need its log closed, and are called one at a time for it.
+All methods block. A method for a partition needs the log of the partition closed; no two of them overlap for one
+partition.
 """
 
 import contextlib
@@ -8,7 +9,7 @@ import logging
 from collections.abc import Collection
 from pathlib import Path
 
-from waltz.common.ids import NO_TRANSACTION
+from waltz.common.ids import NO_TRANSACTION, UNKNOWN_END
 from waltz.common.records import Record
 from waltz.storage.disk.clean_stop import CleanPartition, take_clean_stop, write_clean_stop
 from waltz.storage.disk.control_file import ControlFile
@@ -18,6 +19,7 @@ from waltz.storage.disk.journal.replay import forget_lost, lost_reason
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.salvage import Reported, Salvage, Staged, Survey
 from waltz.storage.disk.times.time_format import TIME_INDEX_SUFFIX
+from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import CorruptionError, StorageError
 
 logger = logging.getLogger(__name__)
@@ -32,6 +34,7 @@ class StorageDirectory:
         path: str,
         control_file: ControlFile,
         fence_file: FenceFile,
+        volumes: Volumes,
         *,
         segment_size_threshold_bytes: int,
         segment_cache_capacity: int,
@@ -40,6 +43,7 @@ class StorageDirectory:
         self.path = path
         self.control_file = control_file
         self.fence_file = fence_file
+        self.volumes = volumes
         self._files = files
         self._segment_size_threshold_bytes = segment_size_threshold_bytes
         self._segment_cache_capacity = segment_cache_capacity
@@ -64,7 +68,12 @@ class StorageDirectory:
             write_clean_stop(self._files, self.path, self.control_file.cluster_key, left)
         except OSError as error:
             logger.warning("the next start of %s will recover as after a crash: %s", self.path, error)
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Close all files without a note. Raises ``OSError``."""
         try:
+            self.volumes.close()
             self.fence_file.close()
         finally:
             self.control_file.close()
@@ -72,12 +81,14 @@ class StorageDirectory:
     # Logs
 
     def open_log(self, partition_id: int) -> PartitionLog:
-        """Open and recover the log of a partition.
+        """Open and recover the log of a partition; a partition without files gets its place.
 
-        Raises ``StorageError``, ``CorruptionError`` when control information or records are damaged, ``OSError``.
+        Raises ``StorageError`` when the volume of the partition is missing, ``CorruptionError`` when control
+        information or records are damaged, ``OSError``.
         """
         info = self.control_file.partition(partition_id)
         directory = self._directory_of(partition_id)
+        self.volumes.place(partition_id)
         lost = lost_reason(self._files, directory)
         if lost is not None:
             raise CorruptionError(partition_id, None, directory, lost)
@@ -94,16 +105,17 @@ class StorageDirectory:
         )
 
     def lost_partitions(self) -> list[int]:
-        """Partitions that are not served because a part of the journal was lost. Raises ``OSError``.
+        """Partitions out of service because a part of the journal was lost. Raises ``OSError``.
 
-        While there are such partitions the control file stays guarded: the original would serve them.
+        While there are such partitions, the control file stays guarded: a node of the original would serve them.
         """
-        everybody = range(self.control_file.partition_count)
-        return [each for each in everybody if lost_reason(self._files, self._directory_of(each)) is not None]
+        present = set(range(self.control_file.partition_count)) - self.volumes.absent()
+        marked = [each for each in present if lost_reason(self._files, self._directory_of(each)) is not None]
+        return sorted([*marked, *self.volumes.lost()])
 
     def check_fence(self, partition_id: int) -> None:
-        """Forget the fence of a partition that was unassigned (here or by the original), if it has no files for the
-        fence to guard (rule S9). Raises ``StorageError`` if there are files and the fence is damaged; ``OSError``."""
+        """Forget the fence of a partition without files, after the partition was unassigned here or by the original
+        (rule S9). Raises ``StorageError`` if there are files and the fence is damaged; ``OSError``."""
         if not self._segment_files(partition_id):
             self.fence_file.reset(partition_id)
             return
@@ -114,7 +126,11 @@ class StorageDirectory:
             raise StorageError(f"{error}; delete the segments in {directory}, or move them away, and repeat") from error
 
     def forget(self, partition_id: int, delete_files: bool) -> None:
-        """Reset the record of a partition, then delete its segments on request. Raises ``OSError``."""
+        """Reset the record of a partition, then delete its segments on request.
+
+        Raises ``StorageError`` when they are to be deleted and are on a volume that is missing; ``OSError``.
+        """
+        directory = self._directory_of(partition_id) if delete_files else self.path
         if not delete_files:
             self._keep_fence(partition_id)
         self.control_file.reset(partition_id)
@@ -124,12 +140,12 @@ class StorageDirectory:
         for path in found:
             self._files.remove(path)
         if found:
-            self._files.sync_directory(self._directory_of(partition_id))
-        forget_lost(self._files, self._directory_of(partition_id))
+            self._files.sync_directory(directory)
+        forget_lost(self._files, directory)
 
     def _keep_fence(self, partition_id: int) -> None:
-        """Copy the session of the control file into the fence file, if the original was the last to use them."""
-        with contextlib.suppress(CorruptionError):  # a damaged entry has no session to be kept, or stays unchanged
+        """Copy the session of the control file into the fence file: the original updates the control file only."""
+        with contextlib.suppress(CorruptionError):  # a damaged entry has no session, or is left unchanged
             self.fence_file.raise_to(partition_id, self.control_file.partition(partition_id).session_id)
 
     def _segment_files(self, partition_id: int) -> list[str]:
@@ -142,6 +158,10 @@ class StorageDirectory:
         return [str(Path(directory) / name) for name in names if name.endswith(suffixes)]
 
     def _directory_of(self, partition_id: int) -> str:
+        """Raises ``StorageError`` for a partition of a volume that is missing: the partition is not empty."""
+        absence = self.volumes.absence(partition_id)
+        if absence is not None:
+            raise StorageError(absence)
         return str(Path(self.path) / str(partition_id))
 
     # Repair
@@ -153,6 +173,17 @@ class StorageDirectory:
         """
         low_water_mark = self.control_file.partition(partition_id).local_low_water_mark
         return self._salvage(partition_id).survey(low_water_mark, last_id, damaged)
+
+    def report(self, partition_id: int, damaged: Collection[str]) -> Reported:
+        """What a repair is told of a log. Of a log that was lost, in part or as a whole, nobody knows where it ended.
+
+        Raises ``StorageError``, ``OSError``.
+        """
+        reported = self.survey(partition_id, damaged=damaged).reported
+        if lost_reason(self._files, self._directory_of(partition_id)) is None:
+            return reported
+        behind = reported.last_transaction_id + 1, UNKNOWN_END
+        return Reported((*reported.missing, behind), UNKNOWN_END)
 
     def stage(self, partition_id: int, records: list[Record]) -> None:
         """Take records with ascending ids for a repair. Raises ``StorageError``, ``OSError``."""
@@ -169,7 +200,9 @@ class StorageDirectory:
         reported: Reported | None,
     ) -> None:
         """Make a log whole with staged records; see :meth:`Salvage.rebuild`. Records below its local low-water mark are
-        certain, too."""
+        certain, too; of a log that was lost, all up to ``certain_up_to`` have to be there."""
+        if lost_reason(self._files, self._directory_of(partition_id)) is not None:
+            last_id = max(last_id, certain_up_to)
         found = self.survey(partition_id, last_id, damaged)
         certain = max(certain_up_to, self.control_file.partition(partition_id).local_low_water_mark)
         self._salvage(partition_id).rebuild(found, self._staged.get(partition_id), certain, reported)

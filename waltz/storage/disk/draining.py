@@ -6,16 +6,18 @@ The result is that of an orderly stop, and a node of the original starts on it, 
 import logging
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 from waltz.common.errors import WaltzError
 from waltz.storage.disk.clean_stop import CleanPartition
-from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.journal import DIRECTORY_NAME
 from waltz.storage.disk.journal.reading import read_journal
 from waltz.storage.disk.journal.replay import Progress, replay
+from waltz.storage.disk.offline import open_control_file
+from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -37,23 +39,29 @@ class Drained(NamedTuple):
 
 
 def drain(files: Files, path: str, progress: Progress | None = None) -> Drained | None:
-    """Drain the directory of a node that is not running; ``None`` if the journal did not count. Blocks.
+    """Drain the directory of a node that is not running; ``None`` if the journal did not count. Blocking.
 
     Args:
         files: The file system.
         path: The storage directory.
-        progress: Gets the numbers of replayed and of all bytes.
+        progress: Is called with the number of replayed bytes and the number of all bytes.
 
     Raises:
-        StorageError: The node is running, or a part of the journal is lost; the directory is unchanged.
+        StorageError: The node is running, a volume is missing, a part of the journal is lost, or the key of the cluster
+            is not certain (see :mod:`waltz.storage.disk.offline`); the directory is unchanged.
         OSError: A file cannot be read, written or synced; the call may be repeated.
     """
-    control_file = ControlFile.open(files, path)
+    control_file = open_control_file(files, path)
     try:
         if not control_file.guarded:
             control_file.close()
             return None
-        fence_file = FenceFile.open(files, path, control_file.cluster_key, control_file.partition_count)
+        volumes = _open_volumes(files, path, control_file.cluster_key)
+        try:
+            fence_file = FenceFile.open(files, path, control_file.cluster_key, control_file.partition_count)
+        except BaseException:
+            volumes.close()
+            raise
     except BaseException:
         control_file.close()
         raise
@@ -62,6 +70,7 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
         path,
         control_file,
         fence_file,
+        volumes,
         segment_size_threshold_bytes=_NO_LIMIT_BYTES,
         segment_cache_capacity=_DESCRIPTORS,
     )
@@ -79,15 +88,25 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
         control_file.unguard()
     finally:
         if left is None:
-            fence_file.close()
-            control_file.close()
+            directory.close_files()
         else:
             directory.close(left)
     return Drained(report.groups, report.size_bytes, tuple(sorted(report.partitions)), damaged)
 
 
+def _open_volumes(files: Files, path: str, cluster_key: UUID) -> Volumes:
+    """The volumes, where they were seen last. Raises ``StorageError`` when one of them is missing."""
+    volumes = Volumes.open(files, path, None, cluster_key)
+    missing = [each for each in volumes.states() if not each.present]
+    if missing:
+        volumes.close()
+        texts = ", ".join(f"{each.volume_id} in {each.path}" for each in missing)
+        raise StorageError(f"volumes of {path} are missing ({texts}): mount them, then repeat")
+    return volumes
+
+
 def _recover(directory: StorageDirectory) -> tuple[dict[int, CleanPartition], dict[int, str]]:
-    """Open each log like a start, so that indexes are complete; returns their ends, and the damaged ones."""
+    """Open each log as at a start, to complete the indexes. Returns the ends of the logs and the damaged partitions."""
     left: dict[int, CleanPartition] = {}
     damaged: dict[int, str] = {}
     control_file = directory.control_file

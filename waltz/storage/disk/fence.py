@@ -1,13 +1,13 @@
 """The session fence of every partition, kept over restarts.
 
-The highest session that ever sent a request to a partition fences off all older ones, as long as the partition has
-files. The original keeps it in memory only, and loses it in a restart before the session's low-water mark was set. Here
-it is in a small file beside the control file, which the original ignores; a directory without it has only the sessions
-in the control file as fences.
+The highest session that ever sent a request to a partition fences off all older sessions, as long as the partition has
+files. The original keeps this session in memory only, and loses it by a restart before the low-water mark of the
+session was set. Here the session is in a small file beside the control file; the original ignores that file. In a
+directory without the file, the sessions in the control file are the fences.
 
 A file of two slots of 16 bytes for each partition (:mod:`waltz.storage.disk.files.slot_file`): session id (8), sequence
-number (4), CRC-32 of the 12 bytes before (4). An update is synced in one slot, then repeated in the other under a
-smaller number: damage to one of them loses nothing.
+number (4), CRC-32 of the 12 bytes before (4). An update is synced in one slot, then repeated in the other slot under a
+smaller number: damage to one slot loses nothing.
 """
 
 import logging
@@ -39,7 +39,7 @@ _DAMAGE = (
 
 
 class FenceFile:
-    """The open fence file. The holder of the control file's lock is the only one to use it."""
+    """The open fence file. Only the holder of the control file's lock uses it."""
 
     def __init__(self, slots: SlotFile[int]) -> None:
         """Use :meth:`open`."""
@@ -71,12 +71,12 @@ class FenceFile:
 
     @property
     def failure(self) -> str | None:
-        """The failed write or sync after which the file could not be replaced yet."""
+        """The failed write or sync, while the file could not be replaced after the failure; ``None`` otherwise."""
         return self._slots.failure
 
     @property
     def half_damaged(self) -> list[int]:
-        """Partitions with one damaged slot at opening that has not been written since."""
+        """Partitions with one slot that was damaged at opening and has not been written since."""
         return self._slots.half_damaged
 
     def get(self, partition_id: int) -> int:
@@ -87,16 +87,17 @@ class FenceFile:
         return self._slots.get(partition_id)
 
     def raise_to(self, partition_id: int, session_id: int) -> None:
-        """Return when the fence is durable at ``session_id`` or higher. Blocking; ``ReadOnlyError``, ``OSError``."""
+        """Return when the fence is durable at ``session_id`` or higher. Blocking; raises ``ReadOnlyError``,
+        ``OSError``."""
         self.raise_all({partition_id: session_id})
 
     def raise_all(self, session_ids: Mapping[int, int]) -> None:
-        """As :meth:`raise_to` for several partitions, with one sync; nothing has changed when it fails."""
+        """As :meth:`raise_to` for several partitions, with one sync. After a failure nothing has changed."""
         with self._slots.locked(session_ids):
             self._write({each: session_id for each, session_id in session_ids.items() if self.get(each) < session_id})
 
     def reset(self, partition_id: int) -> None:
-        """Forget the fence of a partition that has no files any more. Blocking."""
+        """Forget the fence of a partition without files. Blocking."""
         entry = self._slots.entry(partition_id)
         with entry.lock:
             if entry.damage is not None or entry.value != NO_SESSION:
@@ -124,8 +125,26 @@ def _encode(session_id: int, sequence_number: int) -> bytes:
     return fields + _CRC.pack(crc32(fields))
 
 
+def fence_key(files: Files, directory: str) -> UUID | None:
+    """The cluster key in the fence file of a directory; ``None`` without the file. Blocking.
+
+    Raises:
+        StorageError: The file is too short.
+        OSError: The file cannot be read.
+    """
+    path = str(Path(directory) / FILE_NAME)
+    if not files.exists(path):
+        return None
+    file = files.open(path, create=False)
+    try:
+        _header, key, _count = read_header(_NAME, path, file)
+    finally:
+        file.close()
+    return key
+
+
 def _create(files: Files, path: str, cluster_key: UUID, partition_count: int) -> None:
-    """Complete under another name first: a file of the right name always has all its entries."""
+    """Create the file, complete under another name first: a file of the right name always has all entries."""
     new_path = path + ".new"
     file = files.open(new_path, create=True)
     try:
@@ -146,7 +165,7 @@ def _load_entry(path: str, file: File, partition_id: int) -> Entry[int]:
         fields = data[: _FIELDS.size]
         if _CRC.unpack_from(data, _FIELDS.size)[0] == crc32(fields):
             session_id, sequence_number = _FIELDS.unpack(fields)
-            if abs(sequence_number) < _LAST_SEQUENCE_NUMBER:  # a file with other entries is not ours
+            if abs(sequence_number) < _LAST_SEQUENCE_NUMBER:  # this program never writes other numbers
                 valid.append((sequence_number, session_id, slot))
     if not valid:
         damage = CorruptionError(partition_id, None, path, _DAMAGE)

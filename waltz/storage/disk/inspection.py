@@ -1,8 +1,7 @@
-"""Looking into the files of a storage node that is not running, without changing any of them.
+"""Reads the files of a storage node that is not running, without any change.
 
-The control file is locked meanwhile. A directory that was not left in order may lack what its journal holds: that is
-to be drained first. What the files of a segment hold is found as when it is opened, but nothing is cut
-or rebuilt.
+The control file is locked meanwhile. After a crash, the segments may lack changes that are in the journal: such a
+directory has to be drained first. The content of a segment is decided as at its opening, but nothing is cut or rebuilt.
 """
 
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.files.descriptors import SegmentFiles
 from waltz.storage.disk.files.files import Files
+from waltz.storage.disk.offline import open_control_file
 from waltz.storage.disk.segment.segment import RecordCheck, Segment
 from waltz.storage.disk.segment.segment_format import HEADER_SIZE_BYTES, SegmentHeader
 from waltz.storage.disk.segment.segment_opening import read_header
@@ -42,11 +42,11 @@ def inspect_control_file(files: Files, path: Path) -> Iterator[ControlFile]:
 
     Raises ``StorageError`` when the node is running or the directory has to be drained first, ``OSError``.
     """
-    control_file = ControlFile.open(files, str(path.parent))
+    control_file = open_control_file(files, str(path.parent))
     try:
         if control_file.guarded:
             raise StorageError(
-                f"{path.parent} was not left in order: its journal may hold what its other files lack; "
+                f"{path.parent} was not left in order: its other files may lack changes that are in its journal; "
                 f"run waltz disk drain {path.parent}, then repeat"
             )
         yield control_file
@@ -79,7 +79,7 @@ def inspect_segment(files: Files, path: Path) -> Iterator[InspectedSegment]:
 
 
 def _measure(segment: Segment, handles: SegmentFiles, control_file: ControlFile) -> None:
-    """Find out how far the segment reaches; where that is not certain, as far as the index knows."""
+    """Find the end of the segment; in a damaged segment, the end according to the index."""
     header, data, index = segment.header, handles.data, handles.index
     contents = SegmentContents(
         header.partition_id, segment.path, header.first_transaction_id, data, data.size(), index, index.size()

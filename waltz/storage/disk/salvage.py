@@ -1,7 +1,7 @@
 """Repairs a closed partition's files: intact records are kept, missing ones are added from other replicas.
 
-An incomplete segment is written anew under another name, checked, and put in place of the old one, which is kept as
-``<name>.seg.quarantined-<n>``. All calls block.
+An incomplete segment is written anew under another name, checked, and put in the place of the old segment. The old
+segment is kept as ``<name>.seg.quarantined-<n>``. All calls block.
 """
 
 import logging
@@ -64,7 +64,7 @@ class SegmentSurvey(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """The report on a log that the repairing tool has got and judged."""
+    """The report on a log that the repairing tool has received and judged."""
 
     missing: tuple[tuple[int, int], ...]
     """First and last ids of records that are damaged or missing, ascending."""
@@ -109,8 +109,8 @@ class Salvage:
     def survey(self, local_low_water_mark: int, last_known_id: int, damaged: Collection[str] = ()) -> Survey:
         """Find the intact records.
 
-        Segments with errors at opening, and those of the paths ``damaged``, are scanned completely. Expected are all
-        records up to the local low-water mark and ``last_known_id``, and before any intact record. Raises
+        Segments with errors at opening, and the segments at the paths ``damaged``, are scanned completely. Expected are
+        all records up to the local low-water mark, up to ``last_known_id``, and before any intact record. Raises
         ``CorruptionError`` when the range of a segment cannot be told, ``OSError``.
         """
         found = self._first_ids()
@@ -138,8 +138,8 @@ class Salvage:
         return [(first, str(Path(self._directory) / name)) for first, name in found]
 
     def _first_id(self, path: str) -> int:
-        """The id in the header, if it is this partition's and the name or the first record agrees; otherwise that in
-        the name."""
+        """The id in the header, if the header is of this partition and the name or the first record agrees; otherwise
+        the id in the name."""
         stem = Path(path).stem
         with _opened(self._files, path) as file:
             reader = TolerantReader(file)
@@ -155,7 +155,7 @@ class Salvage:
                     return first
         if stem.isdecimal():
             return int(stem)
-        raise CorruptionError(self._partition_id, None, path, "neither header nor name tell which records it held")
+        raise CorruptionError(self._partition_id, None, path, "neither header nor name tells which records it held")
 
     def _survey_segment(self, path: str, first: int, known: Known, last: int, *, deep: bool) -> SegmentSurvey:
         with _opened(self._files, path) as data, _opened(self._files, index_path(path), create=True) as index:
@@ -174,7 +174,7 @@ class Salvage:
                 except CorruptionError as error:
                     logger.info("%s", error)
                     if known.following_first_id is None and error.transaction_id is not None:
-                        last = max(last, error.transaction_id)  # even without other evidence of such a record
+                        last = max(last, error.transaction_id)  # also when nothing else is known of such a record
                 else:
                     is_intact = not (recovered.damaged or recovered.lost_bits or reader.unreadable)
                     if is_intact and recovered.next_transaction_id > last:
@@ -187,10 +187,10 @@ class Salvage:
         return SegmentSurvey(path, first, stop, found, whole)
 
     def rebuild(self, survey: Survey, staged: "Staged | None", certain_up_to: int, reported: Reported | None) -> None:
-        """Make the log whole. Everything is durable at the return.
+        """Make the log whole. All changes are durable at the return.
 
-        If missing records were not staged: above ``certain_up_to`` the log is cut before them if all cut records were
-        ``reported``, otherwise ``StorageError`` is raised without a change. Raises ``OSError``.
+        Missing records that were not staged: above ``certain_up_to`` the log is cut before them, if all cut records
+        were ``reported``. Otherwise ``StorageError`` is raised, and nothing has changed. Raises ``OSError``.
         """
         borders = [segment.first for segment in survey.segments]
         staged_runs = () if staged is None else tuple(_split_at(borders, staged.runs, staged.file))
@@ -209,7 +209,7 @@ class Salvage:
             if absent is None:
                 continue
             if absent <= certain_up_to:
-                raise StorageError(f"transaction {absent} is missing and no other replica's copy of it was brought")
+                raise StorageError(f"transaction {absent} is missing, and no other replica has delivered a copy")
             if reported is None or not reported.covers(absent, survey.last_transaction_id):
                 raise StorageError(
                     f"transaction {absent} is damaged now, and the log may have grown since the repair began, so"
@@ -257,7 +257,7 @@ class Salvage:
         )
 
     def _keep_aside(self, path: str) -> None:
-        """Rename the former content of a file."""
+        """Keep the former content of a file under another name."""
         aside = _free_name(self._files, path)
         self._files.link(path, aside)
         self._files.sync_directory(self._directory)
@@ -272,7 +272,7 @@ class Salvage:
 
 
 class Staged:
-    """The records of a repair, in a file of the partition's directory until they are in their places."""
+    """The records of a repair, in a file of the partition's directory until they are in the segments."""
 
     def __init__(self, files: Files, directory: str) -> None:
         """Begin an empty file. Blocking; ``OSError``."""
@@ -338,7 +338,7 @@ def _intact_runs(contents: SegmentContents, stop: int | None) -> Iterator[Run]:
             yield Run(run_first, next_id - 1, run_offset, offset)
         later = contents.later_indexed_record(offset, next_id, size, index_stop)
         if later is None:
-            index_stop = next_id  # it is useless from here on, so it is not read again after the next damage
+            index_stop = next_id  # the index is useless from here on, and is not read again after the next damage
             later = find_later_record(reader, offset, size, next_id)
         if later is None:
             return
@@ -385,9 +385,7 @@ def _offset_of(transaction_id: int, run: Run, source: Reader) -> int:
         prefix = source.read(offset, RECORD_PREFIX.size)
         found_id, size = stored_id_and_size(prefix) if len(prefix) == RECORD_PREFIX.size else (NO_TRANSACTION, 0)
         if found_id != passed_id or size < STORED_OVERHEAD_BYTES:
-            raise StorageError(
-                f"transaction {passed_id} can no longer be read as it was a moment ago; repeat the repair"
-            )
+            raise StorageError(f"transaction {passed_id} has become unreadable during the repair; repeat the repair")
         offset += size
     return offset
 
@@ -403,7 +401,7 @@ def _copy(run: Run, source: File, target: File, position: int, stop: int) -> int
 
 
 def _scan_copy(file: File, size: int, segment: SegmentSurvey) -> Sequence[int]:
-    """Check every record of a rewritten segment, and find their offsets. Raises ``StorageError``."""
+    """Check every record of a rewritten segment, and find the offsets. Raises ``StorageError``."""
     offsets = scan_records(file, HEADER_SIZE_BYTES, size, segment.first)
     if len(offsets) - 1 != segment.stop - segment.first or offsets[-1] != size:
         raise StorageError(f"the repaired copy of {segment.path} is not whole; nothing was replaced")

@@ -1,8 +1,7 @@
 """The admin port: assignment, availability, raw reads and metrics; strictly in order on each connection.
 
-In some cases in which the original closes the connection (an id out of range, unassigning an unassigned partition),
-this port answers with a failure and changes nothing. A message that is no request closes the connection, as in the
-original.
+For an id out of range, or the removal of an unassigned partition, the original closes the connection; this port answers
+with a failure and changes nothing. A message that is no request closes the connection, as in the original.
 """
 
 import asyncio
@@ -33,13 +32,13 @@ logger = logging.getLogger(__name__)
 HELLO_TEXT = "Waltz Storage Admin Server"
 
 MAX_QUEUED_REQUESTS = 100
-"""Limit of waiting requests above which a connection is not read."""
+"""The largest number of waiting requests of a connection; with more, the connection is not read."""
 
 WRITABLE_TIMEOUT_S = 60.0
-"""A peer that does not read its answers for this time is disconnected."""
+"""A peer that reads no answer for this time is disconnected."""
 
 SIGN_OF_LIFE_INTERVAL_S = 5.0
-"""Interval of keep-alives during a request, which tell long work from a dead connection."""
+"""Interval of keep-alives during a request. The keep-alives distinguish long work from a dead connection."""
 
 RIGHTS: Mapping[type[admin_wire.Message], Right | None] = {
     wire.AdminOpenRequest: None,
@@ -63,14 +62,15 @@ _REPAIRS: Mapping[type[admin_wire.Message], str] = {
 }
 
 Answering = Callable[[Any], Coroutine[None, None, admin_wire.Message]]
-"""Executes a request; returns the answer."""
+"""A function that executes a request and returns the answer."""
 
 Reading = Callable[[Any, int], Coroutine[None, None, Sequence[bytes]]]
-"""The same with the version of the connection; returns the frame that answers in pieces."""
+"""A function that executes a request in the version of the connection, and returns the frame of the answer in
+pieces."""
 
 
 class AdminService:
-    """Makes the handlers of the admin port's connections and owns the tasks that work for them."""
+    """Creates the handlers of the admin port's connections, and owns the tasks that work for them."""
 
     def __init__(self, manager: StorageManager, registry: Registry, access: Access) -> None:
         self._manager = manager
@@ -205,8 +205,8 @@ class AdminService:
 
 
 def _check_permission(request: admin_wire.Message, rights: Rights, peer: str) -> None:
-    """Raise ``StorageError`` if one of the request's partitions lacks the right. All of them are noted, as an audit
-    does."""
+    """Raise ``StorageError`` if the peer lacks the right for one of the request's partitions. The audit notes all
+    partitions of the request."""
     right = RIGHTS[type(request)]
     if right is None:
         return
@@ -223,7 +223,7 @@ def _places(request: admin_wire.Message) -> list[int | None]:
 
 
 def _operation(request: admin_wire.Message) -> str:
-    """What a request asks for, for the audit log."""
+    """The name of the requested operation, for the audit log."""
     if isinstance(request, wire.PartitionAvailableRequest):
         return "make partitions available" if request.available else "make partitions unavailable"
     if isinstance(request, wire.PartitionAssignmentRequest):
@@ -234,7 +234,7 @@ def _operation(request: admin_wire.Message) -> str:
 
 
 def _listed(partition_ids: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The list of a request, which may be null on the wire."""
+    """The list of a request. On the wire the list may be null: raises ``StorageError`` then."""
     if partition_ids is None:
         raise StorageError("the list of partitions is missing")
     return partition_ids
@@ -252,7 +252,7 @@ class AdminConnection:
         self._sign_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Execute the requests in order; after the connection's end stop with the present one."""
+        """Execute the requests in order. After the end of the connection, stop with the present request."""
         while (channel := self._channel) is not None:
             self._changed.clear()
             if not channel.writable and not channel.closed:
@@ -267,12 +267,12 @@ class AdminConnection:
                 await self._changed.wait()
 
     def give_up(self, error: Exception) -> None:
-        """Stop executing its requests."""
+        """Stop the execution of requests."""
         if self._channel is not None:
             self._channel.abort(error)
 
     async def _execute(self, channel: Channel, request: admin_wire.Message) -> None:
-        if channel.version >= admin_wire.OUR_VERSION:  # peers of the original never get any
+        if channel.version >= admin_wire.OUR_VERSION:  # peers of the original get no keep-alives
             self._sign_later(channel)
         try:
             for piece in await self._service.execute(request, channel.version, self._rights, channel.peer):
@@ -320,7 +320,7 @@ class AdminConnection:
         self._changed.set()
 
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:
-        """Requests that were not begun are dropped."""
+        """Drop the requests that were not begun."""
         self._channel = None
         self._requests.clear()
         self._changed.set()

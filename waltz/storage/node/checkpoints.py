@@ -1,4 +1,5 @@
-"""Checkpoints make durable where it belongs what the journal holds, so that its files can be used again.
+"""Checkpoints: the changes in the journal become durable in their own files, so that the journal's files can be used
+again.
 
 After a failure of the journal the same task begins another journal.
 """
@@ -20,7 +21,8 @@ CHECKPOINT_S = 5.0
 IDLE_S = 1.0
 """The pause between two rounds."""
 RENEWALS_S = (10.0, 60.0, 600.0)
-"""The pauses before attempts to replace a failed journal by a new one. A process makes no more attempts than these."""
+"""The pauses before attempts to replace a failed journal by a new one. After the last of these, a process makes no
+further attempt."""
 
 
 class Checkpoints:
@@ -31,18 +33,18 @@ class Checkpoints:
 
         Args:
             state: What the journal holds.
-            another: Opens a journal behind what remains of one that has failed, and guards the control file. Blocks.
+            another: Opens a journal behind the remains of a failed journal, and guards the control file. Blocks.
         """
         self._state = state
         self._another = another
         self._renewals = iter(RENEWALS_S)
 
     async def run(self) -> None:
-        """One round after the other until the node ends."""
+        """Make rounds until the node ends."""
         state = self._state
         while not state.ending.is_set():
             await either(state.checkpoint_wanted, IDLE_S)
-            # Behind the wait: a journal that becomes full during a checkpoint wants another one.
+            # Cleared before the checkpoint: a journal that becomes full during the checkpoint needs another one.
             state.checkpoint_wanted.clear()
             if state.ending.is_set():
                 return
@@ -52,7 +54,8 @@ class Checkpoints:
                 await self._renew()
 
     async def checkpoint(self) -> None:
-        """Sync every segment that owes something, then write fences and marks, then let go of what nobody needs."""
+        """Sync every segment with changes that are durable in the journal only; write fences and marks; release
+        groups."""
         state = self._state
         owing = state.segments.by_age()
         for partition_id in owing:
@@ -74,7 +77,7 @@ class Checkpoints:
 
     async def _sync_segment(self, partition_id: int, log: PartitionLog) -> None:
         state = self._state
-        covered = state.completed  # taken before the sync: of what is written meanwhile it says nothing
+        covered = state.completed  # read before the sync: the sync proves nothing about later groups
         try:
             await state.on_disk(partition_id, log.flush)
         except OSError as error:
@@ -87,7 +90,8 @@ class Checkpoints:
             state.release()
 
     async def _write_notes(self, partition_ids: list[int]) -> None:
-        """Write fences and marks of partitions together; if that fails, each alone: one of them may be damaged."""
+        """Write fences and marks of partitions together. After a failure write those of each partition alone: one may
+        be damaged."""
         state = self._state
         covered = state.completed
         try:
@@ -103,7 +107,8 @@ class Checkpoints:
                 state.notes.paid(partition_id, covered)
 
     async def _renew(self) -> None:
-        """After a failure: begin another journal after a pause; when there were enough attempts, wait for the end."""
+        """After a failure, begin another journal after a pause. After the last attempt, wait for the end of the
+        node."""
         state = self._state
         pause_s = next(self._renewals, None)
         await either(state.ending, pause_s)
@@ -113,9 +118,9 @@ class Checkpoints:
         try:
             journal = await state.on_disk("checkpoint", partial(self._another, failed.remains()))
         except (OSError, StorageError) as error:
-            logger.warning("there is no new journal in place of the one that has failed: %s", error)
+            logger.warning("the failed journal cannot be replaced by a new one: %s", error)
             return
         # No await from here on: the next group of every partition finds the new journal.
         state.go_on_with(journal)
-        logger.warning("a new journal is used in place of the one that has failed")
+        logger.warning("a new journal has replaced the failed one")
         await state.files.run(failed.close)

@@ -1,8 +1,8 @@
-"""The data port: hands requests to partitions and their answers back, in bounded memory.
+"""The data port: hands requests to partitions and answers to peers, in bounded memory.
 
-A connection is not read while its peer does not read its answers. What a partition has no room for is refused; the
-original does not read the connection then, which stalls the other partitions on it. Open requests are advice: other
-requests are served whether or not one was sent.
+A connection is not read while its peer does not read the answers. Requests without room in the queue of a partition are
+refused. The original stops reading the connection instead, and so stalls the other partitions of the connection. An
+open request is optional: other requests are served without it.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from waltz.common.progress_timer import ProgressTimer
 from waltz.common.wire import storage as wire
 from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import Bounds
-from waltz.common.wire.storage_times import COMMITTED_NOTICE, TimeEntryRequest
+from waltz.common.wire.storage_times import COMMITTED_NOTICE, EnterTimesRequest, TimeEntryRequest, TimeListRequest
 from waltz.common.wire.structures import RpcException
 from waltz.storage.errors import StorageError
 from waltz.storage.node.manager import StorageManager
@@ -25,11 +25,11 @@ from waltz.storage.node.times import take_notice
 HELLO_TEXT = "Waltz Storage Server"
 
 WRITABLE_TIMEOUT_S = 60.0
-"""A peer that reads nothing of its answers for this time is disconnected."""
+"""A peer that reads no answer for this time is disconnected."""
 
 _LARGE_BYTES = 64 << 10
 
-_new_tuple = tuple.__new__  # what a named tuple's own constructors call, at half of their price
+_new_tuple = tuple.__new__  # the inner call of a named tuple's constructor, at half the cost
 
 
 class DataConnection:
@@ -68,8 +68,8 @@ class DataConnection:
         self._rights = self._access.rights_of(channel.principal, channel.proof)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds, *, judged: bool = False) -> None:
-        """Every frame is one request, the appends of many partitions, or a notice. ``judged``: the permission was asked
-        for with other frames of the same read."""
+        """Every frame is one request, the appends of many partitions, or a notice. ``judged``: the permission was
+        checked together with other frames of the same read."""
         if self._rights is not EVERYTHING and not judged:
             self._ask_permission(channel, len(bounds))
         if self._version >= our_wire.OUR_VERSION:
@@ -111,12 +111,12 @@ class DataConnection:
                 take_notice(self._manager.partitions, buffer, start, end)
             return
         message = our_wire.decode(buffer, start, end, self._version)
-        if not isinstance(message, TimeEntryRequest):
+        if not isinstance(message, TimeEntryRequest | TimeListRequest | EnterTimesRequest):
             raise ProtocolError(f"{type(message).__name__} is not a request")
         self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
 
     def channel_writable(self, channel: Channel) -> None:
-        """Continue where the peer stopped reading."""
+        """Continue after the peer has read its answers."""
         self._deadline.stop()
         if self._held_back and self._rights is not EVERYTHING:
             self._ask_permission(channel, len(self._held_back), noted=self._noted)
@@ -125,7 +125,7 @@ class DataConnection:
         self._regulate()
 
     def channel_closed(self, channel: Channel, error: Exception | None) -> None:
-        """What is queued is still executed, as the peer cannot know how far it came."""
+        """Queued requests are still executed: the peer cannot know which requests were executed."""
         self._held_back.clear()
         self._channel = None
         self._deadline.stop()
@@ -134,11 +134,11 @@ class DataConnection:
 
     @property
     def writable(self) -> bool:
-        """False for good when the connection is gone."""
+        """Whether further large answers may be sent; false for ever after the end of the connection."""
         return self._channel is not None and self._channel.writable
 
     def answer(self, frame: bytes) -> None:
-        """Send a frame of version 0 in that of the connection."""
+        """Send a frame of version 0, converted to the version of the connection."""
         channel = self._channel
         if channel is not None:
             if self._version != wire.VERSION:
@@ -151,15 +151,15 @@ class DataConnection:
                 self._start_deadline(channel)
 
     def hold_back(self, request: PartitionRequest) -> None:
-        """Bounded, because the connection is not read meanwhile. A gone peer needs no answer."""
+        """The memory is bounded, because the connection is not read meanwhile. A closed connection needs no answer."""
         if self._channel is not None:
             self._held_back.append(request)
 
     # Internals
 
     def _ask_permission(self, channel: Channel, count: int, *, noted: bool = False) -> None:
-        """Ask about requests: the rights of a peer may change while it is connected. ``noted``: those that have waited
-        have been noted by the audit."""
+        """Check the permission for requests each time: the rights of a peer may change during a connection. ``noted``:
+        the audit has already noted the requests that have waited."""
         rights = self._rights
         refusal = rights.refusal(Right.CLUSTER, None, channel.peer, count, noted=noted)
         self._refusal = None if refusal is None else StorageError(refusal)
@@ -185,7 +185,7 @@ class DataConnection:
         partition.receive(request)
 
     def _regulate(self) -> None:
-        """Read from the peer, or do not."""
+        """Start or stop reading from the peer."""
         channel = self._channel
         if channel is None:
             return
@@ -199,7 +199,7 @@ class DataConnection:
         self._deadline.start(WRITABLE_TIMEOUT_S)
 
     def _check_progress(self, stood_still_s: float) -> None:
-        """Give up a peer that has read nothing since the last look."""
+        """Close the connection if the peer has read nothing since the last check."""
         channel = self._channel
         if channel is None or channel.writable:
             return

@@ -1,4 +1,5 @@
-"""The groups that the journal still has to hold: those of each partition that are durable in the journal only. Pure."""
+"""The groups that the journal still has to keep: for each partition, the groups that are durable in the journal only.
+Pure."""
 
 
 class Debts:
@@ -11,12 +12,12 @@ class Debts:
         return partition_id in self._owed
 
     def owe(self, partition_id: int, number: int) -> None:
-        """The partition has changes in a group; numbers ascend."""
+        """Note that a group has changes of the partition. The numbers ascend."""
         oldest, _ = self._owed.get(partition_id, (number, number))
         self._owed[partition_id] = oldest, number
 
     def paid(self, partition_id: int, covered: int) -> None:
-        """The changes of the partition in the groups up to ``covered`` are durable in the files where they belong."""
+        """Note that the changes of the partition in the groups up to ``covered`` are durable in their own files."""
         owed = self._owed.get(partition_id)
         if owed is None:
             return
@@ -27,15 +28,15 @@ class Debts:
             self._owed[partition_id] = max(oldest, covered + 1), newest
 
     def oldest(self, partition_id: int) -> int:
-        """The oldest group that the partition owes; it owes at least one."""
+        """The oldest group that the partition owes. The partition has to owe at least one group."""
         return self._owed[partition_id][0]
 
     def forgive(self, partition_id: int) -> None:
-        """The partition owes nothing any more: it was taken from the node."""
+        """Forget the debts of a partition that was removed from the node."""
         self._owed.pop(partition_id, None)
 
     def clear(self) -> None:
-        """All changes are durable in the files where they belong."""
+        """Note that all changes are durable in their own files."""
         self._owed.clear()
 
     def by_age(self) -> list[int]:

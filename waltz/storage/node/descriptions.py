@@ -4,6 +4,7 @@ Pure data, from which docs/metrics.md is generated.
 """
 
 from waltz.common.metrics.registry import Description, Kind
+from waltz.storage.node.findings import MISSING_VOLUMES, VOLUME_FREE
 from waltz.storage.node.partition_metrics import HISTOGRAMS
 
 
@@ -30,9 +31,15 @@ DESCRIPTIONS = (
     _node("scanned_bytes_total", "Bytes checked by the background scan."),
     _node("waltz_version_id_info", "Version of the program, in the label."),
     _partition(
-        "append_latency_seconds", "From the start of an append request until it is durable, of the last minutes."
+        "append_latency_seconds", "Time from the start of an append request until it is durable, over the last minutes."
     ),
     _partition("append_total", "Append requests, each of one or more transactions."),
+    Description(
+        "waltz_storage_partition_commit_time_seconds",
+        "gauge",
+        ("partition",),
+        "Time since 1970, by the owner's clock, by which the last entered transaction was committed; no sample before.",
+    ),
     _partition("damaged_transactions", "Damaged records, which are not served."),
     _partition("flags", "Flags in the control file: 1 available, 4 assigned."),
     _partition("last_session_info_request_total", "Requests of servers that begin a store session."),
@@ -51,5 +58,7 @@ DESCRIPTIONS = (
     _partition("set_low_water_mark_request_total", "Recoveries of store sessions that ended here."),
     _partition("torn_cut_bytes", "Size of the torn write that was cut at the last start."),
     _partition("truncate_request_total", "Recoveries that cut uncommitted records."),
+    MISSING_VOLUMES,
+    VOLUME_FREE,
     *HISTOGRAMS,
 )

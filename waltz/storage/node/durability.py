@@ -1,4 +1,4 @@
-"""What makes the changes of partitions durable.
+"""The interface by which the changes of partitions become durable.
 
 A partition decides the order of changes, the view of readers and the answers. A :class:`Durability` decides how the
 bytes reach the disk: either each group of appends is written to a segment and the segment is synced, or one journal is
@@ -20,12 +20,12 @@ from waltz.storage.errors import StorageError
 Result = TypeVar("Result")
 
 MAX_BRIEF_BYTES = 64 << 10
-"""A write with sync up to this size takes hardly longer than the smallest one. The event loop may wait for such a write
-when no other partition has work."""
+"""A write with sync of up to this size takes hardly longer than the smallest write. The event loop may wait for such a
+write when no other partition has work."""
 
 
 class Member(Protocol):
-    """A partition, as turns of the journal see it."""
+    """The part of a partition that turns of the journal use."""
 
     @property
     def log(self) -> PartitionLog:
@@ -35,19 +35,19 @@ class Member(Protocol):
     def take_up(self) -> tuple[list[list[Record]], int] | None:
         """Take a small group of appends, with its size in bytes, for the turn that begins; :meth:`ended` follows.
 
-        ``None``: there is no such group any more, and :meth:`ended` does not follow. Raises nothing.
+        ``None``: no such group is left, and :meth:`ended` does not follow. Raises nothing.
         """
         ...
 
     def ended(self, prepared: Prepared | None, error: Exception | None) -> None:
         """The turn has ended: the group is durable (``prepared``), or the turn has failed (``error``).
 
-        Without both, nothing was written, and the partition has to write and sync the group. Raises nothing.
+        If both are ``None``, nothing was written, and the partition has to write and sync the group. Raises nothing.
         """
         ...
 
     def release(self) -> None:
-        """The turn will not come: the partition has to see to its appends."""
+        """The turn is cancelled: the partition has to write its appends itself."""
         ...
 
 
@@ -60,13 +60,14 @@ class Durability(Protocol):
 
     @property
     def max_gathered_bytes(self) -> int:
-        """The largest group of appends for which :meth:`enlist` may be called; 0: there are no turns."""
+        """The size of the largest group of appends for which :meth:`enlist` may be called; 0: there are no turns."""
         ...
 
     def enlist(self, member: Member) -> bool:
-        """Have the next turn take up the appends that wait at a partition; whether a turn will.
+        """Ask the next turn to take up the waiting appends of a partition. Returns whether a turn will do so.
 
-        A partition enlists once, and makes no other change, until the turn has ended or has released the partition.
+        After that, the partition neither calls this again nor makes another change, until the turn has ended or has
+        released the partition.
         """
         ...
 
@@ -85,21 +86,22 @@ class Durability(Protocol):
             log: The log of the partition.
             batches: The records of each append.
             size_bytes: The size of all records.
-            ahead: Return before the group is durable; :meth:`sync` makes it so.
-            after: The group, written ahead, that this group follows; ``None``: the published end of the log.
+            ahead: Return before the group is durable; :meth:`sync` makes the group durable.
+            after: The group, written ahead, that this group follows; ``None``: this group follows the published end of
+                the log.
 
         Raises:
-            OSError: A write or sync has failed; nothing of it is tried again.
+            OSError: A write or sync has failed. No part of the write is tried again.
             ReadOnlyError: A write or sync had failed before.
             OverCapacityError: The journal has no room now; nothing has changed.
         """
         ...
 
     async def sync(self, log: PartitionLog, prepared: Prepared) -> None:
-        """Make a group durable that was written ahead. Groups are synced in the order of their writes.
+        """Make a group that was written ahead durable. Groups are synced in the order of their writes.
 
         Raises:
-            OSError: A write or sync has failed; nothing of it is tried again.
+            OSError: A write or sync has failed. No part of the write is tried again.
             ReadOnlyError: A write or sync had failed before.
         """
         ...
@@ -123,7 +125,7 @@ class Durability(Protocol):
             log: The log of the partition.
             session_id: The session.
             low_water_mark: The low-water mark of the session.
-            directly: Makes all of this durable by syncs of the partition's files; blocks.
+            directly: A function that makes all of this durable by syncs of the partition's files; it blocks.
 
         Raises:
             StorageError: The marks are not allowed. Nothing has changed.
@@ -137,7 +139,7 @@ class Durability(Protocol):
         ...
 
     async def change(self, partition_id: int, function: Callable[[], Result]) -> Result:
-        """Change flags, or data that can be made anew from records.
+        """Change flags, or data that can be computed from records.
 
         ``function`` may block, and returns when the change is durable. May run beside other changes of the partition.
         """
@@ -148,18 +150,20 @@ class Durability(Protocol):
         ...
 
     async def replace(self, partition_id: int, function: Callable[[], Result]) -> Result:
-        """Change the files of a partition that is not open, by ``function``, which is durable and may block.
+        """Change the files of a partition that is not open, by ``function``, which makes its changes durable and may
+        block.
 
         Raises what ``function`` raises, and ``StorageError`` when the files lack acknowledged records.
         """
         ...
 
     async def drop(self, partition_id: int, function: Callable[[], Result]) -> Result:
-        """Forget a partition that is not open, by ``function``, which is durable and may block. Raises ``OSError``."""
+        """Forget a partition that is not open, by ``function``, which makes its changes durable and may block. Raises
+        ``OSError``."""
         ...
 
     async def make_openable(self, partition_id: int) -> None:
-        """Bring the files of a partition that is not open up to date with everything that was acknowledged.
+        """Bring the files of a partition that is not open up to date with all acknowledged changes.
 
         Raises ``StorageError`` when that is not possible; a later call may succeed.
         """
@@ -172,7 +176,7 @@ class SyncEach:
     max_gathered_bytes = 0
 
     def __init__(self, files: Files, busy: Set[int]) -> None:
-        """``busy`` holds the partitions of the node that have requests to carry out."""
+        """``busy`` has the partitions of the node with requests to carry out."""
         self._files = files
         self._busy = busy
 
@@ -189,7 +193,7 @@ class SyncEach:
         ahead: bool,
         after: Prepared | None = None,
     ) -> Prepared:
-        """A group that begins another segment is not written ahead, but when it is synced."""
+        """Write a group. A group that begins another segment is not written ahead, but at its sync."""
         if ahead:
             return await self._files.run(partial(_write, log, batches, after))
         run = self._files.run_brief if size_bytes <= MAX_BRIEF_BYTES and len(self._busy) == 1 else self._files.run
@@ -227,7 +231,7 @@ class SyncEach:
         return await self._files.run(function)
 
     async def make_openable(self, partition_id: int) -> None:
-        """Do nothing: everything that was acknowledged is in the files."""
+        """Do nothing: all acknowledged changes are in the files."""
 
 
 def local_low_water_mark(log: PartitionLog, low_water_mark: int) -> int:

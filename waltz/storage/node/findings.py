@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 
-from waltz.common.metrics.registry import Registry
+from waltz.common.metrics.registry import Description, Readings, Registry
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.files.files import Files
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP
 
 MIN_FREE_BYTES = 64 << 20
-"""A disk with less room than this counts as full."""
+"""A disk with fewer free bytes counts as full."""
 
 STALLED_S = 10.0
 """A read or write that takes longer than this is called stalled. Servers have given up by then."""
@@ -17,9 +17,16 @@ STALLED_S = 10.0
 MAX_LISTED = 10
 """The largest number of damaged ranges of a partition that are listed."""
 
+MISSING_VOLUMES = Description(
+    "waltz_storage_num_missing_volumes", "gauge", (), "Volumes that are missing; their partitions are not served."
+)
+VOLUME_FREE = Description(
+    "waltz_storage_volume_free_bytes", "gauge", ("directory",), "Free space on the disk of each directory."
+)
+
 
 class Findings:
-    """Looks at partitions, directory and disk at each call."""
+    """Examines partitions, directory and disk at each call."""
 
     def __init__(
         self,
@@ -28,22 +35,31 @@ class Findings:
         files: Files,
         registry: Registry,
     ) -> None:
-        """``partitions`` are those that are open at any time."""
+        """``partitions`` is updated by the owner, and always has the open partitions."""
         self._partitions = partitions
         self._control_file = directory.control_file
         self._fence_file = directory.fence_file
         self._files = files
         self._path = directory.path
+        self._volumes = directory.volumes
         self.syncing_s: Callable[[], Mapping[int, float]] = dict
-        """Tells the partitions of which a checkpoint syncs a segment, and for how long."""
+        """Returns the partitions whose segment a checkpoint is syncing, and the duration so far."""
         registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-num-damaged-partitions", lambda: len(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-stalled-partition-ids", lambda: sorted(self.stalled()))
         registry.gauge(GROUP, f"{GROUP}-num-stalled-partitions", lambda: len(self.stalled()))
         registry.gauge(GROUP, f"{GROUP}-free-bytes", self.free_bytes)
+        registry.reading(MISSING_VOLUMES, lambda: [((), float(self.missing_volumes()))])
+        registry.reading(VOLUME_FREE, self._read_free_bytes)
+
+    def _read_free_bytes(self) -> Readings:
+        try:
+            return [((path,), float(size)) for path, size in self.free_bytes_by_directory().items()]
+        except OSError:
+            return []  # the problem of the disk is told by the health
 
     def damaged(self) -> dict[int, str]:
-        """The partitions in service with damaged records or a damaged file header, in words."""
+        """A text for each partition in service with damaged records or a damaged file header."""
         found = {}
         for partition_id, partition in self._partitions.items():
             texts = [f"transactions {first} to {last}" for first, last in partition.damaged_ranges]
@@ -54,7 +70,7 @@ class Findings:
         return found
 
     def stalled(self) -> dict[int, str]:
-        """The partitions that wait for the disk longer than for any disk that works, in words."""
+        """A text for each partition that has waited for the disk longer than a working disk would take."""
         waiting_s = {partition_id: each.waiting_for_disk_s for partition_id, each in self._partitions.items()}
         for partition_id, seconds in self.syncing_s().items():
             waiting_s[partition_id] = max(seconds, waiting_s.get(partition_id, 0.0))
@@ -68,21 +84,32 @@ class Findings:
         """The free bytes of the file system of the storage directory; ``None`` when unknown."""
         return self._files.free_bytes(self._path)
 
+    def free_bytes_by_directory(self) -> dict[str, int]:
+        """The free bytes of the file systems of all directories that are there; without those that are unknown."""
+        free = {path: self._files.free_bytes(path) for path in self._volumes.paths()}
+        return {path: size_bytes for path, size_bytes in free.items() if size_bytes is not None}
+
+    def missing_volumes(self) -> int:
+        """The number of volumes that are missing."""
+        return sum(not each.present for each in self._volumes.states())
+
     def disk_problem(self) -> str | None:
         """The problem of the whole disk: the disk is full, or files that all partitions share cannot be written."""
         for name, failure in (("control file", self._control_file.failure), ("fence file", self._fence_file.failure)):
             if failure is not None:
                 return f"the {name} is {failure}"
         try:
-            free_bytes = self.free_bytes()
+            free = self.free_bytes_by_directory()
         except OSError as error:
             return f"the storage directory cannot be examined: {error}"
-        if free_bytes is not None and free_bytes < MIN_FREE_BYTES:
-            return f"the disk is almost full: {free_bytes >> 20} MiB are free, less than {MIN_FREE_BYTES >> 20} MiB"
+        for path, free_bytes in free.items():
+            if free_bytes < MIN_FREE_BYTES:
+                disk = "the disk" if len(free) == 1 else f"the disk of {path}"
+                return f"{disk} is almost full: {free_bytes >> 20} MiB are free, less than {MIN_FREE_BYTES >> 20} MiB"
         return None
 
     def notes(self) -> dict[str, list[int]]:
-        """Findings that did no harm, each with its partitions."""
+        """Harmless findings, each with the affected partitions."""
         logs = {partition_id: partition.log for partition_id, partition in self._partitions.items()}
         found = {
             "tornWriteCut": [partition_id for partition_id, log in logs.items() if log.damage.cut_bytes],

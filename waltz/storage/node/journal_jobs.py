@@ -11,7 +11,7 @@ from waltz.storage.disk.log.log import PartitionLog, Prepared
 T = TypeVar("T")
 
 NO_SESSION = -1
-"""Older than every session; also in entries for which the session does not matter."""
+"""A session that is older than every real session. Also used in entries without a meaningful session."""
 
 
 class Job(Generic[T]):
@@ -42,8 +42,8 @@ class Job(Generic[T]):
         """``begin`` writes to the segment and returns the entries; ``end`` follows the sync of the entries. Both block.
 
         ``ended`` is called in the event loop after ``end``, or after a failure.
-        ``take_back`` undoes ``begin``. A job that has it may be refused, or be given back: then the partition makes the
-        change durable in its own files.
+        ``take_back`` undoes ``begin``. A job with ``take_back`` may be refused or given back; if it is given back, the
+        partition makes the change durable in its own files.
         """
         self.partition_id = partition_id
         self.take_back = take_back
@@ -51,7 +51,7 @@ class Job(Generic[T]):
         self.begun = False
         """Whether ``begin`` has succeeded."""
         self.entries: list[Entry] = []
-        """What the journal has to hold of the change."""
+        """The entries of the change in the journal."""
         self.error: Exception | None = None
         self.result: list[T] = []
         self._begin = begin
@@ -59,7 +59,7 @@ class Job(Generic[T]):
         self._ended: Callable[[Job[T]], None] | None = ended
 
     def begin(self) -> None:
-        """For the thread: what comes before the sync of the journal."""
+        """Carry out the part before the sync of the journal; called in the thread."""
         try:
             self.entries = self._begin()
             self.begun = True
@@ -67,7 +67,7 @@ class Job(Generic[T]):
             self.error = error
 
     def finish(self) -> None:
-        """For the thread: what follows the sync, unless something has failed."""
+        """Carry out the part after the sync, unless something has failed; called in the thread."""
         if self.error is None:
             try:
                 self.result.append(self._end())
@@ -75,7 +75,7 @@ class Job(Generic[T]):
                 self.error = error
 
     def tell(self) -> None:
-        """Tell the result or the error to whoever waits for it; once only, whatever happens to the turn."""
+        """Report the result or the error to the waiting caller. Only the first call has an effect."""
         ended, self._ended = self._ended, None
         if ended is not None:
             ended(self)
@@ -105,7 +105,7 @@ class Append:
         ]
 
     def end(self) -> Prepared | None:
-        """``None`` when nothing was written, because the group begins another segment."""
+        """Return the written group; ``None`` when nothing was written, because the group begins another segment."""
         if self._prepared is not None:
             self._log.index_written(self._prepared)
         return self._prepared
@@ -117,7 +117,7 @@ class Append:
 
 
 class Truncation:
-    """A truncation within the current segment; the journal knows of the truncation before the files do."""
+    """A truncation within the current segment. The truncation is in the journal before it is in the files."""
 
     __slots__ = ("_behind", "_log", "_transaction_id")
 
@@ -127,7 +127,7 @@ class Truncation:
         self._behind: LogEnd | None = None
 
     def begin(self) -> list[Entry]:
-        """Find the place where the log will end."""
+        """Find the future end of the log."""
         behind = self._log.end_behind(self._transaction_id)
         if behind.segment_first_id != self._log.end.segment_first_id:
             return []
@@ -138,7 +138,8 @@ class Truncation:
         ]
 
     def end(self) -> int | None:
-        """The new maximum; ``None`` when nothing was cut, because the truncation takes away segments."""
+        """Cut the log, and return the new maximum; ``None`` when nothing was cut, because the truncation removes
+        segments."""
         if self._behind is None:
             return None
         self._log.cut(self._behind)
@@ -146,9 +147,9 @@ class Truncation:
 
 
 def settled(log: PartitionLog) -> list[Entry]:
-    """What is written to the journal when the segments of a partition are durable up to their end."""
+    """The entry that tells that the segments of a partition are durable up to their end."""
     return [Settled(log.partition_id, *log.end)]
 
 
 def nothing() -> None:
-    """For a change that needs nothing after the sync of the journal."""
+    """Do nothing: the ``end`` of a change that is complete with the sync of the journal."""

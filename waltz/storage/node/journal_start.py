@@ -1,4 +1,4 @@
-"""The start of a node: the journal of the storage directory is replayed, and begun anew or put away."""
+"""The start of a node: the journal of the storage directory is replayed, then begun anew or ended."""
 
 import logging
 from pathlib import Path
@@ -23,7 +23,7 @@ class JournalSizes(NamedTuple):
 def open_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes | None) -> Journal | None:
     """Replay the journal of a directory of which no log is open; then begin a journal, if there are sizes. Blocking.
 
-    Without sizes, the control file has to be guarded: an earlier process has kept a journal.
+    Without sizes the control file has to be guarded, because only then an earlier process has left a journal.
 
     Returns:
         The journal, with the control file guarded; ``None`` without sizes.
@@ -37,7 +37,9 @@ def open_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes 
     contents = read_journal(files, path, control_file.cluster_key)
     if control_file.guarded:
         logger.info("replaying the journal: %d groups, %d bytes", len(contents.places), contents.size_bytes)
-        report = replay(files, directory.path, control_file, directory.fence_file, contents, _tell)
+        absent = directory.volumes.absent()
+        report = replay(files, directory.path, control_file, directory.fence_file, contents, _tell, absent)
+        directory.volumes.note_lost(report.left_out)
         logger.info("the journal is replayed: files of %d partitions were changed", len(report.partitions))
     if sizes is not None:
         return begin_journal(files, directory, sizes, contents)

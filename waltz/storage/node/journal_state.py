@@ -1,7 +1,7 @@
-"""The journal in use, and what is durable in it only.
+"""The journal in use, and the changes that are durable in the journal only.
 
-Turns append to the journal, checkpoints make durable elsewhere what it holds, and partitions want to know how they are
-placed: all of them share this state. Everything that does not say that it blocks belongs to the event loop's thread.
+Turns append to the journal, checkpoints make its changes durable in other files, and partitions ask for their state:
+all of them share this object. Methods belong to the event loop's thread, unless they say that they block.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ _NO_GROUP = -1
 
 
 class JournalState:
-    """The journal, the partitions that owe something, and what turns and checkpoints tell each other."""
+    """The journal, the partitions with changes that are durable in the journal only, and the signals between turns and
+    checkpoints."""
 
     def __init__(
         self,
@@ -35,18 +36,18 @@ class JournalState:
         fence_file: FenceFile,
         lost: Callable[[], Sequence[int]],
     ) -> None:
-        """Take over an open journal. ``lost``, which blocks: the partitions that lack what was acknowledged."""
+        """Take over an open journal. ``lost`` returns the partitions that lack acknowledged changes; it blocks."""
         self.files = files
         self.journal = journal
         self.control_file = control_file
         self.fence_file = fence_file
         self.lost = lost
         self.completed = journal.next_number - 1
-        """The last group that is durable, with what follows its sync."""
+        """The last group that is durable, and whose work after the sync is done."""
         self.failure: str | None = None
-        """Why the journal is not used."""
+        """The reason why the journal is not used."""
         self.dead = False
-        """Whether nothing is acknowledged any more that needs the journal, until the process is started again."""
+        """Whether no change that needs the journal is acknowledged any more, until the process is started again."""
         self.full = False
         """Whether appends wait for room."""
         self.logs: dict[int, PartitionLog] = {}
@@ -56,9 +57,10 @@ class JournalState:
         self.notes = Debts()
         """Groups that are durable in the journal only, for fences and marks."""
         self.groups_alone: dict[int, int] = {}
-        """How many groups each partition has written to the journal since it was last seen beside others."""
+        """For each partition, the number of groups that it has written to the journal since the last turn with another
+        partition."""
         self.syncing: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Of two syncs of a segment side by side only one learns of a failure: there is one at a time."""
+        """Locks for the syncs of segments: of two concurrent syncs only one would learn of a failure."""
         self.checkpoint_wanted = asyncio.Event()
         """Set when a checkpoint must not wait: the journal is full or has failed, or the node ends."""
         self.has_room = asyncio.Event()
@@ -74,7 +76,8 @@ class JournalState:
     # Calls that block
 
     async def on_disk(self, what: int | str, function: Callable[[], T]) -> T:
-        """Run what blocks: of a partition's segment (by its id), or of files that all partitions share (named)."""
+        """Run a blocking call for the segment of a partition (given by id), or for files that all partitions share
+        (given by name)."""
         self._calls_begun_s[what] = self._loop.time()
         try:
             return await self.files.run(function)
@@ -83,20 +86,20 @@ class JournalState:
 
     @property
     def syncing_s(self) -> dict[int, float]:
-        """Partitions of which a checkpoint syncs the segment, and for how long it has waited for the disk."""
+        """The partitions whose segment a checkpoint is syncing, and the duration of the wait for the disk."""
         now_s = self._loop.time()
         return {what: now_s - begun_s for what, begun_s in self._calls_begun_s.items() if isinstance(what, int)}
 
     @property
     def waiting_for_disk_s(self) -> float:
-        """For how long the journal, or what takes fences and marks from it, has waited for the disk."""
+        """The duration for which the journal, or a write of fences and marks, has waited for the disk."""
         begun_s = min((at_s for what, at_s in self._calls_begun_s.items() if isinstance(what, str)), default=None)
         return 0.0 if begun_s is None else self._loop.time() - begun_s
 
-    # What the journal holds
+    # The content of the journal
 
     def note(self, partition_id: int, entries: Sequence[Entry], number: int) -> None:
-        """Keep account of entries of a partition that are durable in this group of the journal."""
+        """Note that entries of a partition are durable in this group of the journal."""
         for entry in entries:
             self._last_entry[partition_id] = number
             if isinstance(entry, Records | Truncated):
@@ -114,24 +117,24 @@ class JournalState:
         ) or self.dead
 
     def holds_entries_of(self, partition_id: int) -> bool:
-        """Whether a replay would meet entries of the partition, of whatever kind."""
+        """Whether a replay would meet entries of the partition, of any kind."""
         return self.failure is None and self._last_entry.get(partition_id, _NO_GROUP) >= self.journal.oldest_number
 
     def forget(self, partition_id: int) -> None:
-        """Nothing of the partition counts any more."""
+        """Forget everything about the partition."""
         self.segments.forgive(partition_id)
         self.notes.forgive(partition_id)
         for known in (self._fences, self._last_records, self._last_entry, self.groups_alone, self.logs, self.syncing):
             known.pop(partition_id, None)
 
     def release(self) -> None:
-        """Let go of the groups of the journal that nobody owes any more."""
+        """Release the groups of the journal that no partition owes."""
         next_number = self.completed + 1
         self.journal.release(min(self.segments.floor(next_number), self.notes.floor(next_number)))
         self.has_room.set()
 
     def go_on_with(self, journal: Journal) -> None:
-        """Use another journal; everything that the one before held is durable where it belongs."""
+        """Use another journal. All changes in the former journal have to be durable in their own files."""
         self.journal = journal
         self.completed = journal.next_number - 1
         for known in (self._last_records, self._last_entry, self.groups_alone):
@@ -141,15 +144,15 @@ class JournalState:
     # Fences and marks
 
     def fence(self, partition_id: int) -> int:
-        """The newest session that was let in; from any thread."""
+        """The newest session that was admitted; may be called in any thread."""
         return max(self.fence_file.get(partition_id), self._fences.get(partition_id, NO_SESSION))
 
     def keep_fence(self, partition_id: int, session_id: int) -> None:
-        """Remember a fence that is durable in the journal; from any thread."""
+        """Remember a fence that is durable in the journal; may be called in any thread."""
         self._fences[partition_id] = max(session_id, self._fences.get(partition_id, session_id))
 
     def write_notes(self, partition_ids: Collection[int]) -> None:
-        """Write fences and marks of partitions where they belong, with one sync for all of them. Blocking.
+        """Write fences and marks of partitions to their own files, with one sync for all partitions. Blocking.
 
         Raises:
             StorageError: The fences or marks of one of the partitions are damaged; nothing was written.
@@ -159,7 +162,7 @@ class JournalState:
         self.control_file.write_kept(partition_ids)
 
     def check_alive(self) -> None:
-        """Raises ``ReadOnlyError`` when nothing is acknowledged any more."""
+        """Raise ``ReadOnlyError`` when no change is acknowledged any more."""
         if self.dead:
             raise ReadOnlyError(
                 f"the journal of the storage node is not used any more, and nothing is acknowledged ({self.failure}); "
@@ -168,7 +171,7 @@ class JournalState:
 
 
 async def either(event: asyncio.Event, timeout_s: float | None) -> None:
-    """Wait for an event, but not longer."""
+    """Wait for an event, up to a limit."""
     try:
         async with asyncio.timeout(timeout_s):
             await event.wait()

@@ -1,13 +1,13 @@
 """One journal makes the changes of all partitions durable with one sync; their segments are synced later.
 
-A turn takes the changes that all partitions wait for. Records are written to segments, which are not synced, and once
-more to the journal, together with fences, low-water marks and truncations; one sync of the journal makes all of these
-changes durable. A checkpoint syncs segments in the background, the oldest debt first, and writes fences and marks to
-their files; then the files of the journal are used again.
+A turn takes the waiting changes of all partitions. Records are written to segments, which are not synced, and also to
+the journal, together with fences, low-water marks and truncations. One sync of the journal makes all of these changes
+durable. A checkpoint syncs segments in the background, the oldest debt first, and writes fences and marks to their
+files. Then the files of the journal can be used again.
 
-Some changes are not written to the journal: large groups, the groups of a partition that is alone, segments that are
-begun or taken away. Before such a change the partition is *settled*: its segment is synced, and an entry of the journal
-says so, and a replay leaves out all entries of the partition before that entry.
+Some changes are not written to the journal: large groups, the groups of a partition that is alone, and the begin or
+removal of segments. Before such a change the partition is *settled*: its segment is synced, and the journal gets an
+entry about that. A replay leaves out all entries of the partition before that entry.
 """
 
 import asyncio
@@ -38,9 +38,11 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 MAX_JOURNALED_BYTES = 64 << 10
-"""A larger group of one partition syncs the segment: such a group is not written twice, and delays no other one."""
+"""For a larger group of one partition the segment is synced: such a group is not written twice, and delays no other
+group."""
 ALONE_TURNS = 16
-"""A partition that was alone for this number of groups is settled, and syncs its own segment from then on."""
+"""After this number of groups without another partition, a partition is settled, and syncs its own segment from then
+on."""
 
 
 class Journaled(SyncEach):
@@ -59,13 +61,12 @@ class Journaled(SyncEach):
     ) -> None:
         """Take over an open journal, and a control file that is guarded; see :meth:`close_all`.
 
-        ``path`` is the storage directory. ``lost``, which blocks, tells which partitions lack what was acknowledged.
-        ``another``, which blocks, opens a journal behind what remains of one that has failed, and guards the control
-        file.
+        ``path`` is the storage directory. ``lost`` returns the partitions that lack acknowledged changes. ``another``
+        opens a journal behind the remains of a failed journal, and guards the control file. Both block.
         """
         super().__init__(files, busy)
         self.state = JournalState(files, journal, control_file, fence_file, lost)
-        """What the journal holds, and whether it is in use."""
+        """The content of the journal, and whether the journal is in use."""
         self._path = path
         self._turns = Turns(self.state)
         self._checkpoints = Checkpoints(self.state, another)
@@ -75,10 +76,10 @@ class Journaled(SyncEach):
             owned(self._checkpoints.run(), "the checkpoints of the storage node", self._died),
         )
 
-    # What partitions ask for
+    # Requests of partitions
 
     def enlist(self, member: Member) -> bool:
-        """Not a partition that is alone."""
+        """As the base class says; a partition that is alone is refused."""
         if self.state.failure is not None or len(self._busy) < 2:
             return False
         self._turns.enlist(member)
@@ -131,7 +132,8 @@ class Journaled(SyncEach):
         await super().set_low_water_mark(control_file, log, session_id, low_water_mark, directly)
 
     async def truncate(self, log: PartitionLog, transaction_id: int) -> int:
-        """Settles the partition first, unless the truncation is an entry of the journal or removes nothing."""
+        """Truncate. The partition is settled first, unless the truncation is an entry of the journal or removes
+        nothing."""
         if log.max_transaction_id > transaction_id:
             if self._goes_through_journal(log.partition_id, 0):
                 self.state.logs[log.partition_id] = log
@@ -177,12 +179,12 @@ class Journaled(SyncEach):
                 self.state.notes.paid(partition_id, covered)
         except (OSError, StorageError) as error:
             raise StorageError(
-                f"partition {partition_id} has changes in the journal that could not be written where they belong "
+                f"partition {partition_id} has changes in the journal that could not be written to its own files "
                 f"({error}); check the disk, then run waltz storage sync-partitions"
             ) from error
 
     async def _replay(self, partition_id: int) -> None:
-        """Write to segments that could not be synced what the journal holds of them, then settle the partition."""
+        """Write the changes in the journal to segments that could not be synced, then settle the partition."""
         state = self.state
         covered = state.completed
         async with state.syncing[partition_id]:
@@ -201,7 +203,7 @@ class Journaled(SyncEach):
         return replay_partition(self._files, self._path, cluster_key, partition_id, places)
 
     async def close_all(self) -> None:
-        """Make all changes durable where they belong, if that is possible, and say so in the control file.
+        """Make all changes durable in their own files, if possible, and record that in the control file.
 
         All partitions are closed. A control file that stays guarded makes the next start replay the journal.
         """
@@ -213,7 +215,7 @@ class Journaled(SyncEach):
         try:
             await self._files.run(self._close_journal if state.failure is None else state.journal.close)
         except (OSError, StorageError) as error:
-            logger.warning("the journal keeps what it holds, and the next start replays it: %s", error)
+            logger.warning("the changes stay in the journal, and the next start replays them: %s", error)
 
     def _close_journal(self) -> None:
         state = self.state
@@ -234,7 +236,7 @@ class Journaled(SyncEach):
         return groups <= ALONE_TURNS and state.is_unsettled(partition_id)
 
     async def _settle(self, log: PartitionLog) -> None:
-        """Have a replay leave out what the journal holds of the partition. No change of the partition is under way."""
+        """Make a replay leave out the entries of the partition so far. No change of the partition may be under way."""
         state = self.state
         if not state.is_unsettled(log.partition_id):
             return
@@ -253,7 +255,8 @@ class Journaled(SyncEach):
         return [Marked(partition_id, *marks)]
 
     def _died(self, error: Exception) -> None:
-        """A task has, by a defect: nothing that needs the journal is acknowledged any more, and nobody waits for it."""
+        """A task has ended by a defect. No change that needs the journal is acknowledged any more, and no caller is
+        left waiting."""
         self.state.failure = self.state.failure or f"of a defect: {error!r}"
         self.state.dead = True
         logger.critical("the journal is not used any more because of a defect", exc_info=error)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -21,6 +21,7 @@ from waltz.storage.disk.files.files import READ_THREADS, Files
 from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.salvage import Reported
+from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
 from waltz.storage.node.durability import Durability, SyncEach
 from waltz.storage.node.findings import STALLED_S, Findings
@@ -38,14 +39,27 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 OPENED_AT_ONCE = 4
-"""So many partitions are recovered side by side at start."""
+"""The largest number of partitions that are recovered at the same time at start."""
+
+
+def _open_rest(
+    files: Files, directory: str, further_directories: Sequence[str], cluster_key: UUID, partition_count: int
+) -> tuple[FenceFile, Volumes]:
+    """The fence file and the volumes of a directory whose control file is locked. Blocking."""
+    fence_file = FenceFile.open(files, directory, cluster_key, partition_count)
+    try:
+        return fence_file, Volumes.open(files, directory, further_directories, cluster_key)
+    except BaseException:
+        fence_file.close()
+        raise
 
 
 class StorageManager:
     """The partitions of a storage node, and the administration of them.
 
-    An assigned partition that cannot be opened (damaged files, damaged control information) is *broken*: it answers as
-    one that is switched off, and the others are served. All methods belong to the event loop's thread.
+    An assigned partition that cannot be opened (damaged files, damaged control information) is *broken*: its requests
+    are answered as those of a partition that is switched off. The other partitions are served. All methods belong to
+    the event loop's thread.
     """
 
     def __init__(
@@ -57,12 +71,12 @@ class StorageManager:
     ) -> None:
         """Use :meth:`open`."""
         self.partitions: dict[int, StoragePartition] = {}
-        """The partitions that are open, by id; to be read only."""
+        """The open partitions, by id. Only the manager changes this."""
         self._broken: dict[int, str] = {}
         self._reported: dict[int, Reported] = {}
         """The last survey of each partition for a repair."""
         self._unrepaired: dict[int, frozenset[str]] = {}
-        """Partitions of which a repair has failed, with paths of segments that are damaged."""
+        """Partitions whose repair has failed, with the paths of damaged segments."""
         self._busy: set[int] = set()
         self._reading = asyncio.Semaphore(READ_THREADS)
         self._metrics: dict[int, PartitionMetrics] = {}
@@ -85,7 +99,7 @@ class StorageManager:
         registry.gauge(GROUP, f"{GROUP}-num-out-of-service-partitions", lambda: len(self.out_of_service()))
         registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes, GaugeForm(counts=True))
         self.findings = Findings(self.partitions, directory, files, registry)
-        """What is known to be wrong with files and disk."""
+        """The known problems of files and disk."""
         registry.gauge(GROUP, f"{GROUP}-health", lambda: {**self.health().problems()})
 
     @classmethod
@@ -101,18 +115,20 @@ class StorageManager:
         segment_cache_capacity: int,
         limits: QueueLimits = DEFAULT_LIMITS,
         journal: JournalSizes | None = None,
+        further_directories: Sequence[str] = (),
     ) -> "StorageManager":
         """Lock the directory and open every assigned partition (which recovers its files).
 
         ``journal``: keep a journal for all partitions; ``None``: each syncs its own files. What a journal of an earlier
-        process holds is put where it belongs first.
+        process holds is put where it belongs first. ``further_directories``: those on other disks.
 
-        Raises ``StorageError`` when the directory is missing, in use or belongs to another cluster; ``OSError``. A
+        Raises ``StorageError`` when a directory is missing, in use or belongs to another cluster; ``OSError``. A
         partition that cannot be opened is reported in the log and does not fail the node.
         """
         control_file = await files.run(partial(ControlFile.open, files, directory, cluster_key, partition_count))
         try:
-            fence_file = await files.run(partial(FenceFile.open, files, directory, cluster_key, partition_count))
+            open_rest = partial(_open_rest, files, directory, further_directories, cluster_key, partition_count)
+            fence_file, volumes = await files.run(open_rest)
         except BaseException:
             await files.run(control_file.close)
             raise
@@ -121,6 +137,7 @@ class StorageManager:
             directory,
             control_file,
             fence_file,
+            volumes,
             segment_size_threshold_bytes=segment_size_threshold_bytes,
             segment_cache_capacity=segment_cache_capacity,
         )
@@ -140,7 +157,7 @@ class StorageManager:
         return manager
 
     def _use(self, journal: Journal, sizes: JournalSizes) -> None:
-        """Before any partition is opened: what is written goes through the journal."""
+        """Use the journal for all writes. Called before any partition is opened."""
         directory = self._directory
         journaled = Journaled(
             self._files,
@@ -156,10 +173,10 @@ class StorageManager:
         self.findings.syncing_s = lambda: journaled.state.syncing_s
         self._registry.gauge(GROUP, f"{GROUP}-journal-free-bytes", lambda: journaled.state.journal.free_bytes)
 
-    # What the data port asks
+    # Questions of the data port
 
     def check_cluster(self, cluster_key: UUID, partition_count: int) -> StorageError | None:
-        """Why a peer that opens a connection is refused, or ``None``."""
+        """The reason to refuse a peer that opens a connection, or ``None``."""
         if self._closing:
             return StorageError("Control file is already closed.")
         if cluster_key != self._control_file.cluster_key:
@@ -177,12 +194,12 @@ class StorageManager:
         return PartitionNotAssignedError(partition_id)
 
     def out_of_service(self) -> dict[int, str]:
-        """The assigned partitions that do not work, with the reason."""
+        """The assigned partitions that are not served, with the reason."""
         failed = {partition_id: each.failure for partition_id, each in self.partitions.items() if each.failure}
         return {**self._broken, **failed}
 
     def health(self) -> StorageHealth:
-        """Everything that an operator has to do something about."""
+        """All problems that an operator has to solve."""
         findings = self.findings
         problem = findings.disk_problem() or self._journal_problem()
         return StorageHealth(self.out_of_service(), findings.damaged(), findings.stalled(), problem)
@@ -219,7 +236,7 @@ class StorageManager:
         return SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
 
     async def read_log(self, partition_id: int, read: Callable[[PartitionLog], Result]) -> Result:
-        """What ``read``, which may block, finds in the log of a partition, also when that is offline.
+        """The result of ``read``, which may block, for the log of a partition. The partition may be offline.
 
         Raises ``PartitionNotAssignedError``, ``StorageError``, ``OSError``.
         """
@@ -245,10 +262,10 @@ class StorageManager:
                     await self._durability.change(partition_id, change)
 
     async def assign(self, partition_ids: Iterable[int]) -> None:
-        """Open partitions and record that they belong to the node; those that work already are left alone.
+        """Open partitions and record that they belong to the node. Partitions in service are left alone.
 
-        A partition that is broken or out of service is opened anew. A failure leaves the ids before it changed. Raises
-        ``StorageError``, ``OSError``.
+        A partition that is broken or out of service is opened anew. After a failure the changes of the ids before stay.
+        Raises ``StorageError``, ``OSError``.
         """
         async with self._administration:
             for partition_id in self._check_ids(partition_ids):
@@ -262,10 +279,10 @@ class StorageManager:
                 await self._assign(partition_id)
 
     async def unassign(self, partition_ids: Iterable[int], *, delete_files: bool) -> None:
-        """Close partitions, forget their marks and flags, and delete their files if asked to.
+        """Close partitions, forget their marks and flags, and delete their files on request.
 
-        Their fences are forgotten with the files only: as long as these are kept no older session may write to them.
-        All ids are checked before anything is changed. Raises ``PartitionNotAssignedError``, ``StorageError``,
+        The fences are forgotten only together with the files: as long as the files exist, no older session may write to
+        them. All ids are checked before anything is changed. Raises ``PartitionNotAssignedError``, ``StorageError``,
         ``OSError``.
         """
         async with self._administration:
@@ -288,7 +305,7 @@ class StorageManager:
     # Repair
 
     async def survey(self, partition_id: int) -> tuple[tuple[tuple[int, int], ...], int, bool]:
-        """Which records are damaged or missing (first and last ids), the last id to be there, and whether all is well.
+        """The damaged or missing records (first and last ids), the last expected id, and whether all is well.
 
         Raises ``PartitionNotAssignedError``, ``StorageError``, ``OSError``.
         """
@@ -298,15 +315,14 @@ class StorageManager:
             partition = self.partitions.get(partition_id)
             whole = False
             if partition is not None:
-                # What was known of damage is forgotten when a partition is opened again after a repair that failed.
+                # The partition has forgotten known damage when it was opened again after a failed repair.
                 await self.scrubber.scan(partition, suspicious=partition_id not in self._unrepaired)
                 self._unrepaired.pop(partition_id, None)
                 reported = Reported(partition.damaged_ranges, partition.max_transaction_id)
                 whole = not partition.log.damage.paths
             else:
                 damaged = self._unrepaired.get(partition_id, frozenset())
-                survey = partial(self._directory.survey, partition_id, damaged=damaged)
-                reported = (await self._files.run(survey)).reported
+                reported = await self._files.run(partial(self._directory.report, partition_id, damaged))
             self._reported[partition_id] = reported
             return reported.missing, reported.last_transaction_id, whole
 
@@ -319,9 +335,10 @@ class StorageManager:
     async def repair(self, partition_id: int, certain_up_to: int) -> None:
         """Put the staged records in their places; the partition is out of service meanwhile.
 
-        Where records are still missing above ``certain_up_to``, the log is cut before the first of them, but never what
-        the last survey has not reported, nor what was appended since the partition was opened. Raises as
-        :meth:`survey` does; the files are then as before, or the repair has to be repeated.
+        If records above ``certain_up_to`` are still missing, the log is cut before the first of them. Records that the
+        last survey has not reported as missing or damaged, and records that were appended since the partition was
+        opened, are never cut. Raises as :meth:`survey` does; then the files are as before, or the repair has to be
+        repeated.
         """
         async with self._administration:
             self._check_repairable(partition_id)
@@ -360,7 +377,7 @@ class StorageManager:
             )
 
     async def close(self) -> None:
-        """Close all partitions (what is queued is answered as not assigned), then the control file."""
+        """Close all partitions, then the control file. Queued requests are answered as not assigned."""
         self._closing = True
         async with self._administration:
             if self._closed:
@@ -417,14 +434,14 @@ class StorageManager:
             return True
 
     async def _drop_staged(self, drop: Callable[[], None]) -> None:
-        """Forget what was staged. A file that stays behind costs room, and is replaced by the next repair."""
+        """Forget staged records. A file that cannot be removed takes up room until the next repair replaces it."""
         try:
             await self._files.run(drop)
         except OSError as error:
             logger.warning("records that were staged for a repair could not be removed: %s", error)
 
     async def _open_or_report(self, partition_id: int) -> None:
-        """Open an assigned partition; it is broken if that fails."""
+        """Open an assigned partition. After a failure the partition is broken."""
         try:
             partition = await self._open_partition(partition_id)
         except Exception as error:
@@ -433,7 +450,8 @@ class StorageManager:
             self._serve(partition)
 
     async def _assign(self, partition_id: int) -> None:
-        """Open a partition and record that it belongs to the node; unless it did before, a failure leaves no trace."""
+        """Open a partition and record that it belongs to the node. If it was not assigned before, a failure changes
+        nothing."""
         was_assigned = self._control_file.partition(partition_id).assigned
         if not was_assigned:
             await self._durability.change(partition_id, partial(self._directory.check_fence, partition_id))
@@ -456,7 +474,7 @@ class StorageManager:
         if partition_id not in self._metrics:
             self._metrics[partition_id] = PartitionMetrics(self._registry, partition_id, self._control_file)
         await self._durability.make_openable(partition_id)
-        self._control_file.partition(partition_id)  # what is damaged must be noticed before anything is opened
+        self._control_file.partition(partition_id)  # damage must be noticed before anything is opened
         self._directory.fence_file.get(partition_id)
         log = await self._files.run(partial(self._directory.open_log, partition_id))
         return StoragePartition(
@@ -490,7 +508,7 @@ class StorageManager:
         )
 
     async def _close_partition(self, partition: StoragePartition) -> bool:
-        """Take a partition out of service and close it; whether all of it is durable for certain."""
+        """Take a partition out of service and close it. Returns whether all its changes are certainly durable."""
         self.partitions.pop(partition.partition_id, None)
         try:
             await partition.close()

@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ZOOKEEPER_CONNECT_TIMEOUT_S = 30.0
-"""How long ZooKeeper may take to be reached, and then again to answer."""
+"""Time limit for the connection to ZooKeeper, and again for the answer."""
 ZOOKEEPER_PAUSE_S = 0.2
 CLOSE_TIMEOUT_S = 30.0
-"""How long an orderly end may take before the process is ended anyway; what was acknowledged is on disk."""
+"""Time limit of an orderly end; afterwards the process exits. All acknowledged changes are on disk."""
 
 
 class StorageNode:
-    """A running storage node. It reads the cluster's identity from ZooKeeper once. With access rules it follows these
-    there, and writes which it applies; otherwise it never writes."""
+    """A running storage node. It reads the cluster's identity from ZooKeeper once. With access rules it follows the
+    rules in ZooKeeper, and writes there which rules it applies. Without access rules it never writes to ZooKeeper."""
 
     def __init__(self, manager: StorageManager, registry: Registry, access: Access) -> None:
         """Use :meth:`start`."""
@@ -86,20 +86,20 @@ class StorageNode:
         access: Access = ALLOW_ALL,
         family: Family = STORAGE,
     ) -> "StorageNode":
-        """Open the storage directory and listen; serves when it returns. ``files`` must outlive the node.
+        """Open the storage directory and listen. At the return the node serves. ``files`` must outlive the node.
 
-        ``access`` decides about the requests of all its ports, in place of the configured rules; ``family`` has the
-        versions that its data port offers. With access rules ``zookeeper`` must outlive the node, too.
+        ``access`` decides about the requests of all ports, in place of the configured rules. ``family`` has the
+        versions that the data port offers. With access rules ``zookeeper`` must outlive the node, too.
 
-        Raises ``WaltzError``, one line that says what to do: no cluster in ZooKeeper, a directory that cannot be used
-        or belongs to another cluster, a port that cannot be had, a key store that cannot be read.
+        Raises ``WaltzError`` with one line that tells the remedy: no cluster in ZooKeeper, a directory that cannot be
+        used or belongs to another cluster, a port that cannot be bound, a key store that cannot be read.
         """
-        tls = server_context(config.tls, takes_tokens=config.acl.token_keys is not None)
+        tls = server_context(config.tls, optional_certificate=config.acl.token_keys is not None)
         store = await _read_store_params(config, zookeeper)
         metrics.describe(DESCRIPTIONS)
         metrics.gauge(GROUP, "waltz-version-id", lambda: installed_version() or "unknown")
         rules = await _start_rules(config, zookeeper, store.partition_count, metrics) if config.acl.enabled else None
-        # Before the partitions are opened: they need two files each at once, and may all be assigned to this node.
+        # Before the partitions are opened: each needs two open files, and all partitions may be assigned to this node.
         raise_open_files(_files_of(store.partition_count, config) + config.connections.max)
         try:
             manager = await StorageManager.open(
@@ -112,6 +112,7 @@ class StorageNode:
                 segment_cache_capacity=config.segment_cache_capacity,
                 limits=limits,
                 journal=JournalSizes() if config.journal_enabled else None,
+                further_directories=config.further_directories,
             )
         except (StorageError, OSError) as error:
             if rules is not None:
@@ -120,8 +121,8 @@ class StorageNode:
         node = cls(manager, metrics, access if rules is None else rules.access)
         node._rules = rules
         try:
-            if config.acl.enabled:
-                node._start_identities(config.acl, str(store.key))
+            if rules is not None:
+                node._start_identities(config.acl, str(store.key), rules)
             await node._listen(config, tls, family)
         except BaseException:
             await node.close()
@@ -135,10 +136,10 @@ class StorageNode:
         )
         return node
 
-    def _start_identities(self, config: AclConfig, cluster_key: str) -> None:
+    def _start_identities(self, config: AclConfig, cluster_key: str, rules: "NodeRules") -> None:
         from waltz.common.acl.node import start_identities  # only nodes with rules need them
 
-        self._identities = start_identities(config, cluster_key, self._registry)
+        self._identities = start_identities(config, cluster_key, self._registry, rules.access.audit)
 
     async def _listen(self, config: StorageConfig, tls: ssl.SSLContext | None, family: Family) -> None:
         host, manager = config.storage_bind_address, self.manager
@@ -175,7 +176,6 @@ class StorageNode:
             identities=identities,
             name_of=name_of,
         )
-        watch_ports(self._registry, {"data": self._data_listener, "admin": self._admin_listener})
         if config.storage_jetty_port is None:
             logger.warning("storage.jetty.port is not set: there are no HTTP endpoints")
         else:
@@ -187,7 +187,13 @@ class StorageNode:
                 health=self.health,
                 more={} if self._rules is None else self._rules.pages,
                 access=self._access,
+                tls=server_context(config.tls, optional_certificate=config.acl.enabled) if config.http.tls else None,
+                identities=identities,
+                open_paths=config.http.open_paths,
             )
+        asks = config.http.tls or config.acl.enabled
+        listeners = {"data": self._data_listener, "admin": self._admin_listener}
+        watch_ports(self._registry, listeners, self._http_server if asks else None)
 
     @property
     def port(self) -> int:
@@ -205,9 +211,9 @@ class StorageNode:
         return self._http_server.port if self._http_server is not None else None
 
     def health(self) -> tuple[bool, Json]:
-        """Healthy unless something has to be done about a partition or the disk.
+        """The node is healthy unless a partition or the disk needs attention.
 
-        The body has the original's check, whose message is JSON in a string, and the same beside it in plain JSON.
+        The body has the check of the original, whose message is JSON in a string, and beside it the same in plain JSON.
         """
         health = self.manager.health()
         problems: dict[str, Json] = {**health.problems()}
@@ -235,7 +241,7 @@ class StorageNode:
         return not problems, {"storage-health-check": check, "storage": storage}
 
     async def close(self) -> None:
-        """Close partitions, connections, files and HTTP. What is queued is answered; may be called twice."""
+        """Close partitions, connections, files and HTTP. Queued requests are answered. May be called twice."""
         await self.manager.close()
         for listener in (self._admin_listener, self._data_listener):
             if listener is not None:
@@ -252,14 +258,15 @@ class StorageNode:
 
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread that checks or encodes records may keep the interpreter from one that acknowledges appends."""
+"""The longest time for which a thread that checks or encodes records may keep the interpreter from the thread that
+acknowledges appends."""
 
 
 async def run(config: StorageConfig) -> None:
-    """Run a storage node until SIGTERM or SIGINT. For the daemon: it takes over the process's signals.
+    """Run a storage node until SIGTERM or SIGINT. For the daemon: takes over the signals of the process.
 
-    Raises ``WaltzError`` as :meth:`StorageNode.start` does, and when ZooKeeper is not reached. Does not return when
-    the end takes longer than :data:`CLOSE_TIMEOUT_S` (a disk that hangs): the process exits with status 1.
+    Raises ``WaltzError`` as :meth:`StorageNode.start` does, and when ZooKeeper is not reached. If the end takes longer
+    than :data:`CLOSE_TIMEOUT_S`, because a disk hangs, the process exits with status 1.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     files = OsFiles()
@@ -291,7 +298,7 @@ async def _close_in_time(node: StorageNode) -> None:
 async def _start_with_zookeeper(
     config: StorageConfig, files: Files, registry: Registry
 ) -> tuple[StorageNode, ZooKeeper]:
-    """A node, and the connection to ZooKeeper, which is closed unless the node has access rules to follow."""
+    """Start a node. The connection to ZooKeeper is closed unless the node has access rules to follow."""
     zookeeper = await connect_configured(config, connect_timeout_s=ZOOKEEPER_CONNECT_TIMEOUT_S)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + ZOOKEEPER_CONNECT_TIMEOUT_S
@@ -303,7 +310,7 @@ async def _start_with_zookeeper(
                 followed = config.acl.enabled
                 return node, zookeeper
             except (ConnectionLossError, SessionExpiredError) as error:
-                # It went away again before it was asked. Nothing else has been done by then.
+                # ZooKeeper was lost again before the first question. Nothing else has been done by then.
                 if loop.time() >= deadline_s:
                     raise
                 logger.warning("%s; trying again", error)
@@ -326,7 +333,7 @@ async def _start_rules(
 
 
 def _registered_name(config: StorageConfig, admin_ports: Mapping[str, int]) -> str:
-    """The name under which the cluster knows this node, by its ports and the first part of its host's name."""
+    """The registered name of this node in the cluster, found by its ports and the first part of its host name."""
     here = {host.split(".")[0] for host in (config.storage_bind_address, socket.gethostname(), "localhost")}
     named = [
         name
@@ -339,8 +346,8 @@ def _registered_name(config: StorageConfig, admin_ports: Mapping[str, int]) -> s
 
 
 def _files_of(partition_count: int, config: StorageConfig) -> int:
-    """The most files that a node with this number of partitions has open, without its connections."""
-    segments = 1 + config.segment_cache_capacity  # the current one, and others that are read
+    """The largest number of files that a node with this number of partitions has open, without connections."""
+    segments = 1 + config.segment_cache_capacity  # the current segment, and others for reads
     return RESERVED_FILES + 2 * segments * partition_count
 
 

@@ -1,12 +1,12 @@
 """One partition of a storage node: its queue of requests, its session fence, and group commit to its log.
 
-Small groups of appends are taken up by turns that all partitions have together, where there are such turns
-(:meth:`Durability.enlist`). For all the rest two tasks serve a partition. The *writer* takes requests in the order of
-arrival; all appends that stand together at the head of the queue are one group: one gathered write, one sync, then all
-acknowledgements (appends that arrive meanwhile are the next group, so there is no timer). A large group is written
-while the one before it is being synced, so that the disk does not wait for encoding and copying. The *reader* answers
-reads whose outcome cannot depend on what is queued before them, so that they wait for no sync; all other reads keep
-their place in the writer's queue. What a requester sees is what strict order of arrival would give.
+With a journal, common turns of all partitions take up small groups of appends (:meth:`Durability.enlist`). All other
+requests are served by two tasks of the partition. The *writer* takes requests in the order of arrival. All consecutive
+appends at the head of the queue are one group: one gathered write, one sync, then all acknowledgements. Appends that
+arrive meanwhile are the next group, so there is no timer. A large group is written during the sync of the group before,
+so that the disk does not wait for encoding and copying. The *reader* answers reads whose result cannot depend on
+requests before them in the queue; such reads wait for no sync. All other reads keep their place in the writer's queue.
+Every requester gets the same answers as by strict order of arrival.
 """
 
 import asyncio
@@ -68,16 +68,17 @@ class _Taken(NamedTuple):
 
 
 class Sleeper:
-    """A task that waits for work. Whoever brings work wakes the task; several wake-ups count as one."""
+    """The sleep of a task without work. The supplier of work wakes the task; several wake-ups count as one."""
 
     __slots__ = ("_loop", "_sleeping")
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()  # asking for it each time costs a system call
+        self._loop = asyncio.get_running_loop()  # a question for the running loop costs a system call each time
         self._sleeping: asyncio.Future[None] | None = None
 
     async def sleep(self) -> None:
-        """Return after the next :meth:`wake`. Called right after a task has found no work, with no await between."""
+        """Return after the next :meth:`wake`. Called immediately after a task has found no work, without an ``await``
+        in between."""
         self._sleeping = self._loop.create_future()
         await self._sleeping
 
@@ -107,9 +108,9 @@ class StoragePartition:
     ) -> None:
         """Take over an open log; the partition closes it. Serves nothing before :meth:`start`.
 
-        ``busy`` holds the partitions of the node at which something waits; this one enters itself and leaves again.
-        ``reading`` bounds how many partitions of the node read at once.
-        ``on_suspicion`` is called when a read has met damage whose extent a scan has to find out.
+        ``busy`` has the partitions of the node with waiting requests; this partition adds and removes itself.
+        ``reading`` limits the number of partitions of the node that read at the same time. ``on_suspicion`` is called
+        when a read has met damage of unknown extent, which a scan has to find.
         """
         self.partition_id = partition_id
         self._log = log
@@ -128,7 +129,7 @@ class StoragePartition:
         self._unfinished_truncates = 0
         self._not_appended_here = log.max_transaction_id
         self._writing = False
-        """Whether requests are being carried out, or a turn of the journal will take up those that wait."""
+        """Whether requests are being carried out, or a turn of the journal will take up the waiting requests."""
         self._gathered: _Taken | None = None
         self._max_gathered_bytes = durability.max_gathered_bytes
         self._apart = False
@@ -157,15 +158,15 @@ class StoragePartition:
 
     @property
     def failure(self) -> str | None:
-        """Why the partition is out of service (a failed write or sync, or a defect), or ``None``.
+        """The reason why the partition is out of service (a failed write or sync, or a defect), or ``None``.
 
-        Lasts until it is opened again.
+        Lasts until the partition is opened again.
         """
         return self._failure or self._log.read_only_reason
 
     @property
     def waiting_for_disk_s(self) -> float:
-        """How long the oldest read or write of files that has not ended has taken so far."""
+        """The duration so far of the oldest unfinished read or write of files."""
         begun_s = next(iter(self._calls_begun_s.values()), None)
         return 0.0 if begun_s is None else self._metrics.clock() - begun_s
 
@@ -197,9 +198,9 @@ class StoragePartition:
     # Requests
 
     def receive(self, request: PartitionRequest) -> None:
-        """Queue a request; exactly one answer or ``hold_back`` follows. Raises the fence at once (session rule).
+        """Queue a request. Exactly one answer or ``hold_back`` follows. The fence rises immediately (session rule).
 
-        A request for which there is no room is refused.
+        A request without room in the queue is refused.
         """
         message = request.message
         if self._closing:
@@ -223,7 +224,8 @@ class StoragePartition:
             self._writer.wake()
 
     def note_committed(self, session_id: int, transaction_id: int, time_ms: int) -> None:
-        """Enter that everything up to a transaction was committed at a time, as the owner of a session tells."""
+        """Add to the time index that all transactions up to this one were committed at a time, as reported by the owner
+        of a session."""
         if session_id == self._session_id and transaction_id <= self._log.max_transaction_id:
             self._log.times.add(transaction_id, time_ms)
 
@@ -236,7 +238,8 @@ class StoragePartition:
         await self._change(partial(self._control_file.set_assigned, self.partition_id, True))
 
     async def read_log(self, read: Callable[[PartitionLog], Result]) -> Result:
-        """What ``read``, which may block, finds in the log, past queue, session and availability: for the admin port.
+        """The result of ``read``, which may block, for the log; without queue, session and availability. For the admin
+        port.
 
         Raises ``StorageError`` (corruption), ``OSError``, ``PartitionNotAssignedError``.
         """
@@ -248,11 +251,13 @@ class StoragePartition:
             self._report_suspicion()
 
     async def scan_step(self, scan: SegmentScan) -> bool:
-        """Check another piece of a segment; whether it was the last. Raises ``StorageError`` (closed), ``OSError``."""
+        """Check the next piece of a segment; return whether it was the last one. Raises ``StorageError`` (closed),
+        ``OSError``."""
         return await self._look(partial(self._log.damage.scan_step, scan))
 
     async def finish_scan(self, scan: SegmentScan) -> bool:
-        """Take over what a scan has found, in the writer's turn; false when a truncation made it worthless.
+        """Take over the findings of a scan, in the writer's turn. Returns false when a truncation made the findings
+        worthless.
 
         Raises ``StorageError`` when the partition is closed or read-only, ``OSError``.
         """
@@ -264,9 +269,9 @@ class StoragePartition:
         return bool(await future)
 
     async def close(self) -> None:
-        """End after the write in flight, answer what is queued as not assigned, close the log.
+        """End after the write in flight, answer queued requests as not assigned, close the log.
 
-        Raises ``OSError`` when the log cannot be synced for the last time.
+        Raises ``OSError`` when the last sync of the log fails.
         """
         self._closing = True
         self._writer.wake()
@@ -285,7 +290,8 @@ class StoragePartition:
         await self._durability.close(self._log)
 
     def _turn_away(self, request: PartitionRequest) -> None:
-        """Refuse a request at once when the queue is full: other partitions share the connection and go on (L4)."""
+        """Refuse a request immediately when the queue is full: other partitions share the connection and continue
+        (L4)."""
         if not self._overrun:
             self._overrun = True
             logger.warning(
@@ -297,10 +303,11 @@ class StoragePartition:
         request.requester.answer(failure_frame(request.message, session_rule.overrun(self.partition_id).wire_text()))
 
     def _may_overtake(self, message: ReadRequest) -> bool:
-        """Whether the log as published now holds the answer that this read would get in its place in the queue.
+        """Whether the published log already has the answer that this read would get in its place in the queue.
 
-        Its session must be settled (the fence of a newer one is synced by the writer first), and either nothing is
-        before it, or all it asks for is published and nothing before it takes records away.
+        The session of the read must be settled: the writer first syncs the fence of a newer session. In addition,
+        either no request is before the read, or all requested records are published and no request before the read
+        removes records.
         """
         if message.session_id != self._session_id or self._session_id != self._fenced_session_id:
             return False
@@ -311,14 +318,14 @@ class StoragePartition:
     # Turns for many partitions
 
     def _enlist(self) -> bool:
-        """Whether the next turn of the journal takes up the appends that wait."""
+        """Whether the next turn of the journal takes up the waiting appends."""
         if self._maintenance or not self._may_be_gathered() or not self._durability.enlist(self):
             return False
         self._writing = True
         return True
 
     def _may_be_gathered(self) -> bool:
-        """Whether small appends come next, and nothing else has to be done before them."""
+        """Whether small appends come next, and no other work has to be done before them."""
         return (
             self.queue.has_small_group(self._max_gathered_bytes)
             and self._fenced_session_id == self._session_id
@@ -372,7 +379,7 @@ class StoragePartition:
     async def _run_writer(self) -> None:
         while not self._closing:
             if self._writing or (self._max_gathered_bytes and self._enlist()):
-                await self._writer.sleep()  # a turn for many partitions sees to it
+                await self._writer.sleep()  # a turn for many partitions does the work
                 continue
             if self._unsynced and not self._may_write_ahead():
                 await self._writer.sleep()
@@ -401,13 +408,13 @@ class StoragePartition:
                     self._unfinished_truncates -= 1
             self._writing = False
             if self.queue.ordered:
-                await asyncio.sleep(0)  # the loop may have waited for the disk: whoever came meanwhile has a turn
+                await asyncio.sleep(0)  # the event loop may have waited for the disk: let other tasks run
         await self._all_synced()
 
     def _may_write_ahead(self) -> bool:
-        """Whether what comes next is a large group of appends, which need not wait for the sync of those before it.
+        """Whether a large group of appends comes next, which need not wait for the sync of the group before.
 
-        Nothing is written behind a group that begins another segment, as that is not written ahead itself.
+        No group is written behind a group that begins another segment, because such a group is not written ahead.
         """
         return (
             len(self._unsynced) < MAX_UNSYNCED_GROUPS
@@ -442,7 +449,7 @@ class StoragePartition:
             self._fenced_session_id = session_id
 
     async def _execute(self, request: PartitionRequest) -> None:
-        """Carry out and answer a request that is no append, whatever happens."""
+        """Carry out a request that is no append, and answer it in any case."""
         accepted = self._accepted([request])
         if not accepted:
             return
@@ -456,7 +463,7 @@ class StoragePartition:
         self._acknowledge(accepted, frames)
 
     def _accepted(self, requests: Sequence[PartitionRequest]) -> list[PartitionRequest]:
-        """Check requests that are taken up together: answer those that are refused, and return the others."""
+        """Check requests that are taken up together: answer refused requests, and return the others."""
         info, session_id = self._control_file.partition(self.partition_id), self._session_id
         in_service = self._failure is None and self._log.read_only_reason is None
         accepted = []
@@ -474,7 +481,7 @@ class StoragePartition:
         return [failure_frame(request.message, wire_text(error)) for request in requests]
 
     def _acknowledge(self, requests: Sequence[PartitionRequest], frames: Sequence[bytes]) -> None:
-        """Answer requests that were executed, unless a newer session has spoken meanwhile (rule S1)."""
+        """Answer executed requests, unless a newer session has sent a request meanwhile (rule S1)."""
         session_id = self._session_id
         for request, frame in zip(requests, frames, strict=True):
             answer, message = frame, request.message
@@ -485,14 +492,14 @@ class StoragePartition:
             request.requester.answer(answer)
 
     async def _append(self, group: list[PartitionRequest], *, ahead: bool) -> None:
-        """Make a group of appends durable and answer each append, whatever happens; or leave both to the syncer."""
+        """Make a group of appends durable and answer each append in any case, or leave both to the syncer."""
         requests = self._accepted(group)
         if not requests:
             return
         started_s = self._metrics.clock()
         size_bytes = sum([request.size_bytes for request in requests])
         after = self._unsynced[-1].prepared if self._unsynced else None
-        self._calls_begun_s["append"] = started_s  # what _timed does, without its cost for each append
+        self._calls_begun_s["append"] = started_s  # the same as _timed, without its cost for each append
         try:
             prepared = await self._durability.write(self._log, _batches(requests), size_bytes, ahead=ahead, after=after)
         except Exception as error:
@@ -537,7 +544,8 @@ class StoragePartition:
         self._syncer = None
 
     def _not_written(self, requests: Sequence[PartitionRequest], error: Exception) -> None:
-        """Answer appends whose write or sync has failed; appends that failed with an earlier group are refused."""
+        """Answer appends whose write or sync has failed. Appends that failed because of an earlier group are
+        refused."""
         if not isinstance(error, OverCapacityError):
             self._fail(error)
         if isinstance(error, ReadOnlyError):
@@ -594,10 +602,11 @@ class StoragePartition:
                 batch = await self._read(batch)
 
     async def _read(self, batch: list[PartitionRequest]) -> list[PartitionRequest]:
-        """Answer reads that were taken up; those for which the bytes of one turn did not suffice are returned.
+        """Answer reads that were taken up. Returns the reads that did not fit into the bytes of one turn.
 
-        Whether a peer reads its answers is looked at when a thread is free. Else all partitions of the node would find
-        that it does at the same moment, and each would read as much as a turn allows for one that soon does not.
+        The check whether a peer reads its answers comes after a thread is free. Otherwise all partitions of the node
+        would find the peer ready at the same moment, and each would read a whole turn for a peer that soon stops
+        reading.
         """
         async with self._reading:
             ready = []
@@ -616,7 +625,7 @@ class StoragePartition:
             answered = ready[: len(frames)]
             for request in answered:
                 self._metrics.count(request.message)
-            self._acknowledge(answered, frames)  # the next one sees what is unsent then
+            self._acknowledge(answered, frames)  # the next partition sees the unsent bytes then
         return ready[len(frames) :]
 
     def _read_frames(self, requests: list[PartitionRequest]) -> list[bytes]:
@@ -639,11 +648,12 @@ class StoragePartition:
     # Changes and their failure
 
     async def _change(self, function: Callable[[], Result]) -> Result:
-        """Run a blocking change to the log or the control file; a failing disk puts the partition out of service."""
+        """Run a blocking change to the log or the control file. A failure of the disk puts the partition out of
+        service."""
         return await self._timed_change(partial(self._durability.change, self.partition_id, function))
 
     async def _timed_change(self, begin: Callable[[], Awaitable[Result]]) -> Result:
-        """Wait for a change of files; a failing disk puts the partition out of service."""
+        """Wait for a change of files. A failure of the disk puts the partition out of service."""
         try:
             return await self._timed(begin)
         except (OSError, ReadOnlyError) as error:
@@ -664,7 +674,7 @@ class StoragePartition:
             del self._calls_begun_s[call]
 
     def _fail(self, error: Exception) -> None:
-        """Stop serving: after a failed write or sync the state of the files is unknown, and no sync is tried again."""
+        """Stop serving. After a failed write or sync the state of the files is unknown, and no sync is tried again."""
         if self._failure is None:
             self._failure = str(error)
             logger.critical(
@@ -680,9 +690,10 @@ class StoragePartition:
         self._died(error)
 
     def _died(self, error: Exception) -> None:
-        """One of the tasks has: what waits is answered, and so is everything that comes until the partition is closed.
+        """A task has ended by a defect. Waiting requests are answered, and so are all further requests until the
+        partition is closed.
 
-        What was in execution gets no answer, for it may have got one; its requester has a deadline.
+        Requests in execution get no answer, because they may have got one; their requesters have a deadline.
         """
         self._dead = f"partition {self.partition_id} is out of service because of a defect: {error!r}"
         if self._failure is None:

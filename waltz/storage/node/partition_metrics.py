@@ -14,7 +14,7 @@ _APPEND = Description(
     "waltz_storage_append_seconds",
     "histogram",
     (),
-    "From the start of an append request until it is durable. One observation a request.",
+    "Time from the start of an append request until it is durable. One observation a request.",
 )
 _SYNC = Description(
     "waltz_storage_sync_seconds",
@@ -40,17 +40,21 @@ def _count(ranges: Iterable[tuple[int, int]]) -> int:
     return sum(last - first + 1 for first, last in ranges)
 
 
+def _seconds(time_ms: int | None) -> float | None:
+    return None if time_ms is None else time_ms / 1000
+
+
 class PartitionMetrics:
     """Registered from construction to :meth:`close`; counts requests that passed the permission checks.
 
-    The gauges of the persisted state are there for every assigned partition, also one that could not be opened: the
-    original's ``list`` tool wants them of each id it is told.
+    Every assigned partition has the gauges of the persisted state, even if it could not be opened: the ``list`` tool of
+    the original requires them for each of its ids.
     """
 
     def __init__(self, registry: Registry, partition_id: int, control_file: ControlFile) -> None:
         self._registry = registry
         self.clock = registry.clock
-        """What append latencies are measured with."""
+        """The clock for the latencies of appends."""
         self._group = f"{GROUP}.partition-{partition_id}"
         self._appends = registry.meter(self._group, "append")
         self._append_latency = registry.timer(self._group, "append-latency")
@@ -67,27 +71,28 @@ class PartitionMetrics:
         registry.gauge(self._group, "sequence-number", lambda: control_file.partition(partition_id).sequence_number)
 
     def watch_partition(self, queue_size: Callable[[], int], max_transaction_id: Callable[[], int]) -> None:
-        """Register what only an open partition knows."""
+        """Register the metrics of an open partition."""
         self._registry.gauge(self._group, "process-queue-size", queue_size)
         self._registry.gauge(self._group, "max-transaction-id", max_transaction_id)
 
     def watch_log(self, log: PartitionLog) -> None:
-        """Register what is known of the state of the files; these have no counterpart in the original."""
+        """Register the metrics of the state of the files; they have no counterpart in the original."""
         self._registry.gauge(self._group, "damaged-transactions", lambda: _count(log.damage.ranges))
         self._registry.gauge(self._group, "mended-index-entries", lambda: log.damage.mended_index_entries)
+        self._registry.gauge(self._group, "commit-time-seconds", lambda: _seconds(log.times.last_time_ms))
         form = GaugeForm(name="torn-cut-bytes")
         self._registry.gauge(self._group, "torn-bytes-cut", lambda: log.damage.cut_bytes, form)
 
     def appended(self, count: int, duration_s: float, sync_s: float | None) -> None:
-        """``count`` append requests were answered, ``duration_s`` after they were taken up together; ``sync_s`` of it
-        was spent on a sync, if there was one."""
+        """Count ``count`` answered append requests. ``duration_s`` is the time since they were taken up together;
+        ``sync_s`` is the duration of the sync, if there was one."""
         self._appends.mark(count)
         self._append_latency.update(duration_s, count)
         if sync_s is not None:
             self._sync_duration.observe(sync_s)
 
     def count(self, message: StorageRequest) -> None:
-        """A request that is not an append was executed."""
+        """Count an executed request that is not an append."""
         counter = self._counters.get(type(message))
         if counter is not None:
             counter.add()

@@ -9,7 +9,7 @@ from waltz.common.records import RecordHeader
 from waltz.common.wire import storage as wire
 from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import FRAME_HEADER
-from waltz.common.wire.storage_times import TimeEntryRequest
+from waltz.common.wire.storage_times import EnterTimesRequest, TimeEntryRequest, TimeListRequest
 from waltz.common.wire.structures import RpcException
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.segment.segment import StoredRecords
@@ -20,17 +20,19 @@ from waltz.storage.node.times import answer_time
 logger = logging.getLogger(__name__)
 
 MAX_REPLY_BYTES = 8 << 20
-"""The size on disk of the records of one answer. The first record is always in; callers ask for the others."""
+"""The largest size on disk of the records of one answer. The first record is always included; callers ask again for the
+rest."""
 
 MAX_HEADERS = 4096
-"""Most entries of a list of record headers.
+"""The largest number of entries in a list of record headers.
 
-Each costs reading and checking a record, so that a list of more than :data:`WHOLE_HEADERS` stops at
-:data:`MAX_REPLY_BYTES` of records too.
+Each entry costs the read and the check of a record. So a list of more than :data:`WHOLE_HEADERS` entries also stops at
+:data:`MAX_REPLY_BYTES` of records.
 """
 
 WHOLE_HEADERS = 64
-"""Servers of the original ask for this number of headers, and rely on all: large records do not shorten the list."""
+"""Servers of the original ask for this number of headers, and rely on a complete list: large records do not shorten the
+list."""
 
 _COUNT = struct.Struct(">i")
 
@@ -43,8 +45,10 @@ def failure_frame(message: StorageRequest, text: str) -> bytes:
 
 def last_requested_id(message: ReadRequest) -> int:
     """The highest transaction id that the read asks for."""
-    if isinstance(message, TimeEntryRequest):
+    if isinstance(message, TimeEntryRequest | TimeListRequest):
         return NO_TRANSACTION
+    if isinstance(message, EnterTimesRequest):
+        return max((entry.transaction_id for entry in message.times), default=NO_TRANSACTION)
     if isinstance(message, wire.RecordHeaderListRequest | wire.RecordListRequest):
         return message.transaction_id + message.max_count - 1
     return message.transaction_id
@@ -59,12 +63,12 @@ class ReadAnswer(NamedTuple):
 
 
 def answer_read(log: PartitionLog, message: ReadRequest) -> ReadAnswer:
-    """Execute a read; blocking. Whatever goes wrong becomes a failure of this one request."""
+    """Execute a read. Every error becomes a failure of this request alone. Blocking."""
     read_bytes = 0
     try:
         if isinstance(message, wire.RecordListRequest):
             frame = _record_list_frame(log, message)
-        elif isinstance(message, TimeEntryRequest):
+        elif isinstance(message, TimeEntryRequest | TimeListRequest | EnterTimesRequest):
             frame = our_wire.encode(answer_time(log, message), our_wire.OUR_VERSION)
         elif isinstance(message, wire.RecordRequest):
             frame = wire.encode(_record(log, message))
@@ -78,21 +82,21 @@ def answer_read(log: PartitionLog, message: ReadRequest) -> ReadAnswer:
 
 
 class EncodedRecords(NamedTuple):
-    """A list of records as on the wire after the count, in pieces."""
+    """The bytes of a list of records on the wire behind the count, in pieces."""
 
     record_count: int
     pieces: list[bytes]
 
 
 def read_encoded(log: PartitionLog, first: int, max_count: int) -> EncodedRecords:
-    """Records from ``first`` on, bounded by :data:`MAX_REPLY_BYTES` but at least one if it is stored; blocking."""
+    """Records from ``first`` on, up to :data:`MAX_REPLY_BYTES`, but at least one if it is stored. Blocking."""
     if first < 0 or max_count <= 0:
         return EncodedRecords(0, [])
     return EncodedRecords(*log.read_encoded(first, max_count, MAX_REPLY_BYTES))
 
 
 def read_stored(log: PartitionLog, first: int, max_count: int) -> list[StoredRecords]:
-    """Like :func:`read_encoded`, but the records as they are on disk."""
+    """Like :func:`read_encoded`, but with the bytes of the records on disk."""
     if first < 0 or max_count <= 0:
         return []
     return log.read_stored(first, max_count, MAX_REPLY_BYTES)

@@ -10,30 +10,30 @@ MAX_READS_AT_ONCE = 32
 
 
 class QueueLimits(NamedTuple):
-    """How many requests may wait at a partition, and how many of them are taken up together.
+    """The limits of the requests that wait at a partition, and of those that are taken up together.
 
-    What is sent beyond it is refused, so it is more than what a server has in flight to one partition while the disk is
-    slow: few requests, of which the last may be a transaction of the largest usual size, 32 MiB, behind a window of
-    2 MiB. A server of the original has one append in flight.
+    Requests above the limits are refused. So the limits are larger than the requests that a server has in flight to one
+    partition on a slow disk: a few requests, the last of which may be a transaction of the largest usual size, 32 MiB,
+    behind a window of 2 MiB. A server of the original has one append in flight.
     """
 
     max_requests: int = 1000
-    """The requests in each lane. Requests that come once in a session, and without which no session begins, have as
-    much room again."""
+    """The number of requests in each lane. The requests that begin a session come once in a session, and have the same
+    room in addition."""
     max_append_bytes: int = 40 << 20
-    """The bytes that wait beyond which no further append is taken; a single append is taken whatever its size."""
+    """The largest size of the waiting appends; a single append may have any size."""
     max_group_bytes: int = 8 << 20
-    """The size of the appends that one sync makes durable; a single append is taken whatever its size."""
+    """The largest size of the appends that one sync makes durable; a single append may have any size."""
     write_ahead_bytes: int = 256 << 10
-    """Groups of this size are written while another is being synced. For smaller ones a second turn of a thread costs
-    more than the write."""
+    """Groups of at least this size are written during the sync of another group. For a smaller group, a second turn of
+    a thread costs more than the write."""
 
 
 DEFAULT_LIMITS = QueueLimits()
 
 
 class Requester(Protocol):
-    """The connection from which a request came. All calls are made in the event loop."""
+    """The connection of a request. All calls are made in the event loop."""
 
     @property
     def writable(self) -> bool:
@@ -41,11 +41,11 @@ class Requester(Protocol):
         ...
 
     def answer(self, frame: bytes) -> None:
-        """Send an answer. Without effect when the connection is gone."""
+        """Send an answer. Without effect after the end of the connection."""
         ...
 
     def hold_back(self, request: "PartitionRequest") -> None:
-        """Take back a read that was not executed, to hand it in again when writable."""
+        """Take back a read that was not executed. The requester hands it in again when it is writable."""
         ...
 
 
@@ -60,7 +60,7 @@ class PartitionRequest(NamedTuple):
 
 
 class RequestQueue:
-    """Two lanes: requests that have to be carried out in order, and reads that may be carried out at any time."""
+    """Two lanes: requests that have to be executed in order, and reads that may be executed at any time."""
 
     def __init__(self, limits: QueueLimits) -> None:
         self.ordered: deque[PartitionRequest] = deque()
@@ -72,7 +72,7 @@ class RequestQueue:
         return len(self.ordered) + len(self.reads)
 
     def offer(self, request: PartitionRequest, lane: deque[PartitionRequest]) -> bool:
-        """Queue a request in one of the two lanes; false, without any change, when the lane is full."""
+        """Queue a request in one of the two lanes. Returns false, without a change, when the lane is full."""
         limits = self._limits
         max_requests = limits.max_requests
         if isinstance(request.message, wire.AppendRequest):
@@ -87,7 +87,7 @@ class RequestQueue:
         return True
 
     def take_group(self) -> list[PartitionRequest]:
-        """Take the request at the head of the ordered lane; if it is an append, also the appends right behind it."""
+        """Take the request at the head of the ordered lane; with an append, also the appends directly behind it."""
         group = [self.ordered.popleft()]
         size_bytes = group[0].size_bytes
         if isinstance(group[0].message, wire.AppendRequest):
@@ -105,13 +105,14 @@ class RequestQueue:
         self._size_bytes += sum(request.size_bytes for request in group)
 
     def has_small_group(self, max_bytes: int) -> bool:
-        """Whether an append is at the head of the ordered lane, and all requests that wait have at most these bytes."""
+        """Whether an append is at the head of the ordered lane, and all waiting requests together have at most this
+        size."""
         ordered = self.ordered
         return self._size_bytes <= max_bytes and bool(ordered) and isinstance(ordered[0].message, wire.AppendRequest)
 
     @property
     def has_large_group(self) -> bool:
-        """Whether the appends at the head of the ordered lane are to be written ahead."""
+        """Whether the appends at the head of the ordered lane have to be written ahead."""
         size_bytes = self._limits.write_ahead_bytes
         if self._size_bytes < size_bytes:
             return False

@@ -1,6 +1,7 @@
 """Scans the segments of all partitions in the background.
 
-After they were opened, again a week after the last whole scan of each, and at once where a read has met damage.
+A segment is scanned after its partition was opened, a week after the last whole scan of the partition, and immediately
+after a read has met damage.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from waltz.storage.node.partition import StoragePartition
 logger = logging.getLogger(__name__)
 
 PAUSE_S = 0.01
-"""Pause after each step of a scan: a quarter of a megabyte every 10 ms leaves disk and processor to the others."""
+"""Pause after each step of a scan: 256 KiB every 10 ms leave the disk and the processor to other work."""
 
 INTERVAL_S = 7 * 24 * 3600.0
 """The time between the end of a whole scan of a partition and the next scan."""
@@ -26,7 +27,7 @@ class Scrubber:
     """One task for all partitions of a node; one segment after the other."""
 
     def __init__(self, partitions: Mapping[int, StoragePartition], pause_s: float = PAUSE_S) -> None:
-        """``partitions`` are those that are open at any time."""
+        """``partitions`` is updated by the owner, and always has the open partitions."""
         self._partitions = partitions
         self._pause_s = pause_s
         self._due: dict[int, bool] = {}
@@ -43,12 +44,13 @@ class Scrubber:
         self._task = owned(restarting(self._run, "the storage scrubber"), "the storage scrubber")
 
     def request(self, partition_id: int, *, suspicious: bool = False) -> None:
-        """Have a partition scanned soon: all of it, or only the segments in which a read has met damage."""
+        """Ask for a scan of a partition soon: of all segments, or only of the segments in which a read has met
+        damage."""
         self._due[partition_id] = suspicious and self._due.get(partition_id, True)
         self._wake.set()
 
     async def close(self) -> None:
-        """End after the step that is being carried out."""
+        """End after the present step."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -97,7 +99,7 @@ class Scrubber:
 
     async def _scan_to_end(self, partition: StoragePartition, segment: Segment) -> None:
         scan = partition.log.damage.begin_scan(segment)
-        while not await partition.scan_step(scan):  # noqa: ASYNC110 - nothing is waited for
+        while not await partition.scan_step(scan):  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(self._pause_s)
         if await partition.finish_scan(scan):
             self.scanned_bytes += scan.visible.end_offset

@@ -1,12 +1,12 @@
 """Which requests a partition of a storage node accepts: the session rule and the permission checks.
 
-Pure. The checks run when a request is taken up (all of them, in the original's order), and the fence once more when
-it is acknowledged (rule S1): a newer session may have spoken while the disk was syncing.
+Pure. When a request is taken up, all checks run, in the original's order. Before the acknowledgement the fence is
+checked again (rule S1): a newer session may have sent a request during the sync.
 """
 
 from waltz.common.wire import storage as wire
 from waltz.common.wire.fencing import fence_message, offline_fence_message
-from waltz.common.wire.storage_times import TimeEntryRequest
+from waltz.common.wire.storage_times import EnterTimesRequest, TimeEntryRequest, TimeListRequest
 from waltz.storage.disk.control_file import ASSIGNED, AVAILABLE, PartitionInfo
 from waltz.storage.errors import ConcurrentUpdateError, StorageError
 
@@ -29,8 +29,11 @@ StorageRequest = (
     | wire.RecordListRequest
     | wire.RecordListResponse
     | TimeEntryRequest
+    | TimeListRequest
+    | EnterTimesRequest
 )
-"""Whatever can arrive for a partition: every message but the open request. Responses are refused when taken up."""
+"""All messages that can arrive for a partition: every message but the open request. Responses are refused when taken
+up."""
 
 ReadRequest = (
     wire.RecordHeaderRequest
@@ -38,7 +41,10 @@ ReadRequest = (
     | wire.RecordHeaderListRequest
     | wire.RecordListRequest
     | TimeEntryRequest
+    | TimeListRequest
+    | EnterTimesRequest
 )
+"""What changes no record. Times are entered among reads: they do not wait for the disk's writes and syncs."""
 
 _OfflineRequest = (
     wire.LastSessionInfoRequest
@@ -46,6 +52,7 @@ _OfflineRequest = (
     | wire.TruncateRequest
     | wire.AppendRequest
     | wire.MaxTransactionIdRequest
+    | EnterTimesRequest
 )
 
 
@@ -53,17 +60,17 @@ _SERVED = ASSIGNED | AVAILABLE
 
 
 def is_offline(message: StorageRequest) -> bool:
-    """Whether offline recovery asks; messages that cannot carry the flag are not offline."""
+    """Whether the request is of offline recovery. Messages without the flag are not."""
     return isinstance(message, _OfflineRequest) and message.offline
 
 
 def refusal(
     message: StorageRequest, info: PartitionInfo, session_id: int, *, in_service: bool
 ) -> StorageError | ConcurrentUpdateError | None:
-    """Why the partition does not take up this request, or ``None`` when it does.
+    """The reason to refuse this request when it is taken up; ``None`` when it is accepted.
 
     ``info`` is the persisted state, ``session_id`` the current (in-memory) session. ``in_service`` is false after a
-    disk failure: such a partition answers as one that an operator switched off, offline recovery included.
+    disk failure. Such a partition answers like a partition that an operator has switched off, also to offline recovery.
     """
     if (
         info.flags & _SERVED == _SERVED
@@ -71,7 +78,7 @@ def refusal(
         and message.session_id == session_id
         and not (isinstance(message, _OfflineRequest) and message.offline)  # is_offline without the call
     ):
-        return None  # the usual case, part of every append
+        return None  # the usual case, on the path of every append
     partition_id = message.partition_id
     if not info.assigned:
         return StorageError(f"partition {partition_id} is not assigned to storage node.")
@@ -89,14 +96,14 @@ def refusal(
 
 
 def fence(message: StorageRequest, session_id: int) -> ConcurrentUpdateError | None:
-    """Why a request that is not offline is refused because of its session, or ``None``."""
+    """The reason to refuse a request, other than offline recovery, because of its session; or ``None``."""
     if message.session_id == session_id or is_offline(message):
         return None
     return ConcurrentUpdateError(fence_message(session_id, message.session_id))
 
 
 def overrun(partition_id: int) -> StorageError:
-    """The answer to a request for which there is no room in the partition's queue."""
+    """The answer to a request without room in the partition's queue."""
     return StorageError(
         f"too many requests for partition={partition_id} wait on storage node; wait for answers before sending more"
     )

@@ -1,21 +1,34 @@
-"""Times of commits in a storage node: what owners tell is entered at once and written to the files now and then."""
+"""Times of commits in a storage node: reports of owners are added to the index immediately, and written to files at
+intervals."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from waltz.common.ids import NO_TRANSACTION
 from waltz.common.tasks import owned, restarting
-from waltz.common.wire.storage_times import TimeEntryRequest, TimeEntryResponse, TimeQuestion, decode_notice
+from waltz.common.wire.storage_times import (
+    MAX_TIMES,
+    CommitTime,
+    EnterTimesRequest,
+    TimeEntryRequest,
+    TimeEntryResponse,
+    TimeListRequest,
+    TimeListResponse,
+    TimeQuestion,
+    decode_notice,
+)
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.errors import StorageError
 
 WRITE_INTERVAL_S = 10.0
-"""Interval of the writes: a storage that dies without a stop loses the times of as many seconds."""
+"""Interval of the writes: a crash loses the times of this interval."""
 
 
 class Timed(Protocol):
-    """The part of a partition that is needed here."""
+    """The part of a partition that this module uses."""
 
     @property
     def log(self) -> PartitionLog:
@@ -23,13 +36,13 @@ class Timed(Protocol):
         ...
 
     def note_committed(self, session_id: int, transaction_id: int, time_ms: int) -> None:
-        """Enter what the owner of a session tells."""
+        """Add a report of the owner of a session."""
         ...
 
 
 def take_notice(partitions: Mapping[int, Timed], buffer: bytes, start: int, end: int) -> None:
-    """Hand each partition what was committed in it, as a ``CommittedNotice`` tells; partitions that are not here are
-    passed over. Raises ``ProtocolError``."""
+    """Hand the commits in a ``CommittedNotice`` to their partitions. Partitions of other nodes are passed over. Raises
+    ``ProtocolError``."""
     time_ms, entries = decode_notice(buffer, start, end)
     for session_id, partition_id, transaction_id in entries:
         partition = partitions.get(partition_id)
@@ -37,8 +50,18 @@ def take_notice(partitions: Mapping[int, Timed], buffer: bytes, start: int, end:
             partition.note_committed(session_id, transaction_id, time_ms)
 
 
-def answer_time(log: PartitionLog, message: TimeEntryRequest) -> TimeEntryResponse:
-    """Answer a question from the time index; blocking. Raises ``OSError``."""
+def answer_time(
+    log: PartitionLog, message: TimeEntryRequest | TimeListRequest | EnterTimesRequest
+) -> TimeEntryResponse | TimeListResponse:
+    """Answer from the time index, or enter times there; blocking. Raises ``StorageError`` and ``OSError``."""
+    if isinstance(message, TimeListRequest):
+        entries = log.times.entries(message.transaction_id, max(0, min(message.max_count, MAX_TIMES)))
+        return TimeListResponse(*message[:3], [CommitTime(*entry) for entry in entries])
+    if isinstance(message, EnterTimesRequest):
+        if len(message.times) > MAX_TIMES:
+            raise StorageError(f"{len(message.times)} times in one request, at most {MAX_TIMES} are entered")
+        held = [entry for entry in message.times if entry.transaction_id <= log.max_transaction_id]
+        return TimeEntryResponse(*message[:3], *(log.times.enter(held) or (NO_TRANSACTION, -1)))
     find = log.times.at if message.question is TimeQuestion.LAST_AT else log.times.covering
     return TimeEntryResponse(*message[:3], *(find(message.value) or (-1, -1)))
 
@@ -57,7 +80,7 @@ class TimeWriter:
         self._task = owned(restarting(self._run, what), what)
 
     async def close(self) -> None:
-        """Write no more; partitions write the rest when they are closed."""
+        """Stop writing. Partitions write the rest when they are closed."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Turns: what all partitions wait for goes into the journal as one group, and is durable with one sync."""
+"""Turns: the waiting changes of all partitions go into the journal as one group, and are durable with one sync."""
 
 import asyncio
 import logging
@@ -22,18 +22,18 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_TURN_BYTES = 256 << 10
-"""Appends that go into the journal together."""
+"""The largest size of the appends that go into the journal together."""
 FULL_S = 10.0
-"""Time limit of appends that wait for room in a full journal; afterwards they are refused."""
+"""Time limit of appends that wait for room in a full journal. Afterwards they are refused."""
 
 
 class Turns:
-    """Takes what partitions hand in, a turn after the other."""
+    """Takes the changes that partitions hand in, in one turn after the other."""
 
     def __init__(self, state: JournalState) -> None:
         """Nothing begins before :meth:`start`."""
         self.max_bytes = min(MAX_TURN_BYTES, state.journal.group_limit_bytes // 2)
-        """The size of the appends of a turn; one group may be larger."""
+        """The largest size of the appends of a turn; a single group may be larger."""
         self._state = state
         self._loop = asyncio.get_running_loop()
         self._enlisted: list[Member] = []
@@ -49,16 +49,16 @@ class Turns:
         return bool(self._waiting)
 
     def start(self, on_defect: Callable[[Exception], None]) -> asyncio.Task[None]:
-        """Begin; ``on_defect`` is told when the task dies. The task ends when the node does, and nothing waits."""
+        """Begin. ``on_defect`` is called when the task dies. The task ends when the node ends and no job waits."""
         self._task = owned(self._run(), "the journal of the storage node", on_defect)
         return self._task
 
     def wake(self) -> None:
-        """Look for jobs, and whether the node ends."""
+        """Make the task look for jobs and for the end of the node."""
         self._handed_in.set()
 
     def enlist(self, member: Member) -> None:
-        """Have the next turn take up what waits at a partition."""
+        """Make the next turn take up the waiting appends of a partition."""
         if not self._enlisted:
             self._handed_in.set()
         self._enlisted.append(member)
@@ -78,15 +78,15 @@ class Turns:
             begin: See :class:`Job`.
             end: See :class:`Job`.
             take_back: See :class:`Job`.
-            size_bytes: What the change adds to the size of the turn.
+            size_bytes: The share of the change in the size of the turn.
 
         Returns:
             What ``end`` returns.
 
         Raises:
-            ReadOnlyError: The journal has failed or is closed, and nothing is acknowledged any more.
+            ReadOnlyError: The journal has failed or is closed, and no change is acknowledged any more.
             OverCapacityError: The journal is full.
-            Exception: What ``begin`` or ``end`` has raised.
+            Exception: The error of ``begin`` or ``end``.
         """
         self._state.check_alive()
         if self._task is None or self._task.done():
@@ -106,9 +106,9 @@ class Turns:
         return job.result[0]
 
     def give_up(self) -> None:
-        """After a defect, when nothing is acknowledged any more: nobody is left waiting.
+        """After a defect, when no change is acknowledged any more: end the wait of all callers.
 
-        A turn that is under way ends by itself, unless the defect is its own.
+        The present turn ends by itself, unless the defect is in it.
         """
         jobs, self._waiting = self._waiting, []
         if self._task is None or self._task.done():
@@ -127,7 +127,9 @@ class Turns:
                     return
                 self._handed_in.clear()
                 await self._handed_in.wait()
-            await asyncio.sleep(0)  # who was answered, or has got something in the same read, hands in as well
+            await asyncio.sleep(
+                0
+            )  # answered requesters, and other requests of the same read, hand in their changes, too
             self._taken = self._take()
             await self._take_turn(self._taken)
             self._taken = []
@@ -172,7 +174,8 @@ class Turns:
             job.tell()
 
     async def _append(self, jobs: list[Job[object]]) -> int:
-        """Begin jobs and make their entries durable; while the journal is full they wait, appends not for ever.
+        """Begin jobs and make their entries durable. While the journal is full, the jobs wait; appends wait up to a
+        limit.
 
         Returns the number of the group.
         """

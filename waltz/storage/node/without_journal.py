@@ -1,8 +1,7 @@
-"""What becomes of changes that were to go through the journal when no journal takes them. Everything here blocks.
+"""Carries out changes for the journal while no journal takes them. All functions block.
 
-The journal is full, has failed just now or some time ago, or is not used because of a defect. The answer is the same
-for each of these: a change is carried out where it belongs and is durable there, or it fails and nobody is told that it
-was made.
+The journal is full, has failed just now or some time ago, or is not used because of a defect. In each case a change
+becomes durable in its own files, or it fails and is not acknowledged.
 """
 
 import logging
@@ -17,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 def carry_out(state: JournalState, jobs: Sequence[Job[object]]) -> None:
-    """Carry out jobs without the journal, each on its own: what fails is the error of that job alone.
+    """Carry out jobs without the journal, one by one. A failure is the error of its job alone.
 
-    A group of appends or a truncation that was not begun is given back, as one that needs another segment is. What was
-    begun of a group is durable already. When nothing is acknowledged any more, all jobs fail, and nothing blocks.
+    A group of appends or a truncation that was not begun is given back, like a job that needs another segment. A group
+    that was begun is durable already. When no change is acknowledged any more, all jobs fail, and nothing blocks.
     """
     for job in jobs:
         if job.error is None:
@@ -28,7 +27,7 @@ def carry_out(state: JournalState, jobs: Sequence[Job[object]]) -> None:
                 _carry_out(state, job)
             except Exception as error:
                 job.error = error
-        job.entries = []  # the journal does not hold them
+        job.entries = []  # the entries are not in the journal
     if done := [job for job in jobs if job.begun and job.error is None]:
         _write_notes(state, done)
 
@@ -46,7 +45,7 @@ def _carry_out(state: JournalState, job: Job[object]) -> None:
 
 
 def _write_notes(state: JournalState, jobs: Sequence[Job[object]]) -> None:
-    """Write fences and marks with one sync; if that fails, those of each partition alone: one may be damaged."""
+    """Write fences and marks with one sync. After a failure write those of each partition alone: one may be damaged."""
     try:
         state.write_notes({job.partition_id for job in jobs})
     except Exception as error:
@@ -58,7 +57,8 @@ def _write_notes(state: JournalState, jobs: Sequence[Job[object]]) -> None:
 
 
 def refuse(state: JournalState, jobs: Sequence[Job[object]], error: OverCapacityError) -> None:
-    """The journal stays full: take back appends; carry out fences and marks, and refuse whatever else was begun."""
+    """The journal stays full: take back appends, carry out fences and marks, and refuse all other jobs that were
+    begun."""
     for job in jobs:
         if job.error is not None:
             continue
@@ -74,15 +74,17 @@ def refuse(state: JournalState, jobs: Sequence[Job[object]], error: OverCapacity
 
 
 def outlive(state: JournalState, error: OSError, jobs: Sequence[Job[object]]) -> Exception | None:
-    """After a failed write or sync of the journal: make everything durable where it belongs, then carry out the jobs.
+    """After a failed write or sync of the journal: make all changes durable in their own files, then carry out the
+    jobs.
 
     Args:
         state: What the journal holds. The locks of all partitions that owe something, or append, are held.
         error: The failure.
-        jobs: Those of the turn that has failed; they were begun.
+        jobs: The jobs of the failed turn; they were begun.
 
     Returns:
-        What has failed as well: then nothing is acknowledged any more, and the next start replays the journal.
+        The further failure, if there was one: then no change is acknowledged any more, and the next start replays the
+        journal.
     """
     logger.critical("the journal has failed (%s); all partitions sync their own files", error)
     try:
@@ -91,10 +93,10 @@ def outlive(state: JournalState, error: OSError, jobs: Sequence[Job[object]]) ->
         carry_out(state, jobs)
         state.write_notes(state.notes.by_age())
         if state.lost():
-            raise StorageError("there are partitions that lack what was acknowledged")
+            raise StorageError("some partitions lack acknowledged changes")
         state.control_file.unguard()
     except Exception as second:
-        text = "after the journal a file of a partition has failed (%s): no partition takes appends any more"
+        text = "after the journal, a file of a partition has failed, too (%s): no partition takes appends any more"
         logger.critical(text, second)
         for job in jobs:
             job.error = second
@@ -103,5 +105,5 @@ def outlive(state: JournalState, error: OSError, jobs: Sequence[Job[object]]) ->
 
 
 def changed_segments(jobs: Sequence[Job[object]]) -> set[int]:
-    """The partitions of which a segment is changed by jobs that were begun."""
+    """The partitions with a segment that the begun jobs change."""
     return {job.partition_id for job in jobs if job.take_back is not None and job.error is None}

@@ -20,10 +20,10 @@ from waltz.storage.remote.pending_calls import OPEN_SEQ_NUM
 HELLO_TEXT = "Waltz Storage Admin Client"
 
 LONG_WORK_TIMEOUT_S = 3600.0
-"""Deadline of what takes as long as the disk does, during which the node gives signs of life."""
+"""Deadline of requests that depend on the disk. The node sends signs of life meanwhile."""
 
 SIGN_OF_LIFE_BYTES = 1
-"""Whatever comes while the node is at such work says that it is."""
+"""The number of bytes that count as progress during such a request: any byte is a sign of life."""
 
 Response = TypeVar("Response")
 
@@ -33,8 +33,8 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
 
     Every method raises ``RemoteStorageError`` when the node refuses, ``DeadlineExceededError`` and
     ``ConnectionClosedError`` when the outcome is unknown. The deadline of each request is the ``timeout_s`` of
-    :meth:`connect`, and is moved for as long as bytes move. What opens, reads or copies files takes as long as the node
-    gives signs of life; nodes of the original give none.
+    :meth:`connect`, and moves as long as bytes move. Requests that open, read or copy files may take as long as the
+    node sends signs of life; nodes of the original send none.
     """
 
     def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
@@ -68,13 +68,13 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
         await self._long_request(request, wire.AdminSuccessResponse)
 
     async def set_assigned(self, partition_ids: Iterable[int], assigned: bool, *, delete_files: bool = False) -> None:
-        """Assign partitions to the node, or take them away (with their files when ``delete_files``)."""
+        """Assign partitions to the node, or remove them (with ``delete_files`` also their files)."""
         seq_num = self._calls.next_seq_num()
         request = wire.PartitionAssignmentRequest(seq_num, tuple(partition_ids), assigned, delete_files)
         await self._long_request(request, wire.AdminSuccessResponse)
 
     async def records(self, partition_id: int, first: int, max_count: int) -> list[Record]:
-        """Records ``first``, ``first + 1``, ... as stored, committed or not; empty only when ``first`` is absent.
+        """Records ``first``, ``first + 1``, ... as stored, committed or not. Empty only when ``first`` is absent.
 
         Fewer than ``max_count`` does not mean that there are no more. Raises ``DataCorruptionError``.
         """
@@ -84,7 +84,7 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
         return records
 
     async def stored_records(self, partition_id: int, first: int, max_count: int) -> tuple[bytes, bytes] | None:
-        """The same records as they are on disk, one behind the other, after the size of each in 4 bytes.
+        """The size of each record in 4 bytes, and the bytes of the same records on disk, one behind the other.
 
         Both are empty only when ``first`` is absent. Nothing is verified. ``None`` from a node of the original, which
         has no such request.
@@ -96,7 +96,7 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
         return answer.sizes or b"", answer.records or b""
 
     async def last_session_info(self, partition_id: int) -> SessionInfo:
-        """The persisted session and marks; fences nothing."""
+        """The persisted session and marks. No session is fenced."""
         request = wire.LastSessionInfoRequest(self._calls.next_seq_num(), partition_id)
         return (await self._request(request, wire.LastSessionInfoResponse)).info
 
@@ -111,9 +111,9 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
         return dict((await self._request(request, wire.AssignedPartitionStatusResponse)).partition_status)
 
     async def repair_survey(self, partition_id: int) -> tuple[tuple[tuple[int, int], ...], int, bool]:
-        """First and last ids of damaged or missing records, the last id that should be there, and whether all is well.
+        """First and last ids of damaged or missing records, the last expected id, and whether all is well.
 
-        Forgets what an unfinished repair has brought. Raises ``WaltzError`` when the node is of the original.
+        The node forgets the records of an unfinished repair. Raises ``WaltzError`` when the node is of the original.
         """
         if self._version < admin_wire.OUR_VERSION:
             raise WaltzError(
@@ -125,12 +125,13 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
         return answer.missing, answer.last_transaction_id, answer.whole
 
     async def repair_records(self, partition_id: int, records: list[Record]) -> None:
-        """Bring records that are missing, in ascending order."""
+        """Send missing records, in ascending order."""
         request = admin_wire.RepairRecordsRequest(self._calls.next_seq_num(), partition_id, records)
         await self._request(request, wire.AdminSuccessResponse)
 
     async def repair_commit(self, partition_id: int, certain_up_to: int) -> None:
-        """Put what was brought in its place; what is missing above ``certain_up_to`` is cut."""
+        """Put the sent records in their places. Above ``certain_up_to`` the log is cut before the first missing
+        record."""
         request = admin_wire.RepairCommitRequest(self._calls.next_seq_num(), partition_id, certain_up_to)
         await self._long_request(request, wire.AdminSuccessResponse)
 
@@ -151,7 +152,7 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
         return await self._call(request.seq_num, frame, response_type, type(request).__name__, limit_s)
 
     async def _long_request(self, request: admin_wire.Message, response_type: type[Response]) -> Response:
-        """One that takes as long as the node's disk does; a dead connection is noticed all the same (rule L3)."""
+        """Send a request that depends on the disk of the node. A dead connection is noticed nevertheless (rule L3)."""
         channel, seq_num, what = self._open_channel(), request.seq_num, type(request).__name__
         future = self._calls.expect(seq_num)
         channel.send(admin_wire.encode(request, channel.version))

@@ -1,4 +1,4 @@
-"""Client of a storage node's data port: what servers and tools use to write and read replicas.
+"""Client of a storage node's data port, by which servers and tools write and read replicas.
 
 One :class:`StorageClient` multiplexes the requests of all partitions and sessions over one connection. It never
 reconnects: a new connection needs a new client.
@@ -26,9 +26,13 @@ from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import STORAGE, Bounds
 from waltz.common.wire.storage_times import (
     CommittedNotice,
+    CommitTime,
+    EnterTimesRequest,
     PartitionCommitted,
     TimeEntryRequest,
     TimeEntryResponse,
+    TimeListRequest,
+    TimeListResponse,
     TimeQuestion,
 )
 from waltz.common.wire.structures import SessionInfo
@@ -45,17 +49,18 @@ APPEND_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
 
 SILENT_AFTER_S = 5.0
-"""A connection that owes an answer is closed after this time without progress (rule L3)."""
+"""A connection with an unanswered request is closed after this time without progress (rule L3)."""
 
 LOOK_INTERVAL_S = 0.25
-"""Interval of checks of a connection that owes an answer."""
+"""Interval of the checks of a connection with an unanswered request."""
 
 _SHORTEST_LOOK_S = 0.001
-"""Least time between two checks: a rounding error must not cause endless checks in one instant."""
+"""The shortest time between two checks: a rounding error must not cause endless checks at one moment."""
 
 AppendDone = Callable[[Exception | None], None]
-"""Called exactly once when an append is decided: ``None`` when it is durable at the storage, else
-:class:`RemoteStorageError` (refused), ``ConnectionClosedError`` or ``DeadlineExceededError`` (both: fate unknown)."""
+"""Called exactly once with the outcome of an append: ``None`` when the append is durable at the storage, otherwise
+:class:`RemoteStorageError` (refused), ``ConnectionClosedError`` or ``DeadlineExceededError`` (both: outcome
+unknown)."""
 
 CloseListener = Callable[[Exception | None], None]
 
@@ -67,8 +72,8 @@ _FAMILY = STORAGE._replace(run=wire.SUCCESS_RUN)
 class StorageClient(StorageConnection[our_wire.Message]):
     """One open connection to the data port of a storage node. All methods belong to the event loop's thread.
 
-    Every ``timeout_s`` is a time without progress of the request (:mod:`waltz.storage.remote.owed_answers`), not the
-    time of the whole request: 32 MiB over a slow line may take long. A silent connection closes.
+    Every ``timeout_s`` is a time without progress of the request (:mod:`waltz.storage.remote.owed_answers`), not a
+    limit of the whole request: 32 MiB over a slow line may take long. A silent connection closes.
     """
 
     def __init__(
@@ -87,17 +92,17 @@ class StorageClient(StorageConnection[our_wire.Message]):
         self._stood_still_s = 0.0
         self._close_listeners: list[CloseListener] = []
         self._gathered: list[our_wire.EncodedAppend] = []
-        """Appends that are to be one frame."""
+        """The appends of the next frame."""
         self._gathered_bytes = 0
         self._gathered_from = 0
         """The sequence number of the first of them."""
         self._gathered_s = 0.0
-        """When the first of them was given: the others follow in the same turn of the loop."""
+        """The time of the first of them. The others follow in the same turn of the loop."""
         self._noted: dict[int, list[PartitionCommitted]] = {}
-        """Commits that are to be told, by time."""
+        """Commits that have to be reported, by time."""
         self.outbox: Outbox | None = None
-        """Writes appends at the end of the turn, together with those of other connections and of other partitions;
-        without it each for itself."""
+        """Writes appends at the end of the turn, together with the appends of other connections and other partitions.
+        ``None``: each append is written on its own."""
 
     @classmethod
     async def connect(
@@ -111,7 +116,7 @@ class StorageClient(StorageConnection[our_wire.Message]):
         append_timeout_s: float = APPEND_TIMEOUT_S,
         silent_after_s: float = SILENT_AFTER_S,
     ) -> "StorageClient":
-        """Connect and open: the node must belong to the cluster.
+        """Connect, and open the connection with the identity of the cluster.
 
         ``tls`` is ``None`` for plaintext. ``append_timeout_s`` is the limit of every :meth:`append_encoded`,
         ``silent_after_s`` that of the connection. Raises ``ConnectFailedError`` (unreachable, or no answer to the open
@@ -129,11 +134,12 @@ class StorageClient(StorageConnection[our_wire.Message]):
 
     @property
     def writable(self) -> bool:
-        """Whether the connection has few unsent bytes; if not, a caller should send elsewhere or later."""
+        """Whether the connection has few unsent bytes. Otherwise callers should send elsewhere or later."""
         return self._channel is not None and self._channel.writable
 
     def add_close_listener(self, listener: CloseListener) -> None:
-        """``listener`` is called once, on the loop, when the connection closes (soon, when it has closed already)."""
+        """Have ``listener`` called once, in the event loop, when the connection closes; soon, if it has closed
+        already."""
         if self._closed is not None:
             self._loop.call_soon(listener, self._closed)
         else:
@@ -142,10 +148,10 @@ class StorageClient(StorageConnection[our_wire.Message]):
     # Requests
 
     def append_encoded(self, session_id: int, partition_id: int, records: bytes, count: int, done: AppendDone) -> int:
-        """Append ``count`` encoded records; ``done`` gets the outcome, never from within this call.
+        """Append ``count`` encoded records. ``done`` gets the outcome, always after this call.
 
-        The storage sees appends in the order of the calls. Returns the append's position for
-        :meth:`transfer`. This is the hot path: no task, no future.
+        The storage gets appends in the order of the calls. Returns the position of the append for :meth:`transfer`. The
+        hot path: no task, no future.
         """
         channel = self._channel
         if self._closed is not None or channel is None:
@@ -209,18 +215,19 @@ class StorageClient(StorageConnection[our_wire.Message]):
         channel.flush()
 
     def transfer(self, position: int) -> Transfer:
-        """The progress of the connection up to ``position``. A system call."""
+        """The progress of the connection up to ``position``. Costs a system call."""
         return self._owed.transfer(position, 0 if self._channel is None else self._channel.left_bytes())
 
     @property
     def keeps_times(self) -> bool:
-        """Whether the storage has a time index; one of the original has none."""
+        """Whether the storage has a time index. A storage of the original has none."""
         return self._version >= our_wire.OUR_VERSION
 
     def note_committed(self, session_id: int, partition_id: int, transaction_id: int, time_ms: int) -> None:
-        """Tell the storage, if it keeps times, that everything up to a transaction is committed. Nothing answers.
+        """Report to the storage, if it keeps times, that all transactions up to this one are committed. There is no
+        answer.
 
-        What is told in one turn of the loop with one time is one frame.
+        All reports in one turn of the loop with one time are one frame.
         """
         if not self.keeps_times or self._closed is not None:
             return
@@ -240,7 +247,7 @@ class StorageClient(StorageConnection[our_wire.Message]):
     async def append(
         self, session_id: int, partition_id: int, records: Sequence[Record], *, offline: bool = False, timeout_s: float
     ) -> None:
-        """Append records that continue the partition's ids; returns when they are durable at the node."""
+        """Append records that continue the partition's ids. Returns when they are durable at the node."""
         seq_num = self._calls.next_seq_num()
         request = wire.AppendRequest(session_id, seq_num, partition_id, list(records), offline)
         await self._partition_call(request, wire.SuccessResponse, timeout_s)
@@ -248,7 +255,7 @@ class StorageClient(StorageConnection[our_wire.Message]):
     async def last_session_info(
         self, session_id: int, partition_id: int, *, offline: bool = False, timeout_s: float
     ) -> SessionInfo:
-        """The persisted session and marks; fences off every session older than ``session_id``."""
+        """The persisted session and marks. Fences off every session older than ``session_id``."""
         request = wire.LastSessionInfoRequest(session_id, self._calls.next_seq_num(), partition_id, offline)
         return (await self._partition_call(request, wire.LastSessionInfoResponse, timeout_s)).info
 
@@ -262,7 +269,7 @@ class StorageClient(StorageConnection[our_wire.Message]):
     async def truncate(
         self, session_id: int, partition_id: int, transaction_id: int, *, offline: bool = False, timeout_s: float
     ) -> int:
-        """Remove every record above ``transaction_id``; returns the resulting maximum."""
+        """Remove all records above ``transaction_id``. Returns the new maximum."""
         request = wire.TruncateRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id, offline)
         return (await self._partition_call(request, wire.MaxTransactionIdResponse, timeout_s)).transaction_id
 
@@ -276,7 +283,8 @@ class StorageClient(StorageConnection[our_wire.Message]):
     async def record_headers(
         self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
     ) -> list[RecordHeader]:
-        """Headers of ``first``, ``first + 1``, ...; fewer than ``max_count`` does not mean that there are no more."""
+        """Headers of ``first``, ``first + 1``, .... There may be more records even after fewer than ``max_count``
+        headers."""
         request = wire.RecordHeaderListRequest(session_id, self._calls.next_seq_num(), partition_id, first, max_count)
         headers = (await self._partition_call(request, wire.RecordHeaderListResponse, timeout_s)).record_headers
         self._check_ids(headers, first, max_count)
@@ -287,7 +295,7 @@ class StorageClient(StorageConnection[our_wire.Message]):
     ) -> list[Record]:
         """Records ``first``, ``first + 1``, ...; empty only when the node does not have ``first``.
 
-        Fewer than ``max_count`` does not mean that the node has no more: answers are limited in bytes. Raises
+        The node may have more records even after fewer than ``max_count``: answers are limited in bytes. Raises
         ``DataCorruptionError`` when a payload does not match its checksum.
         """
         request = wire.RecordListRequest(session_id, self._calls.next_seq_num(), partition_id, first, max_count)
@@ -299,13 +307,36 @@ class StorageClient(StorageConnection[our_wire.Message]):
     async def time_entry(
         self, session_id: int, partition_id: int, question: TimeQuestion, value: int, *, timeout_s: float
     ) -> tuple[int, int] | None:
-        """A transaction and the time at which it was committed; ``None`` if the storage knows none such.
+        """A transaction and the time at which it was committed; ``None`` if the storage has no such entry.
 
-        For connections that :attr:`keeps_times` only.
+        Only for connections with :attr:`keeps_times`.
         """
         request = TimeEntryRequest(session_id, self._calls.next_seq_num(), partition_id, question, value)
         found = await self._partition_call(request, TimeEntryResponse, timeout_s)
         return None if found.transaction_id == NO_TRANSACTION else (found.transaction_id, found.time_ms)
+
+    async def times(
+        self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
+    ) -> list[CommitTime]:
+        """Entries of the time index from the transaction ``first`` on, at most ``MAX_TIMES``; fewer than ``max_count``
+        and than that: there are no more. For connections that :attr:`keeps_times` only."""
+        request = TimeListRequest(session_id, self._calls.next_seq_num(), partition_id, first, max_count)
+        return (await self._partition_call(request, TimeListResponse, timeout_s)).times
+
+    async def enter_times(
+        self,
+        session_id: int,
+        partition_id: int,
+        times: Sequence[CommitTime],
+        *,
+        offline: bool = False,
+        timeout_s: float,
+    ) -> CommitTime | None:
+        """Enter times of committed transactions, at most ``MAX_TIMES``; the last entry of the index after that. For
+        connections that :attr:`keeps_times` only."""
+        request = EnterTimesRequest(session_id, self._calls.next_seq_num(), partition_id, offline, list(times))
+        found = await self._partition_call(request, TimeEntryResponse, timeout_s)
+        return None if found.transaction_id == NO_TRANSACTION else CommitTime(found.transaction_id, found.time_ms)
 
     # The channel's callbacks
 
@@ -369,7 +400,7 @@ class StorageClient(StorageConnection[our_wire.Message]):
         if channel is None or channel.closed:
             return
         if stood_still_s:
-            # The answers may have arrived long ago: they are read before any judgement.
+            # This process stood still, and the answers may have arrived long ago: read them before any judgement.
             # Requests sent in this turn of the loop, before this check, have times of the clock that has gone too far.
             self._stood_still_s += stood_still_s
             set_back_s = self._loop.time() - self._stood_still_s
@@ -397,7 +428,7 @@ class StorageClient(StorageConnection[our_wire.Message]):
             self._look_timer.start(min(max(verdict.next_look_s - now_s, _SHORTEST_LOOK_S), self._look_interval_s))
 
     def _probe(self, channel: Channel) -> None:
-        """Send a question that every storage refuses at once, however busy its partitions and disks are."""
+        """Send a question that every storage refuses immediately, even with busy partitions and disks."""
         seq_num = self._calls.next_seq_num()
         self._calls.abandon(seq_num)
         request = wire.MaxTransactionIdRequest(-1, seq_num, NO_PARTITION, False)
@@ -445,7 +476,7 @@ class StorageClient(StorageConnection[our_wire.Message]):
         return self._protocol_error(f"answered an append with {type(message).__name__}")
 
     def _check_ids(self, items: Sequence[Record | RecordHeader], first: int, max_count: int) -> None:
-        """Check the ids of an answer, which may have fewer records than requested, but no others."""
+        """Check the ids of an answer. The answer may have fewer records than requested, but no others."""
         if len(items) > max(max_count, 0):
             raise self._protocol_error(f"sent {len(items)} records where {max_count} were asked for")
         for expected_id, item in enumerate(items, first):

@@ -24,13 +24,13 @@ Response = TypeVar("Response")
 
 
 class StorageConnection(ABC, Generic[Answer]):
-    """One connection to a port of a storage node, for one use; the handler of its channel but for incoming frames.
+    """One connection to a port of a storage node; the handler of its channel, except for incoming frames.
 
-    All methods belong to the event loop's thread. It never reconnects: a new connection needs a new client.
+    All methods belong to the event loop's thread. The connection never reconnects: a new connection needs a new client.
     """
 
     def __init__(self, endpoint: Endpoint, peer: str) -> None:
-        """``peer`` names the other end in texts."""
+        """``peer`` names the node in messages."""
         self.endpoint = endpoint
         self._peer = peer
         self._loop = asyncio.get_running_loop()
@@ -40,13 +40,13 @@ class StorageConnection(ABC, Generic[Answer]):
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is gone; every request fails from then on."""
+        """Whether the connection has ended. Every later request fails."""
         return self._channel is None or self._channel.closed
 
     async def close(self) -> None:
-        """Close the connection; every pending request gets ``ConnectionClosedError``.
+        """Close the connection. Every pending request gets ``ConnectionClosedError``.
 
-        Does not wait for a node after a request that timed out: it would not answer TLS's farewell either.
+        Does not wait for a node after a request that timed out: such a node would not answer the end of TLS either.
         """
         channel = self._channel
         if channel is not None:
@@ -82,7 +82,7 @@ class StorageConnection(ABC, Generic[Answer]):
         tls: ssl.SSLContext | None,
         timeout_s: float,
     ) -> None:
-        """Connect, and run ``open_store`` (which gets the remaining time) first.
+        """Connect, and run ``open_store`` with the remaining time before any other request.
 
         Raises ``ConnectFailedError`` when the node is not reached or does not answer, and the errors of ``open_store``;
         the connection is then closed.
@@ -117,7 +117,7 @@ class StorageConnection(ABC, Generic[Answer]):
         return self._channel
 
     async def _ask(self, seq_num: int, frame: bytes, what: str, timeout_s: float) -> Answer:
-        """Send a request; returns its answer. The deadline moves as long as bytes move.
+        """Send a request and return the answer. The deadline moves as long as bytes move.
 
         Raises ``DeadlineExceededError``, ``ConnectionClosedError``.
         """
@@ -141,7 +141,7 @@ class StorageConnection(ABC, Generic[Answer]):
         raise self._protocol_error(f"answered {what} with {type(answer).__name__}")
 
     def _protocol_error(self, what: str) -> ProtocolError:
-        """A protocol error of the node, which ends the connection."""
+        """End the connection because of a protocol error of the node, and return the error."""
         error = ProtocolError(f"{self._peer} {what}")
         if self._channel is not None:
             self._channel.abort(error)

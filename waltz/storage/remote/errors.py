@@ -18,10 +18,10 @@ class RemoteStorageError(WaltzError):
 
     @property
     def is_session_fenced(self) -> bool:
-        """Whether a newer session has fenced the partition (rule S1), so that this session can never write to it
-        again."""
+        """Whether a newer session has fenced the partition (rule S1). Then this session can never write to the
+        partition again."""
         return is_fence(self.wire_text)
 
 
 class DataCorruptionError(WaltzError):
-    """The payload of a storage's record does not match its checksum; another replica should be asked."""
+    """The payload of a record does not match its checksum. Read the record from another replica."""

@@ -1,19 +1,19 @@
 """The owed answers of a connection, and the late ones among them: rules L1 and L3. Pure; time and bytes are parameters.
 
-A line may be slow, and a large transaction may keep it busy for half a minute. So a request is late only without
-progress during its limit, not by the clock alone. Progress of a request is: leaving bytes up to its own last one;
-answers to earlier requests; and arriving bytes of an answer to itself or to an earlier request. Answers to later
-requests come first when partitions work side by side; they excuse the peer for a few times the limit only, since it may
-have dropped the request.
+A line may be slow, and a large transaction may keep the line busy for half a minute. So a request is late only after
+its limit without progress. Progress of a request is: bytes that leave, up to the last byte of the request; answers to
+earlier requests; bytes that arrive of an answer to this or an earlier request. Because partitions work in parallel,
+answers to later requests may come first. These count as progress for a few times the limit only, because the peer may
+have lost the request.
 
 A relay or the kernels may hold megabytes that have left this side and have not arrived at the peer. No progress is
 visible while these move on, so every limit is longer by the time for them, at the recent rate of the connection, or at
 a rate below that of any sensible cluster. It is also longer by two answer times: on a line around the world the repeat
 of a lost packet takes a second. Only the last answers count for that, since a line may become a longer one.
 
-A connection that owes an answer and makes *no progress at all* is silent. That judgement is independent of the limits
-of single callers; in the middle of that time a question that any working peer answers at once tells a peer with long
-work from one that is gone.
+A connection with an unanswered request and *no progress at all* is silent. This judgement is independent of the limits
+of single callers. After half of the time, a question is sent that every working peer answers immediately: the answer
+distinguishes a peer with long work from a lost peer.
 """
 
 import math
@@ -23,39 +23,39 @@ from itertools import accumulate
 from typing import Generic, NamedTuple, TypeVar
 
 HIDDEN_BYTES = 8 << 20
-"""Assumed maximum of bytes between the kernel on this side and the process on the other."""
+"""Assumed largest number of bytes between the kernel on this side and the process on the other side."""
 
 MIN_BYTES_PER_S = 512 << 10
-"""Slowest assumed line for hidden bytes."""
+"""Assumed lowest rate of a line for these hidden bytes."""
 
 RATE_MEMORY_S = 10.0
-"""Time after which an old rate counts for about a third."""
+"""The time after which the weight of an old rate is about a third."""
 
 MAX_ANSWER_TIMES_S = 2.0
-"""Limit of the two answer times."""
+"""The largest extension by two answer times."""
 
 MAX_WAIT_S = 600.0
-"""Limit of the wait for a request, even with progress."""
+"""The longest wait for the answer to a request, even with progress."""
 
 MAX_OVERTAKEN_LIMITS = 4
-"""Number of limits that a request waits because of answers to later ones."""
+"""The largest number of limits for which answers to later requests extend the wait."""
 
 _BLOCK_BITS = 6
-"""Binary logarithm of the number of sequence numbers whose owed bytes are summed up together."""
+"""Binary logarithm of the size of a block: the number of sequence numbers with a common sum of owed bytes."""
 
 _NOWHERE = 1 << 63
 
 Waiter = TypeVar("Waiter")
-"""The waiter for an answer, which is only stored here."""
+"""The waiter for an answer. This module only stores it."""
 
 
 class Verdict(NamedTuple):
     """Result of a check."""
 
     late: list[int]
-    """Sequence numbers of requests whose limits have passed; not owed any more, but still missing."""
+    """Sequence numbers of late requests. They are not owed any more, but their answers are still missing."""
     probe: bool
-    """Whether the connection has been silent for half of the time: a question has to be sent."""
+    """Whether a question has to be sent, because the connection has been silent for half of the time."""
     silent: bool
     """Whether the connection has to be closed."""
     next_look_s: float
@@ -66,40 +66,41 @@ class Transfer(NamedTuple):
     """The progress of a connection up to some position."""
 
     moved_bytes: int
-    """Rises with every byte that leaves, and with every answer; meaningful as a difference."""
+    """Rises with every byte that leaves, and with every answer. Only differences have a meaning."""
     allowance_s: float
-    """Extra time of an answer, because of bytes that may be under way."""
+    """Extra time for an answer, because of bytes that may be on the way."""
 
 
 class OwedAnswers(Generic[Waiter]):
-    """The unanswered requests of one connection, in the order in which they were sent. Their numbers rise.
+    """The unanswered requests of one connection, in the order of sending. Their numbers rise.
 
-    A dead line may owe tens of thousands of answers and is checked often, so no check walks through all of them.
-    Progress counts for all requests from some position on; allowances and times of sending rise with the position, too.
-    So the first of the requests with the same limit is late first.
+    There may be tens of thousands of unanswered requests on a dead line, with many checks, so no check walks through
+    all of them. Progress counts for all requests from some position on. Extensions and times of sending rise with the
+    position, too. So among the requests with the same limit, the first is late first.
 
-    Most requests are answered before any check. So the first check that finds a request enters it in the sums and
-    queues: until then a request and its answer cost one entry in a dictionary.
+    Most requests are answered before any check. So only the first check of a request adds it to the sums and queues:
+    until then a request and its answer cost one entry in a dictionary.
     """
 
     def __init__(self, silent_after_s: float) -> None:
         self._silent_after_s = silent_after_s
         self._requests: dict[int, tuple[int, int, float, float, Waiter | None]] = {}
-        """Size, position (where it ends in the stream), limit, time of sending; plain tuples are made faster."""
+        """Size, position (the end in the stream), limit, time of sending. Plain tuples are created faster."""
         self._entered = -_NOWHERE
         """Requests up to this sequence number are in the sums and queues below."""
         self._by_timeout: dict[float, deque[int]] = {}
-        """Numbers of requests by their limits, of answered ones too until a look comes upon them."""
+        """Numbers of requests by their limits. Numbers of answered requests stay until a check meets them."""
         self._blocks: dict[int, list[int]] = {}
-        """For blocks of sequence numbers: the position of the first one, and the bytes owed."""
+        """For each block of sequence numbers: the position of the first request, and the owed bytes."""
         self._totals: tuple[list[int], list[int], list[int]] | None = None
-        """The blocks' positions, the bytes owed before them, and their numbers, while nothing has changed."""
+        """The positions of the blocks, the owed bytes before them, and their numbers; valid until the next change."""
         self._steps: list[tuple[int, float]] = []
-        """Rising: behind this position something moved last at this time, up to the position of the next step."""
+        """Steps with rising positions: behind the position of a step, up to the next step, the last progress was at
+        this time."""
         self._answered_position = _NOWHERE
-        """The lowest position of what was answered since the last look."""
+        """The lowest position of the requests answered since the last check."""
         self._other_arrived_s = 0.0
-        """When bytes of an answer last came, whoever's."""
+        """The time when bytes of any answer last arrived."""
         self._missed: dict[int, Waiter | None] = {}
         self._bytes_per_s = 0.0
         self._answer_s = 0.0
@@ -129,7 +130,7 @@ class OwedAnswers(Generic[Waiter]):
         now_s: float,
         waiter: Waiter | None = None,
     ) -> None:
-        """A request of ``size_bytes`` was given to the connection; ``position`` is its end in the stream."""
+        """Note that a request of ``size_bytes`` was given to the connection; ``position`` is its end in the stream."""
         if not self._requests and not self._missed:
             self._moved_s = self._looked_s = now_s
             self._probed_s = None
@@ -137,7 +138,7 @@ class OwedAnswers(Generic[Waiter]):
         self._requests[seq_num] = (size_bytes, position, timeout_s, now_s, waiter)
 
     def answered(self, seq_num: int, now_s: float) -> Waiter | None:
-        """The answer to a request, perhaps an abandoned one, has arrived; returns its waiter."""
+        """Note that the answer to a request, possibly an abandoned one, has arrived. Returns the waiter."""
         request = self._requests.pop(seq_num, None)
         if request is None:
             return self._missed.pop(seq_num, None)
@@ -157,7 +158,7 @@ class OwedAnswers(Generic[Waiter]):
         return waiter
 
     def set_back(self, now_s: float) -> None:
-        """The caller's clock was set back to this time."""
+        """Note that the caller has set its clock back to this time."""
         self._moved_s, self._looked_s = min(self._moved_s, now_s), min(self._looked_s, now_s)
         for seq_num in reversed(self._requests):
             size_bytes, position, timeout_s, sent_s, waiter = self._requests[seq_num]
@@ -166,18 +167,18 @@ class OwedAnswers(Generic[Waiter]):
             self._requests[seq_num] = size_bytes, position, timeout_s, now_s, waiter
 
     def give_up(self, seq_num: int) -> Waiter | None:
-        """The waiter of a late request, whose answer is still missing but has no waiter from now on."""
+        """Remove and return the waiter of a late request. The answer is still missing."""
         waiter = self._missed[seq_num]
         self._missed[seq_num] = None
         return waiter
 
     def take_waiters(self) -> list[Waiter]:
-        """The waiters of all requests, in their order; no answer is owed any more."""
+        """Remove and return the waiters of all requests, in order. No answer is owed any more."""
         requests, self._requests = self._requests, {}
         return [request[4] for request in requests.values() if request[4] is not None]
 
     def _enter(self) -> None:
-        """Enter the unanswered requests since the last call in the sums and queues."""
+        """Add the unanswered requests since the last call to the sums and queues."""
         new: list[int] = []
         for seq_num in reversed(self._requests):
             if seq_num <= self._entered:
@@ -205,8 +206,8 @@ class OwedAnswers(Generic[Waiter]):
     ) -> Verdict:
         """Check for late requests.
 
-        ``left_bytes`` of the stream have left, ``received_bytes`` have arrived; ``receiving``: an answer has arrived in
-        part, to the request ``arriving`` if it is known.
+        ``left_bytes`` of the stream have left, ``received_bytes`` have arrived. ``receiving``: a part of an answer has
+        arrived, to the request ``arriving`` if that is known.
         """
         self._enter()
         self._bytes_per_s *= max(1 - (now_s - self._looked_s) / RATE_MEMORY_S, 0.0)
@@ -223,7 +224,7 @@ class OwedAnswers(Generic[Waiter]):
             if request is not None:
                 moved_behind = min(moved_behind, request[1] - 1)
         self._step(moved_behind, now_s)
-        # A new request that leaves proves nothing: kernels and relays take it. Bytes that waited at the last check do.
+        # A new request that leaves proves nothing: kernels and relays take it. Progress is of older waiting bytes only.
         if came or (self._backlog and left_bytes != self._left_bytes):
             self._moved_s = now_s
             self._probed_s = None
@@ -234,12 +235,12 @@ class OwedAnswers(Generic[Waiter]):
         probe = bool(self) and self._probed_s is None and silence_s >= self._silent_after_s / 2
         if probe:
             self._probed_s = now_s
-        # Checks may be late: a question gets its half of the time in any case.
+        # Checks may be late: the question gets half of the time in any case.
         silent = self._probed_s is not None and now_s - self._probed_s >= self._silent_after_s / 2
         return Verdict(late, probe, bool(self) and silent, next_look_s)
 
     def _step(self, position: int, now_s: float) -> None:
-        """Progress for all requests that end after this position."""
+        """Note progress for all requests that end after this position."""
         steps = self._steps
         if not self._requests:
             steps.clear()
@@ -252,7 +253,7 @@ class OwedAnswers(Generic[Waiter]):
         del steps[: max(bisect_left(steps, (first_position,)) - 1, 0)]
 
     def _take_late(self, now_s: float) -> tuple[list[int], float]:
-        """Take late requests; also returns the time at which the next one may be late."""
+        """Remove and return late requests; also return the time at which the next request may be late."""
         requests, late = self._requests, []
         next_look_s = now_s + MAX_WAIT_S
         for timeout_s, queue in list(self._by_timeout.items()):
@@ -268,7 +269,7 @@ class OwedAnswers(Generic[Waiter]):
             if not queue:
                 del self._by_timeout[timeout_s]
             elif len(queue) > 2 * len(requests):
-                # Most of it was answered after one that was not.
+                # Most of the queue was answered, behind a request without an answer.
                 self._by_timeout[timeout_s] = deque(seq_num for seq_num in queue if seq_num in requests)
         late.sort()
         for seq_num in late:

@@ -12,17 +12,17 @@ from waltz.common.net.progress import Moving, while_moving
 Answer = TypeVar("Answer")
 
 OPEN_SEQ_NUM = -1
-"""Sequence number of the open request of both storage protocols and of its answer."""
+"""Sequence number of the open request and its answer, in both storage protocols."""
 
 MAX_ABANDONED = 10_000
-"""Limit of unanswered requests without a caller; a peer that owes more does not work."""
+"""The largest number of unanswered requests without a caller. A peer that owes more answers does not work."""
 
 
 class PendingCalls(Generic[Answer]):
-    """Gives out sequence numbers (0, 1, ...) and hands each answer to its caller.
+    """Assigns sequence numbers (0, 1, ...), and hands each answer to the caller of its request.
 
-    A request whose caller gave up (deadline, cancellation) stays *abandoned* until its answer comes, so that a late
-    answer differs from one without a request, which is a breach of the protocol.
+    A request whose caller gave up (deadline, cancellation) stays *abandoned* until its answer arrives. So a late answer
+    is distinguished from an answer without a request, which violates the protocol.
     """
 
     __slots__ = ("_abandoned", "_closed", "_futures", "_peer", "next_seq_num")
@@ -30,7 +30,7 @@ class PendingCalls(Generic[Answer]):
     def __init__(self, peer: str) -> None:
         self._peer = peer
         self.next_seq_num: Callable[[], int] = itertools.count().__next__
-        """Gives the number of the next request; the caller must send it, and nothing else under that number."""
+        """The number of the next request. The caller must send exactly one request under the number."""
         self._futures: dict[int, asyncio.Future[Answer]] = {}
         self._abandoned: set[int] = set()
         self._closed: ConnectionClosedError | None = None
@@ -44,9 +44,9 @@ class PendingCalls(Generic[Answer]):
         return future
 
     async def wait(self, seq_num: int, future: asyncio.Future[Answer]) -> Answer:
-        """The answer to ``seq_num``. Its deadline is checked elsewhere, by a call of :meth:`fail`.
+        """The answer to ``seq_num``. The deadline is checked elsewhere, by a call of :meth:`fail`.
 
-        Raises the error of that call, ``ConnectionClosedError``.
+        Raises the error of that call, or ``ConnectionClosedError``.
         """
         try:
             return await future
@@ -74,12 +74,12 @@ class PendingCalls(Generic[Answer]):
             self._forget(seq_num)
 
     def _forget(self, seq_num: int) -> None:
-        """The caller has gone, with or without the answer."""
+        """Forget a caller that has returned, with or without the answer."""
         if self._futures.pop(seq_num, None) is not None:
             self.abandon(seq_num)
 
     def fail(self, seq_num: int, error: Exception) -> None:
-        """Give the caller ``error`` instead of an answer; no effect without a caller."""
+        """Raise ``error`` in the caller instead of an answer. Without a caller nothing happens."""
         future = self._futures.pop(seq_num, None)
         if future is not None:
             self.abandon(seq_num)
@@ -102,7 +102,7 @@ class PendingCalls(Generic[Answer]):
         return len(self._abandoned) > MAX_ABANDONED
 
     def resolve(self, seq_num: int, answer: Answer) -> None:
-        """Hand over an answer. Raises ``ProtocolError`` without a request of that number."""
+        """Hand over an answer. Raises ``ProtocolError`` if there is no request of that number."""
         future = self._futures.pop(seq_num, None)
         if future is not None:
             if future.cancelled():
@@ -114,7 +114,7 @@ class PendingCalls(Generic[Answer]):
             raise ProtocolError(f"{self._peer} answered request {seq_num}, which was never sent or is answered already")
 
     def close(self, error: ConnectionClosedError) -> None:
-        """Every waiting caller gets ``error``; so do later ones."""
+        """Raise ``error`` in every waiting caller, and in all later callers."""
         self._closed = error
         futures, self._futures = self._futures, {}
         self._abandoned.clear()

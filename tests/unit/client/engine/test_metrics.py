@@ -21,6 +21,7 @@ OF_PARTITIONS = {
     "high-water-mark",
     "num-registered-transactions",
     "lag",
+    "lag-seconds",
     "lock-failure",
     "transaction-monitor-timeout",
     "send-throughput",
@@ -158,6 +159,28 @@ async def test_a_feed_that_is_not_read_lags() -> None:
         await feed.aclose()
 
 
+async def test_what_is_not_read_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    async with waltz.connect(MockDriver(1), long_wait_threshold_ms=600_000) as client:
+        monkeypatch.setattr(client.metrics, "clock", lambda: now_s)
+        feed = client.feed(0, after=-1)
+        own = f"waltz-client-{client.client_id}.partition-0.lag-seconds"
+        await client.append(0, b"first")
+        assert read(client.metrics)(own) == 0.0
+        now_s = 107.0
+        await client.append(0, b"second")
+        assert read(client.metrics)(own) == 7.0
+        now_s = 110.0
+        assert read(client.metrics)(own) == 10.0
+        while feed.handed_out < 0:
+            await feed.next_batch()
+        assert read(client.metrics)(own) in (0.0, 3.0), "the second one came with the first, or it did not"
+        while feed.handed_out < 1:
+            await feed.next_batch()
+        assert read(client.metrics)(own) == 0.0
+        await feed.aclose()
+
+
 async def test_they_can_be_read_by_threads_and_when_the_client_is_closed() -> None:
     async with waltz.connect(MockDriver(1), options=ClientOptions()) as client:
         metrics = client.metrics
@@ -177,6 +200,7 @@ async def test_they_can_be_read_by_threads_and_when_the_client_is_closed() -> No
         try:
             for _ in range(20):
                 await client.append_many(0, [b"a"] * 20, high_water_mark=-1)
+            families(metrics)  # the threads may not have had a turn
         finally:
             ended.set()
             for thread in threads:

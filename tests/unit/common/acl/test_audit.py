@@ -8,7 +8,16 @@ import pytest
 
 from waltz.common.access import Action, Right
 from waltz.common.acl import audit as audit_module
-from waltz.common.acl.audit import MAX_LINES, MAX_PRINCIPALS, Audit, Event, Outcome, places_text
+from waltz.common.acl.audit import (
+    MAX_CLAIMED,
+    MAX_LINES,
+    MAX_PRINCIPALS,
+    Audit,
+    Event,
+    Outcome,
+    places_text,
+    refused_token,
+)
 from waltz.common.acl.document import Document, Mode
 from waltz.common.acl.enforcement import Applied, RuleAccess
 from waltz.common.acl.refusals import MAX_COUNTED
@@ -65,6 +74,60 @@ async def test_a_line(log: Log) -> None:
         "src_endpoint": {"ip": "10.0.0.1", "port": 5000},
         "status_detail": "no rule",
     }
+
+
+async def test_a_refused_token(log: Log) -> None:
+    assert log.audit.note(refused_token("svc-a", "10.0.0.1:5000", 55180), (), lambda: "the token has expired")
+    (line,) = log.take()
+    assert line.pop("metadata")["version"] == "1.3.0"
+    assert line == {
+        "time": 1000,
+        "category_uid": 3,
+        "class_uid": 3002,
+        "type_uid": 300201,
+        "activity_id": 1,
+        "activity_name": "Logon",
+        "severity_id": 3,
+        "severity": "Medium",
+        "status_id": 2,
+        "status": "Failure",
+        "action_id": 2,
+        "action": "Denied",
+        "count": 1,
+        "auth_protocol": "JSON Web Token",
+        "auth_protocol_id": 99,
+        "user": {"name": "svc-a"},
+        "service": {"name": "server-a:1"},
+        "dst_endpoint": {"port": 55180},
+        "unmapped": {"outcome": "refused", "claimed": True},
+        "src_endpoint": {"ip": "10.0.0.1", "port": 5000},
+        "status_detail": "the token has expired",
+    }
+
+
+async def test_refused_tokens_are_folded_by_port_and_take_no_room_from_principals(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever reaches a port can claim to be anybody."""
+    for log.now_ms in (2000, 2001, 2002):
+        for port in (1, 2):
+            log.audit.note(refused_token(None, "10.0.0.1:5000", port), (), lambda: "it cannot be read")
+    for number in range(MAX_PRINCIPALS + 1):
+        log.audit.note(refused_token(f"claimed-{number}", "10.0.0.1:5000", 1), (), lambda: "its signature is wrong")
+    assert log.audit.note(REFUSED._replace(principal="claimed-7"), [7], lambda: "no rule")
+    taken = log.take()
+    assert [line["class_uid"] for line in taken].count(3002) == MAX_CLAIMED + 1
+    assert [line["class_uid"] for line in taken].count(6003) == 1
+    log.audit.end_window()
+    folded = log.take()
+    assert {line["class_uid"] for line in folded} == {3002}
+    assert [(line["user"]["name"], line["dst_endpoint"]["port"], line["count"]) for line in folded] == [
+        ("unknown", 1, 2),
+        ("unknown", 2, 2),
+        ("unknown", 1, MAX_PRINCIPALS + 2 - MAX_CLAIMED),
+    ]
+    assert folded[-1]["status_detail"] == f"of principals beyond the first {MAX_CLAIMED}"
+    assert "refusals like these" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
 """The rights of peers by the rules that a node applies."""
 
-import pytest
+import itertools
 
+import pytest
+from hypothesis import example, given
+
+from tests.unit.common.acl.rules import DOCUMENTS, NAMES, PARTITION_COUNT, PRINCIPALS
 from waltz.common.access import ANONYMOUS, Proof, Right
 from waltz.common.acl.document import Document, Mode, PartitionMode, Rule
-from waltz.common.acl.enforcement import Applied, RuleAccess
+from waltz.common.acl.enforcement import Applied, Row, RuleAccess
 from waltz.common.acl.rules import compile_rules
 from waltz.common.pieces import at_once
 
@@ -51,6 +55,31 @@ async def test_what_it_may_changes_with_the_rules() -> None:
     assert rights.refusal(Right.READ, 1) is not None
     assert other.lenient
     assert not rights.lenient
+
+
+@given(DOCUMENTS, DOCUMENTS)
+@example(Document(Mode.AUDIT), Document(Mode.ENFORCE))
+@example(Document(Mode.ENFORCE, modes=(PartitionMode("0", Mode.AUDIT),)), Document(Mode.ENFORCE))
+def test_peers_are_judged_anew_that_lose_a_right_or_the_leave_of_an_audit(before: Document, after: Document) -> None:
+    access = RuleAccess(PARTITION_COUNT, lambda subject: subject, ["ops"])
+    at_once(access.apply(Applied(1, at_once(compile_rules(before, NAMES, PARTITION_COUNT)))))
+    peers = [
+        *(access.rights_of(principal) for principal in (*PRINCIPALS, "unheard of", "ops")),
+        access.rights_of(ANONYMOUS, Proof.NONE),
+    ]
+    requests = list(itertools.product(Right, (*range(PARTITION_COUNT), None)))
+
+    def what_it_may(row: Row) -> set[object]:
+        assert access.applied is not None
+        rules = access.applied.rules
+        permitted = {("is permitted", *request) for request in requests if row.permits(*request)}
+        audited = {("passes", *each) for each in requests if rules.mode(each[1]) is Mode.AUDIT and not row.unproved}
+        return permitted | {("passes", *request) for _, *request in permitted} | audited
+
+    had = [what_it_may(row) for row in peers]
+    lost = at_once(access.apply(Applied(2, at_once(compile_rules(after, NAMES, PARTITION_COUNT)))))
+    expected = [row for row, may in zip(peers, had, strict=True) if may - what_it_may(row)]
+    assert [row for row in peers if row in lost] == expected
 
 
 async def test_connections_count_for_principals_but_not_for_nodes_and_strangers() -> None:

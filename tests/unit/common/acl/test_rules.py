@@ -90,6 +90,10 @@ def test_rules_decide_like_the_model(document: Document) -> None:
     for principal in (*PRINCIPALS, "unheard of"):
         row = rules.row(principal)
         assert len(row) == PARTITION_COUNT + 1
+        assert list(rules.audited_row) == [
+            sum(right.bit for right in Right) if rules.mode(place) is Mode.AUDIT else 0
+            for place in (*range(PARTITION_COUNT), None)
+        ]
         for right, partition_id in itertools.product(Right, PLACES):
             expected = _model(document, principal, right, partition_id)
             assert rules.decide(principal, right, partition_id) == expected

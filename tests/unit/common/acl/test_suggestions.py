@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.common.acl.rules import DOCUMENTS, NAMES, PARTITION_COUNT, PRINCIPALS
 from waltz.common.access import Action, Right
 from waltz.common.acl import changes
-from waltz.common.acl.audit import Audit
+from waltz.common.acl.audit import Audit, Event, Outcome, refused_token
 from waltz.common.acl.document import Document, Mode, PartitionMode, Rule
 from waltz.common.acl.enforcement import Applied, RuleAccess
 from waltz.common.acl.json_pieces import AclError
@@ -144,3 +144,12 @@ async def test_the_log_of_a_node_is_read() -> None:
 def test_what_is_no_audit_log_is_refused(line: str) -> None:
     with pytest.raises(AclError, match=r"audit.log:1: no line of an audit log: "):
         list(read_audit([f"{line}\n"], "audit.log"))
+
+
+async def test_a_refused_token_asks_for_nothing_since_its_principal_is_only_claimed() -> None:
+    lines: list[str] = []
+    audit = Audit("server-a:1", PARTITION_COUNT, lambda line: lines.append(f"{line}\n"))
+    audit.note(refused_token("svc-a", "10.0.0.1:5000", 1), (), lambda: "it has expired")
+    audit.note(Event("svc-a", "append", Right.APPEND, Outcome.REFUSED, ""), [3], lambda: "no rule")
+    assert len(lines) == 2
+    assert list(read_audit(lines, "audit.jsonl")) == [Asked("svc-a", Right.APPEND, frozenset({3}), 1)]

@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.unit.common.acl.tokens import AUDIENCE, described, token, write_keys
+from waltz.common.acl.audit import Audit
 from waltz.common.acl.node import start_identities
 from waltz.common.config.schemas import AclConfig
 from waltz.common.errors import ConfigError, WaltzError
@@ -55,7 +56,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_keys_and_withdrawals_are_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     registry = Registry()
-    tokens = start_identities(config(tmp_path), AUDIENCE, registry)
+    tokens = start_identities(config(tmp_path), AUDIENCE, registry, Audit("", 0))
     unusable = registry.readings["waltz_acl_token_files_unusable"]
     assert list(unusable()) == [((), 0)]
     checks: list[int] = []
@@ -92,11 +93,11 @@ async def test_a_node_does_not_start_without_usable_files(
     else:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=reason):
-        start_identities(found, AUDIENCE, Registry())
+        start_identities(found, AUDIENCE, Registry(), Audit("", 0))
 
 
 async def test_a_node_without_keys_takes_no_tokens() -> None:
-    tokens = start_identities(AclConfig(enabled=True), AUDIENCE, Registry())
+    tokens = start_identities(AclConfig(enabled=True), AUDIENCE, Registry(), Audit("", 0))
     with pytest.raises(WaltzError, match=r"acl.tokens.keys is not set"):
         tokens.identities.verify(token())
     await tokens.close()
@@ -107,4 +108,4 @@ async def test_without_the_library_keys_are_refused(tmp_path: Path, monkeypatch:
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "jwt", None)
     with pytest.raises(ConfigError, match=r"PyJWT: pip install 'waltz-log\[acl\]'"):
-        start_identities(config(tmp_path), AUDIENCE, Registry())
+        start_identities(config(tmp_path), AUDIENCE, Registry(), Audit("", 0))

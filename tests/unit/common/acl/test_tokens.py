@@ -13,7 +13,6 @@ from tests.unit.common.acl.tokens import AUDIENCE, LIFE_S, PRIVATE, described, k
 from waltz.common.acl.tokens import (
     LAST_S,
     MAX_TOKEN_CHARACTERS,
-    TokenError,
     Tokens,
     inspected,
     read_algorithms,
@@ -21,6 +20,7 @@ from waltz.common.acl.tokens import (
     read_withdrawn,
 )
 from waltz.common.errors import ConfigError
+from waltz.common.net.token_problems import TokenProblem, TokenRefusal
 
 ALGORITHMS = read_algorithms("ES256, RS256,EdDSA,HS256")
 TOKENS = Tokens(read_keys(key_set(), ALGORITHMS, "keys.json"), frozenset({"gone"}), AUDIENCE, 30.0)
@@ -45,7 +45,7 @@ def test_two_keys_count_at_once_and_tokens_for_many_clusters() -> None:
     tokens = TOKENS._replace(keys=read_keys(keys, ALGORITHMS, "keys.json"))
     assert tokens.verify(token(key_id="old")).principal == "svc-t"
     assert tokens.verify(token(key_id="new", private=other, aud=["other", AUDIENCE])).principal == "svc-t"
-    with pytest.raises(TokenError, match="signature is wrong"):
+    with pytest.raises(TokenRefusal, match="signature is wrong"):
         tokens.verify(token(key_id="new"))
 
 
@@ -103,11 +103,30 @@ BAD = [
 
 @pytest.mark.parametrize(("bad", "reason"), BAD, ids=map(str, range(len(BAD))))  # no token is the same twice
 def test_bad_tokens_are_refused_without_being_quoted(bad: str, reason: str) -> None:
-    with pytest.raises(TokenError, match=reason) as refused:
+    with pytest.raises(TokenRefusal, match=reason) as refused:
         TOKENS.verify(bad)
     text = str(refused.value)
     assert len(text) < 200
     assert not any(piece in text for piece in bad.split(".") if len(piece) > 10)
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        (token(exp=NOW_S - 100), TokenProblem.EXPIRED),
+        (token(nbf=NOW_S + LIFE_S), TokenProblem.NOT_YET_VALID),
+        (token(aud="another"), TokenProblem.OTHER_CLUSTER),
+        (token(jti="gone"), TokenProblem.WITHDRAWN),
+        (token(key_id="nobody's"), TokenProblem.UNKNOWN_KEY),
+        (token(private=ec.generate_private_key(ec.SECP256R1())), TokenProblem.WRONG_SIGNATURE),
+        (token(sub=None), TokenProblem.UNREADABLE),
+    ],
+    ids=["expired", "early", "cluster", "withdrawn", "key", "signature", "unreadable"],
+)
+def test_what_metrics_say_about_them(bad: str, problem: TokenProblem) -> None:
+    with pytest.raises(TokenRefusal) as refused:
+        TOKENS.verify(bad)
+    assert refused.value.problem is problem
 
 
 def signed(payload: str) -> str:
@@ -134,7 +153,7 @@ NONSENSE = [
 
 @pytest.mark.parametrize("payload", NONSENSE, ids=map(str, range(len(NONSENSE))))
 def test_nonsense_with_a_good_signature_is_refused(payload: str) -> None:
-    with pytest.raises(TokenError):
+    with pytest.raises(TokenRefusal):
         TOKENS.verify(signed(payload))
 
 
@@ -203,8 +222,8 @@ def test_a_token_is_inspected_with_and_without_keys() -> None:
     assert inspected(token(exp=10**30, aud=None, jti=None), None)[2:] == (None, (), 1000 * LAST_S)
     foreign = token(private=ec.generate_private_key(ec.SECP256R1()))
     assert inspected(foreign, None).principal == "svc-t"
-    with pytest.raises(TokenError, match="signature is wrong"):
+    with pytest.raises(TokenRefusal, match="signature is wrong"):
         inspected(foreign, TOKENS.keys)
     for bad in ("", "a.b.c", token(exp=None), signed('{"sub": "a", "exp": "x"}')):
-        with pytest.raises(TokenError, match="cannot be read"):
+        with pytest.raises(TokenRefusal, match="cannot be read"):
             inspected(bad, None)

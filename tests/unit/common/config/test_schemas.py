@@ -5,6 +5,7 @@ import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from waltz.common.config.schemas import (
+    ArchiveConfig,
     CliConfig,
     ClientConfig,
     ServerConfig,
@@ -91,6 +92,10 @@ def test_defaults_of_a_server() -> None:
     assert config.model_dump(exclude={"tls"}) == {
         "zookeeper_connect_string": "zk:2181",
         "zookeeper_session_timeout_ms": 30000,
+        "zookeeper_user": None,
+        "zookeeper_password": None,
+        "zookeeper_password_file": None,
+        "zookeeper_ssl_enabled": False,
         "cluster_root": "/waltz",
         "server_port": 55180,
         "server_host": "node1",
@@ -122,6 +127,7 @@ def test_defaults_of_a_server() -> None:
             "token_leeway_ms": 30_000,
             "withdrawn_tokens": None,
         },
+        "http": {"open": None, "tls": False},
         "connections": {
             "max": 10_000,
             "max_per_address": 5000,
@@ -183,9 +189,19 @@ def test_access_rules_need_verified_certificates(tls: dict[str, object]) -> None
             {"ssl.trustStore.location": "/trust", "ssl.token.location": "/token"},
             r"server.ssl.token is for clients and tools: nodes are known by their certificates",
         ),
+        ({"http.tls": True}, r"server.http.tls has an effect only with server.jetty.port"),
+        (
+            {"http.tls": True, "jetty.port": 1, "ssl.plaintext": True},
+            r"server.http.tls needs TLS, which server.ssl.plaintext turns off",
+        ),
+        ({"http.open": "/health"}, r"server.http.open has an effect only with server.acl.enabled: true"),
+        (
+            {"acl.enabled": True, "ssl.trustStore.location": "/trust", "http.open": "/health,/console"},
+            r"'/console' is none of the paths that can be open: /buildinfo, /health, /metrics, /metrics/prometheus",
+        ),
     ],
 )
-def test_settings_of_tokens_that_could_not_have_an_effect_are_refused(given: dict[str, object], error: str) -> None:
+def test_settings_that_could_not_have_an_effect_are_refused(given: dict[str, object], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
         from_mapping({**SERVER, **{f"server.{key}": value for key, value in given.items()}}, ServerConfig)
 
@@ -200,6 +216,25 @@ def test_tokens_are_for_trusted_peers_over_tls(tls: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="there are two tokens"):
         given = {"ssl.trustStore.location": "/trust", "ssl.token.location": "/token", "ssl.token.value": "secret"}
         from_mapping({"zookeeper.connectString": "zk", "cluster.root": "/waltz", **given}, CliConfig)
+
+
+def test_https_of_archivers_and_of_tools() -> None:
+    archiver = {"zookeeper.connectString": "zk", "cluster.root": "/w", "archive.url": "file:///archive"}
+    with pytest.raises(ConfigError, match=r"archive.http.tls has an effect only with archive.jetty.port"):
+        from_mapping({**archiver, "archive.http.tls": True}, ArchiveConfig)
+    assert from_mapping({**archiver, "archive.http.tls": True, "archive.jetty.port": 1}, ArchiveConfig).http_tls
+    tools = {"zookeeper.connectString": "zk", "cluster.root": "/w", "http.tls": True}
+    with pytest.raises(ConfigError, match=r"http.tls needs TLS, which ssl.plaintext turns off"):
+        from_mapping({**tools, "ssl.plaintext": True}, CliConfig)
+    assert from_mapping(tools, CliConfig).http_tls
+
+
+def test_paths_that_are_open() -> None:
+    given = {"acl.enabled": True, "ssl.trustStore.location": "/trust", "http.open": "/health, /metrics"}
+    for values, model, node in ((SERVER, ServerConfig, "server"), (STORAGE, StorageConfig, "storage")):
+        config = from_mapping({**values, **{f"{node}.{key}": value for key, value in given.items()}}, model)
+        assert config.http.open_paths == ("/health", "/metrics")  # type: ignore[attr-defined]  # both have it
+        assert from_mapping(values, model).http.open_paths == ()  # type: ignore[attr-defined]  # same
 
 
 def test_defaults_of_a_storage() -> None:

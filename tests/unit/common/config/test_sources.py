@@ -87,7 +87,7 @@ def test_what_counts_more(
     assert set(reading.replaced) == {key for key in in_file if expected[key] != in_file[key]}
 
 
-@given(st.sampled_from(sorted(keys(StorageConfig))), st.text())
+@given(st.sampled_from(sorted(keys(StorageConfig) - {"zookeeper.password"})), st.text())
 def test_settings_are_taken_as_they_are(key: str, value: str) -> None:
     first, last = Setting(key, "first"), Setting(key, value)
     assert from_settings(StorageConfig, [first, last]) == {key: Given(value, f"--set {key}")}

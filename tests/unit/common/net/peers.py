@@ -1,11 +1,13 @@
 """Handlers and bare sockets for tests of channels."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel
+from waltz.common.net.listener import close_server
 from waltz.common.wire.frames import Bounds, Family, encode_frame
 
 FAMILY = Family("test", ord("L"), (0, 3))
@@ -72,7 +74,7 @@ async def bare_server(
     """A plain TCP server that does to each new connection what ``serve`` does, then keeps it open."""
     writers: list[asyncio.StreamWriter] = []
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
         serve(reader, writer)
 
@@ -80,7 +82,7 @@ async def bare_server(
     try:
         yield Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
     finally:
-        server.close()
+        await close_server(server)
         for writer in writers:
             writer.transport.abort()
         await asyncio.sleep(0)
@@ -96,3 +98,16 @@ async def bare_client(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, as
     finally:
         writer.transport.abort()
         await asyncio.sleep(0)
+
+
+def has_ended(client: socket.socket) -> bool:
+    """Whether the peer has closed the connection by now."""
+    client.setblocking(False)
+    try:
+        while client.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        pass
+    return True

@@ -23,6 +23,9 @@ from waltz.common.wire.connection import Hello, encode_hello
 from waltz.common.wire.frames import FRAME_HEADER
 
 HELLO = encode_hello(Hello([3], "hostile"))
+HELLO_TIMEOUT_S = 1.0
+"""Passes in tests of connections without a hello. Others need far less, with their handshakes, on a busy machine."""
+
 BOTH = pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "TLS"])
 
 
@@ -116,7 +119,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @BOTH
 async def test_a_hello_that_trickles_is_cut_off(tls: bool) -> None:
-    async with world(ListenerLimits(hello_timeout_s=0.3), tls=tls) as made:
+    async with world(ListenerLimits(hello_timeout_s=HELLO_TIMEOUT_S), tls=tls) as made:
         reader, writer = await made.raw()
 
         async def trickle() -> None:
@@ -190,7 +193,7 @@ async def test_one_address_cannot_take_all_places(tls: bool) -> None:
 
 
 async def test_a_handshake_without_end_is_cut_off() -> None:
-    async with world(ListenerLimits(hello_timeout_s=0.3), tls=True) as made:
+    async with world(ListenerLimits(hello_timeout_s=HELLO_TIMEOUT_S), tls=True) as made:
         silent, _ = await made.raw(tls=False)
         begun, _ = await made.raw(b"\x16\x03\x01\x02\x00\x01", tls=False)
         await made.serves()
@@ -273,10 +276,10 @@ async def test_a_frame_that_trickles_ends() -> None:
 async def test_an_idle_connection_is_left_alone() -> None:
     """Idle is what is between two frames; keep-alives come every ten minutes only."""
     traffic = TrafficLimits(frame_timeout_s=0.04, unread_timeout_s=0.04)
-    async with world(ListenerLimits(hello_timeout_s=0.04), traffic) as made:
+    async with world(ListenerLimits(hello_timeout_s=HELLO_TIMEOUT_S), traffic) as made:
         client, channel = await made.client()
-        for _ in range(3):
-            reader, _ = await made.raw(HELLO, FRAME_HEADER.pack(FAMILY.magic, 3, 100))
+        for said in ((), *[(HELLO, FRAME_HEADER.pack(FAMILY.magic, 3, 100))] * 3):
+            reader, _ = await made.raw(*said)
             assert await ended(reader)  # meanwhile the time-outs have passed
         channel.send(frame(b"after all that"))
         await client.until(lambda recorder: recorder.payloads == [b"after all that"])

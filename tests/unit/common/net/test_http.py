@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 import json
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.common.net.peers import has_ended
 from tests.unit.rules import Only
 from waltz.common import pieces
 from waltz.common.access import Right
@@ -342,3 +344,37 @@ async def test_pages_of_readers_who_lack_the_right() -> None:
     assert answer.endswith(b"principal 'anonymous' may not administer this node\n")
     assert reset == []
     await server.close()
+
+
+async def test_close_ends_a_connection_however_little_of_it_is_accepted() -> None:
+    for turns in range(8):
+        server = await start()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.close()
+            assert has_ended(client), turns
+
+
+@pytest.mark.parametrize(
+    ("headers", "token"),
+    [
+        ("Authorization: Bearer a.b.c\r\n", "a.b.c"),
+        ("authorization:bearer   a.b.c  \r\n", "a.b.c"),
+        ("Authorization: Bearer\r\n", ""),
+        ("Authorization: Basic dXNlcjpzZWNyZXQ=\r\n", None),
+        ("Proxy-Authorization: Bearer a.b.c\r\n", None),
+        ("", None),
+    ],
+)
+def test_the_token_of_a_request(headers: str, token: str | None) -> None:
+    request = RequestParser().feed(f"GET /metrics HTTP/1.1\r\n{headers}\r\n".encode())
+    assert request is not None
+    assert (None if request.token is None else request.token.get_secret_value()) == token
+    assert "a.b.c" not in repr(request), "it is in no log"
+
+
+def test_two_tokens_are_none() -> None:
+    twice = b"Authorization: Bearer a\r\nauthorization: Bearer b\r\n"
+    with pytest.raises(HttpError, match="two Authorization headers"):
+        RequestParser().feed(b"GET /metrics HTTP/1.1\r\n" + twice + b"\r\n")

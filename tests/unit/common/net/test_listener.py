@@ -1,10 +1,10 @@
 import asyncio
 import socket
+import ssl
 
 import pytest
 
-from tests.unit.common.net.peers import FAMILY, Recorder, bare_client, frame
-from waltz.common import tasks
+from tests.unit.common.net.peers import FAMILY, Recorder, bare_client, frame, has_ended
 from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConnectFailedError, ProtocolError, WaltzError
 from waltz.common.ids import Endpoint
@@ -146,6 +146,54 @@ async def test_close_does_not_wait_for_a_hello_that_never_comes() -> None:
     assert handlers[0].closed == []
 
 
+@pytest.mark.parametrize("tls", [None, TlsConfig()], ids=["plaintext", "TLS"])
+async def test_close_ends_a_connection_however_little_of_it_is_accepted(tls: TlsConfig | None) -> None:
+    context = None if tls is None else server_context(tls)
+    for turns in range(8):
+        listener = await Listener.open("127.0.0.1", 0, FAMILY, "server", Recorder, tls=context)
+        with socket.create_connection(("127.0.0.1", listener.port), timeout=60) as client:
+            if tls is not None:
+                client.sendall(first_words_of_tls())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await listener.close()
+            assert not listener.channels
+            assert has_ended(client), turns
+
+
+async def test_a_handshake_whose_place_is_needed_ends_however_far_it_is() -> None:
+    handlers: list[Recorder] = []
+    listener = await listen(handlers, tls=TlsConfig(), max_channels=1)
+    client_tls = client_context(TlsConfig())
+    for turns in range(5):
+        handlers.clear()
+        with socket.create_connection(("127.0.0.1", listener.port), timeout=60) as client:
+            while not handlers:
+                await asyncio.sleep(0)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            endpoint = Endpoint("127.0.0.1", listener.port)
+            channel = await connect(endpoint, FAMILY, "client", Recorder(), tls=client_tls, timeout_s=60)
+            assert has_ended(client), turns
+            assert handlers[0].channel is None
+        channel.abort()
+        await handlers[1].until_closed()
+        await channel.wait_closed()
+    assert listener.failed_handshakes == 0
+    await listener.close()
+
+
+def first_words_of_tls() -> bytes:
+    """What a client says first."""
+    said = ssl.MemoryBIO()
+    context = client_context(TlsConfig())
+    assert context is not None
+    talk = context.wrap_bio(ssl.MemoryBIO(), said)
+    with pytest.raises(ssl.SSLWantReadError):
+        talk.do_handshake()
+    return said.read()
+
+
 async def test_the_port_can_be_had_again_after_close() -> None:
     first = await listen([])
     channel = await connect_to(first, Recorder())
@@ -181,7 +229,6 @@ async def test_frames_above_the_limit_close_the_channel() -> None:
 async def test_a_defect_while_accepting_costs_one_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tasks, "RESTART_PAUSE_S", 0)
     handlers: list[Recorder] = []
     tls = TlsConfig()
     listener = await listen(handlers, tls=tls)

@@ -1,6 +1,7 @@
 """What is shown of ports: connections, bytes, handshakes that fail."""
 
 import asyncio
+import re
 
 import pytest
 
@@ -18,11 +19,12 @@ def shown(listener: Listener) -> dict[str, int]:
     """Values by what the names have in the middle."""
     registry = Registry()
     watch_ports(registry, {"client": listener})
-    found = {}
+    found = dict[str, int]()
     for line in prometheus_text(registry).splitlines():
         if not line.startswith("#"):
-            name, _, value = line.partition('{port="client"} ')
-            found[name.removeprefix("waltz_").removesuffix("_total")] = int(value)
+            name, labels, value = re.fullmatch(r'waltz_(\w+?)(?:_total)?{port="client"(.*)} (\d+)', line).groups()  # type: ignore[union-attr]  # it matches
+            found[name] = found.get(name, 0) + int(value)
+            assert bool(labels) == (name == "tokens_refused")
     assert len(found) == len(DESCRIPTIONS)
     return found
 

@@ -118,7 +118,7 @@ async def test_a_certificate_that_is_not_for_clients_is_no_identity_of_one(
 ) -> None:
     store = write_pem(tmp_path / "client.pem", authority.issue("svc-a", usages), [])
     config = TlsConfig(key_store_location=node_pem, trust_store_location=trust_pem)
-    server = server_context(config, takes_tokens=takes_tokens)
+    server = server_context(config, optional_certificate=takes_tokens)
     client = client_context(TlsConfig(key_store_location=store, trust_store_location=trust_pem))
     if is_client:
         await exchange(server, client)
@@ -130,7 +130,9 @@ async def test_a_certificate_that_is_not_for_clients_is_no_identity_of_one(
 async def test_a_node_that_takes_tokens_needs_no_certificate_but_trusts_no_others(
     node_pem: str, trust_pem: str, tmp_path: Path
 ) -> None:
-    server = server_context(TlsConfig(key_store_location=node_pem, trust_store_location=trust_pem), takes_tokens=True)
+    server = server_context(
+        TlsConfig(key_store_location=node_pem, trust_store_location=trust_pem), optional_certificate=True
+    )
     await exchange(server, client_context(TlsConfig(trust_store_location=trust_pem)))
     store = write_pem(tmp_path / "client.pem", Authority("Another authority").issue("svc-a"), [])
     with pytest.raises(WaltzError, match="certificate"):

@@ -12,13 +12,14 @@ from tests.unit.common.net.peers import Recorder
 from tests.unit.common.net.token_peers import TIMEOUT_S, Accepted, Proved, always, connected, listening
 from waltz.common.access import ANONYMOUS, Proof, Source
 from waltz.common.config.schemas import TlsConfig
-from waltz.common.errors import ConnectFailedError, ProtocolError, TokenRefusedError, WaltzError
+from waltz.common.errors import ConnectFailedError, ProtocolError, TokenRefusedError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect
 from waltz.common.net.limits import ListenerLimits
 from waltz.common.net.listener import Listener
 from waltz.common.net.tls import client_context, server_context
 from waltz.common.net.token_gate import MAX_CHECKED_PER_TURN, Identities
+from waltz.common.net.token_problems import TokenProblem, TokenRefusal
 from waltz.common.wire.frames import CLIENT_SERVER, STORAGE, STORAGE_ADMIN, Family, encode_frame
 from waltz.common.wire.tokens import MAX_TOKEN_BYTES, decode_token_answer, encode_token
 
@@ -47,7 +48,7 @@ async def test_bad_tokens_end_the_connection_before_its_handler_has_heard_of_it(
             await connected(port, always("secret-token"))
         assert port.handlers[0].channel is None
         assert "the token of 127.0.0.1:" in caplog.text
-        assert port.listener.refused_token_count == 1
+        assert sum(port.listener.refused_tokens.values()) == 1
         assert "secret-token" not in caplog.text
 
 
@@ -220,7 +221,7 @@ async def test_many_tokens_are_checked_a_few_in_each_turn(monkeypatch: pytest.Mo
 
         def verify(token: str) -> Proved:
             verified.append(token)
-            raise WaltzError("it is not accepted")
+            raise TokenRefusal(TokenProblem.WITHDRAWN, "it is not accepted")
 
         monkeypatch.setattr(accepted, "verify", verify)
         accepted.rules.check_all()

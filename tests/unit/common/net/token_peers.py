@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from tests.unit.common.net.peers import Recorder
 from waltz.common.config.schemas import TlsConfig
-from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.channel import Channel, connect
 from waltz.common.net.limits import ListenerLimits
 from waltz.common.net.listener import Listener, NameOf
 from waltz.common.net.tls import client_context, server_context
 from waltz.common.net.token_gate import Identities
+from waltz.common.net.token_problems import TokenProblem, TokenRefusal
 from waltz.common.net.token_sender import TokenSource
 from waltz.common.wire.frames import CLIENT_SERVER, Family
 
@@ -39,7 +39,7 @@ class Accepted:
             self.known[token] = self.known[token]._replace(expires_s=time.time() + self._lives.pop(token))
         found = self.known.get(token)
         if found is None or found.expires_s <= time.time():
-            raise WaltzError("it is not accepted")
+            raise TokenRefusal(TokenProblem.WRONG_SIGNATURE, "it is not accepted")
         return found
 
     def expire(self, token: str, in_s: float) -> None:

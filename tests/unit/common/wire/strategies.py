@@ -5,12 +5,15 @@ from typing import Any
 from hypothesis import strategies as st
 
 from waltz.common.checksum import checksum
+from waltz.common.consistency import Consistency
 from waltz.common.records import Record, RecordHeader
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_server import PartitionState, TransactionDataResponse
 from waltz.common.wire.client_times import TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkStatus
-from waltz.common.wire.storage_times import TimeQuestion
+from waltz.common.wire.consistency import ConsistencyRefusal
+from waltz.common.wire.lags import PartitionLags, ReplicaLag
+from waltz.common.wire.storage_times import CommitTime, TimeQuestion
 from waltz.common.wire.structures import RpcException, SessionInfo, StackFrame
 from waltz.common.wire.version5 import AppendFailure, DataListStatus, TransactionDataListResponse
 from waltz.common.wire.write_sessions import (
@@ -70,6 +73,9 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "fence": st.sampled_from([FenceOption(value) for value in range(4)]),
     "last_transaction_status": st.sampled_from(LastTransactionStatus),
     "confirmed_mark_status": st.sampled_from(ConfirmedMarkStatus),
+    "level": st.sampled_from(Consistency),
+    "refusal": st.sampled_from(ConsistencyRefusal),
+    "storage_count": INTS,
     "question": st.sampled_from(TimeQuestion),
     "value": LONGS,
     "time_status": st.sampled_from(TimeStatus),
@@ -86,6 +92,13 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "record_header": st.none() | RECORD_HEADERS,
     "record_headers": st.lists(RECORD_HEADERS, max_size=5),
     "metrics_json": NULLABLE_TEXT,
+    "times": st.lists(st.builds(CommitTime, LONGS, LONGS), max_size=4),
+    "lags": st.lists(
+        st.builds(
+            PartitionLags, INTS, LONGS, LONGS, st.lists(st.builds(ReplicaLag, st.text(), LONGS, LONGS), max_size=3)
+        ),
+        max_size=3,
+    ),
 }
 
 

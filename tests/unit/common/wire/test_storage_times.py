@@ -9,10 +9,14 @@ from waltz.common.errors import ProtocolError
 from waltz.common.wire import storage, storage_version1
 from waltz.common.wire.storage_times import (
     CommittedNotice,
+    CommitTime,
+    EnterTimesRequest,
     PartitionCommitted,
     StorageTimeMessage,
     TimeEntryRequest,
     TimeEntryResponse,
+    TimeListRequest,
+    TimeListResponse,
     TimeQuestion,
     decode_notice,
 )
@@ -36,6 +40,16 @@ GOLDEN: list[tuple[StorageTimeMessage, str]] = [
         TimeEntryResponse(5, 9, 1, 42, 1_700_000_000_000),
         "53000100000025" + "16" + HEAD + "000000000000002a" + "0000018bcfe56800",
     ),
+    (TimeListRequest(5, 9, 1, 42, 4096), "53000100000021" + "17" + HEAD + "000000000000002a" + "00001000"),
+    (TimeListResponse(5, 9, 1, []), "53000100000019" + "18" + HEAD + "00000000"),
+    (
+        TimeListResponse(5, 9, 1, [CommitTime(42, 1_700_000_000_000)]),
+        "53000100000029" + "18" + HEAD + "00000001" + "000000000000002a" + "0000018bcfe56800",
+    ),
+    (
+        EnterTimesRequest(5, 9, 1, True, [CommitTime(42, 1_700_000_000_000)]),
+        "5300010000002a" + "19" + HEAD + "01" + "00000001" + "000000000000002a" + "0000018bcfe56800",
+    ),
 ]
 NOTICES = st.builds(
     CommittedNotice,
@@ -54,6 +68,18 @@ def test_the_bytes_are_frozen(message: StorageTimeMessage, hex_frame: str) -> No
     assert storage_version1.decode(frame, 7, len(frame), 1) == message
     with pytest.raises(ProtocolError, match=f"no {type(message).__name__}"):
         storage_version1.encode(message, storage.VERSION)
+
+
+@pytest.mark.parametrize(("message", "hex_frame"), GOLDEN[-2:])
+def test_lists_are_decoded_whole_or_refused(message: StorageTimeMessage, hex_frame: str) -> None:
+    frame = bytes.fromhex(hex_frame)
+    for end in range(8, len(frame)):
+        with pytest.raises(ProtocolError):
+            storage_version1.decode(frame, 7, end, 1)
+    for count in ("7fffffff", "ffffffff"):
+        hostile = frame[:-20] + bytes.fromhex(count) + frame[-16:]
+        with pytest.raises(ProtocolError):
+            storage_version1.decode(hostile, 7, len(hostile), 1)
 
 
 def quickly(frame: bytes) -> tuple[int, list[tuple[int, int, int]]]:

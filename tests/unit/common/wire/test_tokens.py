@@ -55,7 +55,7 @@ def test_golden_bytes_of_answers(hex_frame: str) -> None:
 def test_the_page_of_the_protocols_shows_these_bytes() -> None:
     page = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()
     shown = [line.replace(" ", "") for line in re.findall(r"^4c [0-9a-f ]+$", page, re.MULTILINE)]
-    assert shown == [TOKEN_FRAMES[CLIENT_SERVER], next(iter(ANSWERS))]
+    assert {TOKEN_FRAMES[CLIENT_SERVER], next(iter(ANSWERS))} <= set(shown)
 
 
 def test_versions_of_the_original_have_no_tokens() -> None:

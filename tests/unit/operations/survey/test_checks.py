@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from waltz.common.consistency import Consistency
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.storage_health import StorageHealth
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, ReplicaState, ServerDescriptor
 from waltz.operations.survey.checks import (
     Check,
+    find_consistency_warnings,
     find_disabled_warnings,
     find_failures,
     find_preference_warnings,
@@ -121,13 +123,13 @@ ONLINE = {0: True}
                     "server host1:5000 does not have it",
                     "server host2:5000 has it, without being its owner",
                 ],
-                HEALTH: ["server host1:5000 says nothing of its health"],
+                HEALTH: ["server host1:5000 does not report its health"],
             },
         ),
-        (with_report(partitions="no"), {SERVER: ["server host1:5000 did not tell its partitions: no"]}),
+        (with_report(partitions="no"), {SERVER: ["server host1:5000 did not report its partitions: no"]}),
         (
             with_report(storages="no"),
-            {CONNECTIVITY: ["server host1:5000 did not tell which storages it reaches: no"]},
+            {CONNECTIVITY: ["server host1:5000 did not report which storages it reaches: no"]},
         ),
         (
             with_report(storages={"b:1": False, "c:1": True}),
@@ -138,13 +140,13 @@ ONLINE = {0: True}
                 ]
             },
         ),
-        (with_report(healthy="no"), {HEALTH: ["server host1:5000 did not tell the health of its partitions: no"]}),
+        (with_report(healthy="no"), {HEALTH: ["server host1:5000 did not report the health of its partitions: no"]}),
         (with_report(healthy={0: False}), {HEALTH: ["server host1:5000 calls it unhealthy"]}),
         (
             with_storage(a="no", b={}, c=ONLINE, d=ONLINE, e="no", f={}),
             {
                 STORAGE: [
-                    "storage a:1 did not tell its partitions: no",
+                    "storage a:1 did not report its partitions: no",
                     "storage b:1 is to hold it and does not (waltz storage sync-partitions)",
                     "storage d:1 holds it and is not to (waltz storage sync-partitions)",
                 ],
@@ -165,7 +167,7 @@ ONLINE = {0: True}
         ),
         (
             with_report(healthy={})._replace(metadata={0: None}),
-            {RECOVERY: ["it has had no store session yet"], HEALTH: ["server host1:5000 says nothing of its health"]},
+            {RECOVERY: ["it has had no store session yet"], HEALTH: ["server host1:5000 does not report its health"]},
         ),
         (
             WELL._replace(metadata={0: None}),
@@ -280,3 +282,16 @@ def test_disabled_partitions_at_a_server_that_knows_no_properties() -> None:
     assert find_disabled_warnings(mixed(owner=2), []) == []
     for survey in (mixed(owner=1), mixed(2, other_version=None), mixed(2)._replace(owners={}), mixed(owner=9)):
         assert find_disabled_warnings(survey, [0]) == []
+
+
+def test_partitions_that_demand_more_than_the_commit() -> None:
+    quorum, everyone = Consistency.LEADER_QUORUM, Consistency.LEADER_ALL
+    (warning,) = find_consistency_warnings(mixed(owner=2), {0: (everyone, True)})
+    assert warning.startswith(
+        "partition 0 demands the consistency leader_all, and its owner, server host2:5000, speaks version "
+    )
+    for survey in (mixed(2, other_version=None), mixed(2)._replace(owners={}), mixed(owner=9)):
+        assert find_consistency_warnings(survey, {0: (everyone, True)}) == []
+        (warning,) = find_consistency_warnings(survey, {0: (everyone, False)})
+        assert "lets in writers whose protocol has no levels" in warning
+        assert find_consistency_warnings(survey, {0: (quorum, False), 1: (Consistency.NONE, False)}) == []

@@ -11,6 +11,7 @@ from waltz.cli import status
 from waltz.common.cluster.owners import Owner
 from waltz.common.storage_health import StorageHealth
 from waltz.common.wire.client_server import HighWaterMarkRequest
+from waltz.common.wire.lags import PartitionLags, ReplicaLag
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.znodes import ReplicaAssignments
 from waltz.operations.survey import cluster_state, evidence
@@ -46,6 +47,25 @@ async def test_a_cluster_that_is_well_and_a_replica_that_lags() -> None:
         lagging = document["partitions"][0]["replicas"][2]
         assert (lagging["storage"], lagging["state"], lagging["lag"]) == (STORAGES[2], "lagging", 2)
         assert document["storages"][0]["problems"] is None
+
+
+async def test_lags_in_seconds_are_those_of_the_owners() -> None:
+    async with running(ORIGINAL, (*OURS, 6)) as nodes:
+        nodes.logs[1].add(b"")
+        nodes.logs[1].add(b"")
+        for storage, last_id in zip(nodes.storages, (1, 1, 0), strict=True):
+            storage.last_ids[1] = last_id
+        nodes.servers[1].lags = [PartitionLags(1, 9, 1500, [ReplicaLag(STORAGES[2], 1, 2500)])]
+        zero, one = (await look(nodes, [0, 1])).partitions
+        assert (zero.feed_lag, zero.feed_lag_s) == (None, None)
+        assert (one.feed_lag, one.feed_lag_s) == (9, 1.5)
+        assert [(each.state, each.lag, each.lag_s) for each in one.replicas] == [
+            ("current", 0, 0.0),
+            ("current", 0, 0.0),
+            ("lagging", 1, 2.5),
+        ]
+        text = "\n".join(status.lines_of(await look(nodes, [1]), None))
+        assert f"-9 (1.5 s)  2 of 3 current, {STORAGES[2]} lagging -1 (2.5 s)" in text
 
 
 async def test_rates_are_those_since_the_look_before() -> None:

@@ -137,7 +137,7 @@ FAULTS = {
     "one storage killed": Fault(
         kill_one,
         f"2 of 3 current, {THIRD} away",
-        f"storage {THIRD} did not tell its partitions: ",
+        f"storage {THIRD} did not report its partitions: ",
         f"storage {THIRD} does not answer, and holds 2 replicas",
         "start the storage, or mend the network to it",
     ),

@@ -1,10 +1,13 @@
 """The state of a replica for every kind of evidence, and whom to believe where two say different things."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from tests.unit.operations.survey.test_checks import MEMBER, WELL, metadata, with_report, with_states, with_storage
 from waltz.common.replica_states import REMEDIES, ReplicaStatus
 from waltz.common.storage_health import StorageHealth
+from waltz.common.wire.lags import PartitionLags, ReplicaLag
 from waltz.operations.survey.replica_judgement import (
     StorageFacts,
     SurveyedReplica,
@@ -12,6 +15,7 @@ from waltz.operations.survey.replica_judgement import (
     admin_address,
     judge_replicas,
     lacks_record,
+    owner_lags,
     with_owner_view,
 )
 from waltz.operations.survey.survey import Survey
@@ -139,3 +143,31 @@ def test_the_owner_knows_best_but_for_what_the_storage_shows(
     assert (replica.state, replica.lag) == expected
     if status not in (ReplicaStatus.CURRENT, ReplicaStatus(found[0])) and expected[0] != found[0]:
         assert (replica.do, replica.section) == REMEDIES[status]
+
+
+def test_the_owner_tells_the_age_of_what_a_replica_lacks() -> None:
+    lags = PartitionLags(0, 3, 250, [ReplicaLag("a:1", 2, 1500), ReplicaLag("b:1", 0, 0), ReplicaLag("c:1", -1, -1)])
+    evidence = told(a=StorageFacts({0: 3}), b=StorageFacts({0: 3}), c=StorageFacts({0: 9}))
+    survey = with_lags({0: lags})
+    first, second, third = judge_replicas(survey, 0, evidence)
+    assert (first.state, first.lag, first.lag_s) == ("lagging", 6, 1.5)
+    assert (second.lag, second.lag_s) == (6, None), "its owner takes it for current"
+    assert (third.state, third.lag_s) == ("current", 0.0)
+    assert owner_lags(survey, 0) == lags
+    for silent in (with_lags({}), with_lags("it does not tell"), with_lags({0: lags})._replace(owners={})):
+        assert owner_lags(silent, 0) is None
+        assert judge_replicas(silent, 0, evidence)[0].lag_s is None
+
+
+def test_the_owners_age_counts_beside_its_view() -> None:
+    found = SurveyedReplica("a:1", "behind", 812, lag_s=3.0)
+    assert with_owner_view(found, ReplicaStatus.COPYING, 800, 4.5).lag_s == 4.5
+    assert with_owner_view(found, ReplicaStatus.COPYING, 800).lag_s == 3.0
+    assert with_owner_view(found, ReplicaStatus.CURRENT, 0, 0.0).lag_s == 0.0
+
+
+def with_lags(lags: Mapping[int, PartitionLags] | str) -> Survey:
+    """The well cluster whose servers tell these lags."""
+    return WELL._replace(
+        server_reports={each: report._replace(lags=lags) for each, report in WELL.server_reports.items()}
+    )

@@ -10,6 +10,7 @@ from waltz.common.wire.client_server import (
     ServerPartitionsAssignmentRequest,
     ServerPartitionsAssignmentResponse,
 )
+from waltz.common.wire.lags import LagsRequest, PartitionLags
 from waltz.operations.survey.survey import ServerReport, Survey, _ask, ask_server, read_survey
 
 TIMEOUT_S = 30.0
@@ -55,6 +56,14 @@ async def test_whoever_cannot_be_reached_is_named() -> None:
         answer = survey.storage_reports[STORAGES[2]]
         assert isinstance(answer, str)
         assert str(nodes.storages[2].admin_port) in answer
+
+
+async def test_servers_of_version_6_tell_the_lags_of_their_partitions() -> None:
+    async with running(OURS, (*OURS, 6)) as nodes:
+        nodes.servers[1].lags = [PartitionLags(1, 7, 1500, [])]
+        older, newer = [await ask_server(server.endpoint, None, TIMEOUT_S) for server in nodes.servers]
+        assert (older.lags, newer.lags) == ({}, {1: PartitionLags(1, 7, 1500, [])})
+        assert not any(isinstance(message, LagsRequest) for message in nodes.servers[0].received)
 
 
 async def test_old_servers_are_not_asked_what_they_do_not_know() -> None:

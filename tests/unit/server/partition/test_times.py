@@ -8,6 +8,7 @@ from tests.unit.server.fakes import PartitionSetup, new_link, req_id, take
 from waltz.common.metrics.exposition import prometheus_text
 from waltz.common.replica_states import ReplicaStatus
 from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
+from waltz.common.wire.lags import UNKNOWN_LAG, PartitionLags, ReplicaLag
 from waltz.common.wire.storage_times import TimeQuestion
 from waltz.server.partition.partition import PartitionOptions
 from waltz.server.store.interface import ReadFailedError, TimeEntry, TimesNotKeptError
@@ -97,7 +98,9 @@ async def test_lags_have_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     setup.partition.tell_time(1)
     now_s = 107.0
-    assert setup.partition._replica_lags_s() == {"a:1": 7.0, "b:1": 0.0, "c:1": None}
+    assert setup.partition.replica_lags_s() == {"a:1": 7.0, "b:1": 0.0, "c:1": None}
+    replicas = [ReplicaLag("a:1", 4, 7000), ReplicaLag("b:1", 0, 0), ReplicaLag("c:1", UNKNOWN_LAG, UNKNOWN_LAG)]
+    assert setup.partition.lags() == PartitionLags(setup.partition.partition_id, 0, 0, replicas)
     assert setup.partition.feed_lag_s == 0.0
     text = prometheus_text(setup.registry)
     assert 'waltz_server_partition_replica_lag_seconds{partition="0",storage="a:1"} 7.0\n' in text

@@ -5,21 +5,42 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from tests.unit.server.fakes import GENERATION, FakeChannel, append, feed, mount, req_id, take
+from tests.unit.server.fakes import GENERATION, FakeChannel, append, feed, flush, mount, req_id, take
 from tests.unit.server.process.test_service import Setup, settle
 from waltz.common.access import Right
 from waltz.common.acl.document import Document, Mode, Rule
 from waltz.common.acl.enforcement import Applied, RuleAccess
 from waltz.common.acl.rules import compile_rules
+from waltz.common.ids import LONG_MIN
 from waltz.common.pieces import at_once, in_turns
-from waltz.common.wire.client_server import MountResponse, PartitionState, TransactionDataRequest, encode
+from waltz.common.wire.client_server import (
+    HighWaterMarkRequest,
+    HighWaterMarkResponse,
+    MountResponse,
+    PartitionState,
+    TransactionDataRequest,
+    encode,
+)
 from waltz.common.wire.frames import FRAME_HEADER
 from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import AppendFailed, AppendFailure
-from waltz.common.wire.write_sessions import HeartbeatOption, HeartbeatRequest
+from waltz.common.wire.write_sessions import (
+    NO_WRITE_SESSION,
+    FenceOption,
+    HeartbeatOption,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    HeartbeatState,
+    LastTransactionIdRequest,
+    LastTransactionIdResponse,
+    LastTransactionStatus,
+    SessionFlag,
+)
 from waltz.server.requests.link import ClientLink
 
 PARTITION_COUNT = 8
+EXCLUSIVE = HeartbeatOption.GET_SESSION | HeartbeatOption.EXCLUSIVE
+FENCE_EXCLUSIVE = LastTransactionIdRequest(req_id(2), FenceOption.FENCE | FenceOption.EXCLUSIVE, NO_WRITE_SESSION)
 TEXT = (
     "principal 'anonymous' (no certificate) may not {} partition 0: no rule (rules version {});"
     " waltz acl grant anonymous {} 0"
@@ -92,7 +113,7 @@ async def test_a_connection_that_loses_nothing_is_left_alone(setup: Ruled) -> No
     link = mounted(setup)
     await setup.allow(*(set(Right) - {Right.CLUSTER}))
     assert take(link) == []
-    assert (list(link.mounts), link.lost_rights) == ([setup.made[0].partition], False)
+    assert (list(link.mounts), link.rights.reduced) == ([setup.made[0].partition], False)
 
 
 async def test_appends_in_order_go_on_and_later_ones_are_refused(setup: Ruled) -> None:
@@ -120,6 +141,19 @@ async def test_an_append_without_a_place_in_the_order_is_judged_when_it_gets_one
     assert committed(setup) == 0
 
 
+async def test_an_append_without_a_place_is_judged_when_its_connection_has_closed(setup: Ruled) -> None:
+    """It is still executed: the client may have gone to another connection."""
+    link = mounted(setup)
+    log = setup.made[0].log
+    log.end_session()
+    setup.service.append(link, [append(2)])
+    setup.service.link_closed(link)
+    await setup.allow(Right.METADATA)
+    log.open_session()
+    await settle()
+    assert committed(setup) == 0
+
+
 async def test_a_client_of_version_5_hears_that_its_append_has_failed(setup: Ruled) -> None:
     link = mounted(setup, 5)
     log = setup.made[0].log
@@ -133,6 +167,19 @@ async def test_a_client_of_version_5_hears_that_its_append_has_failed(setup: Rul
     assert (failed.req_id, failed.reason) == (req_id(2), AppendFailure.MOVED)
     assert failed.text == TEXT.format("append to", 2, "append")
     assert committed(setup) == 0
+
+
+async def test_a_refused_flush_is_not_taken_for_the_refusal_of_an_append(setup: Ruled) -> None:
+    """It has the id of the append, which is in order, and will be in the log."""
+    link = mounted(setup)
+    setup.service.append(link, [append(2)])
+    setup.service.received(link, flush(2))
+    await setup.allow(Right.DESCRIBE)
+    setup.service.received(link, flush(2))
+    setup.made[0].log.commit()
+    text = TEXT.format("follow the ids and headers of", 2, "metadata")
+    assert take(link) == [NotAuthorized(req_id(1), text)]  # the feed, by the id of its mount
+    assert committed(setup) == 1
 
 
 async def test_a_mount_that_waits_is_judged_when_it_is_answered(setup: Ruled) -> None:
@@ -162,12 +209,121 @@ async def test_a_fence_that_waits_is_judged_before_it_begins(setup: Ruled) -> No
     assert committed(setup) == 1
 
 
-async def test_an_exclusive_session_ends_with_the_right_to_append(setup: Ruled) -> None:
+def exclusive(setup: Ruled) -> ClientLink:
+    """A client holds an exclusive session."""
     link = mounted(setup)
-    session = setup.made[0].partition._fencing.session
-    session.holder = link.client_id
+    setup.service.received(link, HeartbeatRequest(req_id(9), EXCLUSIVE))
+    setup.made[0].log.begin_session(unbroken=True)
+    (begun,) = take(link)
+    assert isinstance(begun, HeartbeatResponse)
+    assert begun.session_flags == SessionFlag.EXCLUSIVE | SessionFlag.HELD_BY_YOU
+    assert holder(setup) == link.client_id
+    return link
+
+
+def holder(setup: Ruled) -> int | None:
+    return setup.made[0].partition._fencing.session.holder
+
+
+async def test_an_exclusive_session_ends_with_the_right_to_append(setup: Ruled) -> None:
+    exclusive(setup)
     await setup.allow(Right.METADATA, Right.FENCE)
-    assert session.holder is None
+    assert holder(setup) is None
+
+
+async def test_an_exclusive_session_ends_while_its_holder_is_away(setup: Ruled) -> None:
+    """Otherwise nobody could append until somebody fences."""
+    setup.service.link_closed(exclusive(setup))
+    await setup.allow(Right.METADATA, Right.FENCE)
+    assert holder(setup) is None
+
+
+async def test_nobody_holds_an_exclusive_session_without_the_right_to_append(setup: Ruled) -> None:
+    link = mounted(setup)
+    await setup.allow(Right.METADATA, Right.FENCE)
+    setup.service.received(link, FENCE_EXCLUSIVE)
+    setup.made[0].log.begin_session(unbroken=True)
+    assert holder(setup) is None
+    (answer,) = take(link)
+    assert isinstance(answer, LastTransactionIdResponse)
+    assert answer.last_transaction_status is LastTransactionStatus.OK
+
+
+@pytest.mark.parametrize("request_of_it", [HeartbeatRequest(req_id(2), EXCLUSIVE), FENCE_EXCLUSIVE])
+async def test_an_exclusive_session_that_begins_while_its_right_goes_has_no_holder(
+    setup: Ruled, request_of_it: HeartbeatRequest | LastTransactionIdRequest
+) -> None:
+    """The fence had its place in the order, so that it is carried out."""
+    link = mounted(setup)
+    log = setup.made[0].log
+    setup.service.received(link, request_of_it)
+    assert log.renewals == 1
+    await setup.allow(Right.METADATA, Right.FENCE)
+    log.begin_session(unbroken=True)
+    assert holder(setup) is None
+    (answer,) = take(link)
+    number = setup.made[0].partition._fencing.session.number
+    if isinstance(answer, HeartbeatResponse):
+        assert (answer.heartbeat_state, answer.session_flags) == (HeartbeatState.OK, SessionFlag(0))
+    else:
+        assert isinstance(answer, LastTransactionIdResponse)
+        assert answer.last_transaction_status is LastTransactionStatus.OK
+    assert answer.write_session == number
+
+
+async def test_rules_that_are_enforced_after_an_audit_end_what_it_has_let_pass(setup: Ruled) -> None:
+    """The client has lost no right: it never had any."""
+    await setup.allow(mode=Mode.AUDIT)
+    link = exclusive(setup)
+    setup.service.received(link, feed(1, -1))
+    await setup.allow(Right.DESCRIBE, mode=Mode.AUDIT)
+    assert holder(setup) == link.client_id
+    assert list(link.mounts) == [setup.made[0].partition]
+    await setup.allow(Right.DESCRIBE)
+    assert holder(setup) is None
+    assert take(link) == [NotAuthorized(req_id(1), TEXT.format("follow the ids and headers of", 4, "metadata"))]
+    assert link.mounts == {}
+
+
+async def test_appends_that_an_audit_has_let_wait_are_refused_when_the_rules_are_enforced(setup: Ruled) -> None:
+    await setup.allow(Right.METADATA, mode=Mode.AUDIT)
+    link = mounted(setup)
+    log = setup.made[0].log
+    log.end_session()
+    setup.service.append(link, [append(2)])
+    await setup.allow(Right.METADATA)
+    log.open_session()
+    await settle()
+    assert take(link) == [NotAuthorized(req_id(2), TEXT.format("append to", 3, "append"))]
+    assert committed(setup) == 0
+
+
+async def test_an_older_client_is_told_that_its_fence_has_failed(setup: Ruled) -> None:
+    link = mounted(setup, 5)
+    log = setup.made[0].log
+    log.end_session()
+    setup.service.received(link, HeartbeatRequest(req_id(2), EXCLUSIVE))
+    setup.service.received(link, LastTransactionIdRequest(req_id(3), FenceOption.FENCE, NO_WRITE_SESSION))
+    await setup.allow(Right.APPEND)
+    log.open_session()
+    await settle()
+    heartbeat, last = take(link)
+    assert isinstance(heartbeat, HeartbeatResponse)
+    assert heartbeat.heartbeat_state is HeartbeatState.NOT_READY
+    assert isinstance(last, LastTransactionIdResponse)
+    assert last.last_transaction_status is LastTransactionStatus.FENCE_FAILED
+    assert log.renewals == 0
+
+
+async def test_an_older_client_is_told_that_a_mark_is_unknown_whose_right_went_while_it_waited(setup: Ruled) -> None:
+    link = setup.link(4)
+    log = setup.made[0].log
+    log.end_session()
+    setup.service.received(link, HighWaterMarkRequest(req_id(2)))
+    await setup.allow()
+    log.open_session()
+    await settle()
+    assert take(link) == [HighWaterMarkResponse(req_id(2), LONG_MIN)]
 
 
 async def test_the_audit_ends_nothing(setup: Ruled) -> None:
@@ -189,7 +345,7 @@ async def test_feeds_of_many_connections_end_with_other_turns_in_between(setup: 
     await setup.allow()
     for _ in range(100):
         await asyncio.sleep(0)
-    assert all(link.lost_rights and not link.mounts for link in links)
+    assert all(link.rights.reduced and not link.mounts for link in links)
     assert len(set(map(id, lost))) == 1  # one row for all of them
 
 
@@ -249,8 +405,7 @@ async def a_feed_is_open(setup: Ruled, mode: Mode) -> dict[str, int]:
 
 async def an_exclusive_session_is_held(setup: Ruled, mode: Mode) -> dict[str, int]:
     await setup.allow(Right.APPEND, Right.FENCE, Right.DESCRIBE, mode=mode)
-    link = mounted(setup)
-    setup.made[0].partition._fencing.session.holder = link.client_id
+    exclusive(setup)
     for rights in ((Right.METADATA, Right.FENCE, Right.DESCRIBE), (Right.METADATA, Right.FENCE), (Right.METADATA,)):
         await setup.allow(*rights, mode=mode)
     return {"append": 1}

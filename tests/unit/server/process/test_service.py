@@ -44,6 +44,7 @@ from waltz.common.wire.client_server import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
+from waltz.common.wire.lags import LagsRequest, LagsResponse, PartitionLags
 from waltz.common.wire.version5 import (
     AppendFailed,
     AppendFailure,
@@ -52,6 +53,7 @@ from waltz.common.wire.version5 import (
     TransactionDataListRequest,
     TransactionDataListResponse,
 )
+from waltz.server.partition.append_rule import AppendRule
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.process.service import MAX_ADMIN_REQUESTS, ServerService
 from waltz.server.requests.appends import AppendLimits, Unacceptable
@@ -255,6 +257,14 @@ async def test_assignment_and_health(setup: Setup) -> None:
     ]
 
 
+async def test_lags(setup: Setup) -> None:
+    setup.service.set_partitions({5: 1, 2: 1})
+    link = setup.link(6)
+    setup.service.received(link, LagsRequest(ADMIN_ID))
+    await settle()
+    assert take(link) == [LagsResponse(ADMIN_ID, [PartitionLags(5, 0, 0, []), PartitionLags(2, 0, 0, [])])]
+
+
 async def test_storage_connectivity(setup: Setup) -> None:
     link = setup.link()
     setup.service.received(link, CheckStorageConnectivityRequest(ADMIN_ID))
@@ -345,7 +355,7 @@ async def test_appends_and_lists_for_a_partition_that_is_not_here(setup: Setup) 
 
 
 async def test_a_disabled_partition_takes_no_appends_and_all_else_goes_on(setup: Setup) -> None:
-    setup.service.set_disabled(frozenset({0, 7}))
+    setup.service.set_append_rules(dict.fromkeys({0, 7}, AppendRule(disabled=True)))
     setup.service.set_partitions({0: GENERATION})
     (made,) = setup.made
     made.log.open_session()
@@ -361,11 +371,11 @@ async def test_a_disabled_partition_takes_no_appends_and_all_else_goes_on(setup:
         AppendFailed(req_id(1, 2), AppendFailure.MOVED, -1, "the partition is disabled by its properties"),
         FlushResponse(req_id(3), -1),
     ]
-    setup.service.set_disabled(frozenset({7}))
+    setup.service.set_append_rules(dict.fromkeys({7}, AppendRule(disabled=True)))
     for link in (old, new):
         setup.service.append(link, [append(2, client_id=link.client_id or 0)])
     assert len(made.log.undecided) == 2
-    setup.service.set_disabled(frozenset({0}))
+    setup.service.set_append_rules(dict.fromkeys({0}, AppendRule(disabled=True)))
     setup.service.append(new, [append(3, client_id=2)])
     assert len(made.log.undecided) == 2
     setup.service.set_partitions({})

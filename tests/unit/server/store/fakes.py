@@ -9,7 +9,7 @@ from typing import TypeVar
 from waltz.common.errors import ConnectFailedError, ConnectionClosedError, DeadlineExceededError
 from waltz.common.net.outbox import Outbox
 from waltz.common.records import Record, RecordHeader, decode_records
-from waltz.common.wire.storage_times import TimeQuestion
+from waltz.common.wire.storage_times import CommitTime, TimeQuestion
 from waltz.common.wire.structures import SessionInfo
 from waltz.server.store.interface import TimeEntry
 from waltz.server.store.session.times import best_entry
@@ -342,3 +342,25 @@ class FakeClient:
         self, session_id: int, partition_id: int, question: TimeQuestion, value: int, *, timeout_s: float
     ) -> tuple[int, int] | None:
         return await self._call(session_id, partition_id, timeout_s, lambda p: best_entry(question, value, p.times))
+
+    async def times(
+        self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
+    ) -> list[CommitTime]:
+        def list_times(partition: FakePartition) -> list[CommitTime]:
+            return [CommitTime(*entry) for entry in sorted(partition.times) if entry.transaction_id >= first][
+                :max_count
+            ]
+
+        return await self._call(session_id, partition_id, timeout_s, list_times)
+
+    async def enter_times(
+        self, session_id: int, partition_id: int, times: Sequence[CommitTime], *, timeout_s: float
+    ) -> CommitTime | None:
+        def enter(partition: FakePartition) -> CommitTime | None:
+            assert all(entry.transaction_id <= partition.maximum for entry in times)
+            known = {entry.transaction_id for entry in partition.times}
+            partition.times += [TimeEntry(*entry) for entry in times if entry.transaction_id not in known]
+            partition.times.sort()
+            return CommitTime(*partition.times[-1]) if partition.times else None
+
+        return await self._call(session_id, partition_id, timeout_s, enter)

@@ -30,6 +30,7 @@ class Recorder:
         self.failed_appends: list[Append] = []
         self.unwritten_appends: list[Append] = []
         self.drained_count = 0
+        self.by_all: list[tuple[int, int]] = []
         self.is_open = False
         self.next_id = 0
         self._decided: set[int] = set()
@@ -69,6 +70,9 @@ class Recorder:
         self.calls.append("failed")
         self._decide(appends)
         self.failed_appends.extend(appends)
+
+    def stored_by_all(self, transaction_id: int, storage_count: int) -> None:
+        self.by_all.append((transaction_id, storage_count))
 
     def drained(self) -> None:
         self.drained_count += 1

@@ -28,6 +28,12 @@ def test_everything_given() -> None:
     some = parse_batch_options(CLUSTER | {"prefix": "", "startKey": "a", "endKey": "ä"})
     assert (some.prefix, some.start_key, some.end_key) == (b"", b"a", "ä".encode())
     assert parse_batch_options(CLUSTER | {"asOf": "0"}).as_of == OffsetSpec(0, {})
+    then = parse_batch_options(CLUSTER | {"asoftimestamp": "1970-01-01T00:00:02Z"})
+    assert (then.as_of, then.as_of_time_ms) == (OffsetSpec("latest", {}), 2000)
+    interval = {"startingTimestamp": "1970-01-01T00:00:01Z", "endingTimestamp": "1970-01-01T00:00:03Z"}
+    between = parse_batch_options(CLUSTER | interval | {"versions": "all"})
+    assert (between.starting_time_ms, between.ending_time_ms) == (1000, 3000)
+    assert parse_stream_options(CLUSTER | {"startingTimestamp": "1970-01-01T00:00:01Z"}).starting_time_ms == 1000
     versions = parse_batch_options(CLUSTER | {"versions": "ALL", "startingOffsets": "latest", "minPartitions": "3"})
     assert versions.all_versions
     assert versions.min_partitions == 3
@@ -49,6 +55,14 @@ def test_everything_given() -> None:
         ({"columns": "kee"}, "option columns names the column 'kee', which a table does not have; did you mean 'key'?"),
         ({"payloadFormat": "json"}, "unknown option 'payloadFormat'"),
         ({"startingOffsets": "earliest"}, "option startingOffsets needs versions=all"),
+        ({"asOfTimestamp": "noon"}, "option asOfTimestamp: expected a time with its zone"),
+        ({"asOfTimestamp": "2026-03-01T12:00:00Z", "asOf": "3"}, "option asOfTimestamp: give either this or asOf"),
+        ({"startingTimestamp": "2026-03-01T12:00:00Z"}, "option startingTimestamp needs versions=all"),
+        ({"endingTimestamp": "2026-03-01T12:00:00Z"}, "option endingTimestamp needs versions=all"),
+        (
+            {"versions": "all", "asOfTimestamp": "2026-03-01T12:00:00Z"},
+            "option asOfTimestamp is about the state of a table",
+        ),
         ({"maxRowsPerSplit": "5"}, "option maxRowsPerSplit needs versions=all"),
         ({"versions": "all", "asOf": "5"}, "option asOf is about the state of a table"),
         ({"versions": "all", "nowMs": "5"}, "option nowMs is about the state of a table"),
@@ -61,7 +75,9 @@ def test_what_a_batch_refuses(given: dict[str, str], complaint: str) -> None:
     assert str(caught.value).startswith(complaint)
 
 
-@pytest.mark.parametrize("name", ["versions", "asOf", "raw", "nowMs", "endingOffsets"])
+@pytest.mark.parametrize(
+    "name", ["versions", "asOf", "asOfTimestamp", "raw", "nowMs", "endingOffsets", "endingTimestamp"]
+)
 def test_what_a_stream_refuses(name: str) -> None:
     with pytest.raises(ConfigError, match=f"option {name} is not for streams"):
         parse_stream_options(CLUSTER | {name: "1"})

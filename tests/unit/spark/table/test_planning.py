@@ -1,10 +1,13 @@
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
+from tests.unit.archive.logs import archive_log
 from tests.unit.common.cluster.conftest import ROOT
-from tests.unit.common.cluster.fakes import FakeCluster
+from tests.unit.common.cluster.fakes import KEY, FakeCluster, make_log
+from waltz.spark.archive_reading import ArchiveSplit
 from waltz.spark.errors import DataLossError, PlanningError
 from waltz.spark.offsets import OffsetRange
 from waltz.spark.table.options import parse_batch_options
@@ -23,7 +26,7 @@ async def make_plan(**options: str) -> list[TableSplit]:
 
 
 def ranges(splits: list[TableSplit]) -> list[OffsetRange]:
-    return [found.split.range for found in splits]
+    return [part.range for found in splits for part in found.parts]
 
 
 @pytest.mark.usefixtures("tables")
@@ -38,6 +41,49 @@ async def test_a_state_is_read_whole_by_one_task_for_each_table() -> None:
 async def test_versions_are_read_in_pieces() -> None:
     splits = await make_plan(versions="all", minPartitions="2", startingOffsets='{"0": 2}', endingOffsets='{"0": 8}')
     assert ranges(splits) == [OffsetRange(0, 2, 5), OffsetRange(0, 5, 8)]
+
+
+async def test_a_state_and_an_interval_by_time(tables: FakeCluster) -> None:
+    tables.owner.times = {0: {3: 1_000, 7: 2_000}}
+    at = "1970-01-01T00:00:0{}Z".format
+    assert ranges(await make_plan(asOfTimestamp=at(1))) == [OffsetRange(0, 0, 4)]
+    assert ranges(await make_plan(asOfTimestamp=at(2))) == [OffsetRange(0, 0, 8)]
+    assert await make_plan(asOfTimestamp=at("0.9")) == []
+    interval = {"versions": "all", "startingTimestamp": at(1), "endingTimestamp": at(2)}
+    assert ranges(await make_plan(**interval)) == [OffsetRange(0, 4, 8)]
+    tables.owner.times = None
+    for given in (interval, {"asOfTimestamp": at(1)}):
+        with pytest.raises(PlanningError, match="none of its storages keeps the times of commits"):
+            await make_plan(**given)
+
+
+async def test_rows_expire_by_the_time_of_the_state(tables: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables.owner.times = {0: {3: 1_000}}
+    monkeypatch.setattr(time, "time_ns", lambda: 5_000_000_000)
+    for given, now_ms in (
+        ({"asOfTimestamp": "1970-01-01T00:00:01Z"}, 1_000),
+        ({"asOfTimestamp": "1970-01-01T00:00:09Z"}, 5_000),
+        ({"asOfTimestamp": "1970-01-01T00:00:01Z", "nowMs": "7"}, 7),
+    ):
+        assert [found.now_ms for found in await make_plan(**given)] == [now_ms]
+
+
+@pytest.mark.usefixtures("tables")
+async def test_what_is_archived_is_read_from_there_by_the_same_task(tmp_path: Path) -> None:
+    pytest.importorskip("obstore")
+    url = f"file://{tmp_path}"
+    await archive_log(tmp_path, KEY, 0, make_log(0, 4), 3)
+    (found,) = await make_plan(archive=url)
+    assert ranges([found]) == [OffsetRange(0, 0, 4), OffsetRange(0, 4, 10)]
+    assert [isinstance(part, ArchiveSplit) for part in found.parts] == [True, False]
+    (found,) = await make_plan(archive=url, asOf='{"0": 2}')
+    assert ranges([found]) == [OffsetRange(0, 0, 3)]
+    assert isinstance(found.parts[0], ArchiveSplit)
+    pieces = await make_plan(archive=url, versions="all", maxRowsPerSplit="3")
+    assert ranges(pieces) == [OffsetRange(0, *each) for each in ((0, 2), (2, 4), (4, 7), (7, 10))]
+    assert [isinstance(part, ArchiveSplit) for each in pieces for part in each.parts] == [True, True, False, False]
+    with pytest.raises(PlanningError, match="the cluster has no address of an archive"):
+        await make_plan(archive="cluster")
 
 
 async def test_a_task_knows_its_table(tables: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:

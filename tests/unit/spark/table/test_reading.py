@@ -35,14 +35,23 @@ def read(
     **options: str,
 ) -> list[tuple[object, ...]]:
     def read_chunks(found: object, split: Split) -> Iterator[Chunk]:
-        assert split.range == OffsetRange(3, 0, len(log))
-        return chunks_of(log, 7)
+        _, start, end = split.range
+        return (chunk for whole in chunks_of(log, 7) for chunk in part_of(whole, start, end))
 
-    split = TableSplit(Split(OffsetRange(3, 0, len(log)), (), KEY, 4), DEFAULT_MAX_BODY_BYTES, ages, now_ms)
+    seam = len(log) // 3
+    parts = tuple(Split(OffsetRange(3, *bounds), (), KEY, 4) for bounds in ((0, seam), (seam, len(log))))
+    split = TableSplit(parts, DEFAULT_MAX_BODY_BYTES, ages, now_ms)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "read_chunks", read_chunks)
         batches = list(reading.read_table_split(parse_batch_options(CLUSTER | options), SCHEMA, split))
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+def part_of(chunk: Chunk, start: int, end: int) -> Iterator[Chunk]:
+    """Those of its records that are among transactions ``start`` to ``end - 1``."""
+    low, high = max(start - chunk.first, 0), min(end - chunk.first, chunk.count)
+    if low < high:
+        yield chunk.part(low, high)
 
 
 def as_output(row: TableRow) -> tuple[object, ...]:

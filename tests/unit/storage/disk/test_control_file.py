@@ -430,7 +430,7 @@ def test_the_guard_is_durable_and_both_forms_are_known(files: CrashFiles, key: U
     if not guarded:
         control.unguard()
     files.crash(random.Random(1))
-    again = ControlFile.open(files, "/", key, None if key is None else 2)
+    again = ControlFile.open(files, "/", key, None if key is None else 2, known_keys=[OTHER_KEY, KEY])
     assert again.guarded is guarded
     assert again.cluster_key == KEY
     again.set_assigned(0, True)

@@ -23,6 +23,7 @@ from waltz.storage.disk.journal.groups import BLOCK_BYTES
 from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.journal.reading import read_journal
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import CorruptionError, StorageError
 
 GOLDEN = Path(__file__).parents[3] / "data" / "storage-dir.tar.gz"
@@ -34,8 +35,9 @@ SEEDS = st.integers(0, 1 << 32)
 def open_directory(files: Files, path: str = "/") -> StorageDirectory:
     control_file = ControlFile.open(files, path, *(() if path != "/" else (KEY, PARTITIONS)))
     fences = FenceFile.open(files, path, control_file.cluster_key, control_file.partition_count)
+    volumes = Volumes.open(files, path, None, control_file.cluster_key)
     return StorageDirectory(
-        files, path, control_file, fences, segment_size_threshold_bytes=THRESHOLD, segment_cache_capacity=5
+        files, path, control_file, fences, volumes, segment_size_threshold_bytes=THRESHOLD, segment_cache_capacity=5
     )
 
 
@@ -164,7 +166,7 @@ def test_a_drain_that_is_interrupted_is_done_again(after: int, seed: int, power:
 
 def test_files_of_a_directory_that_is_not_drained_are_not_looked_at() -> None:
     files = journaled()
-    advice = "its journal may hold what its other files lack; run waltz disk drain /, then repeat"
+    advice = "its other files may lack changes that are in its journal; run waltz disk drain /, then repeat"
     with pytest.raises(StorageError, match=advice), inspect_control_file(files, Path("/waltz-storage.ctl")):
         pass
     assert files.open_files == 0

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -27,17 +27,22 @@ SMALL = JournalSizes(file_size_bytes=16 << 12, max_files=3)
 
 
 async def open_manager(
-    files: CrashFiles, sizes: JournalSizes | None = SMALL, threshold: int = 1_000_000
+    files: CrashFiles,
+    sizes: JournalSizes | None = SMALL,
+    threshold: int = 1_000_000,
+    further: Sequence[str] = (),
+    registry: Registry | None = None,
 ) -> StorageManager:
     return await StorageManager.open(
         files,
         DIRECTORY,
         KEY,
         PARTITIONS,
-        Registry(),
+        registry or Registry(),
         segment_size_threshold_bytes=threshold,
         segment_cache_capacity=2,
         journal=sizes,
+        further_directories=further,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.unit.storage.crash_files import CrashFile, CrashFiles, Directory
+from tests.unit.storage.crash_files import CrashFile, CrashFiles, Directory, Node
 from tests.unit.storage.node_support import (
     KEY,
     TIMEOUT_S,
@@ -55,7 +55,7 @@ def durable_copy(files: CrashFiles) -> CrashFiles:
             continue
         copy.make_directory(f"/{name}")
         for inner, file in node.durable.items():
-            assert not isinstance(file, Directory)
+            assert isinstance(file, Node)
             copy.open(f"/{name}/{inner}", create=True).close()
             copy.overwrite(f"/{name}/{inner}", bytes(file.durable))
     return copy

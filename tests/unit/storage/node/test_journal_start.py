@@ -21,6 +21,7 @@ from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.journal.replay import mark_lost
+from waltz.storage.disk.volumes import Volumes
 from waltz.storage.node.checkpoints import Checkpoints
 
 
@@ -78,8 +79,9 @@ async def test_a_directory_of_which_something_is_lost_stays_guarded() -> None:
     await manager.close()
     control_file = ControlFile.open(files, DIRECTORY, KEY, PARTITIONS)
     fence_file = FenceFile.open(files, DIRECTORY, KEY, PARTITIONS)
+    volumes = Volumes.open(files, DIRECTORY, None, KEY)
     directory = StorageDirectory(
-        files, DIRECTORY, control_file, fence_file, segment_size_threshold_bytes=1000, segment_cache_capacity=1
+        files, DIRECTORY, control_file, fence_file, volumes, segment_size_threshold_bytes=1000, segment_cache_capacity=1
     )
     assert (control_file.guarded, list(directory.lost_partitions())) == (True, [2])
     fence_file.close()

@@ -324,6 +324,7 @@ async def test_http_endpoints(tmp_path: Path) -> None:
         prefix = "waltz-storage.partition-0."
         assert {name.removeprefix(prefix): value for name, value in gauges.items() if name.startswith(prefix)} == {
             "session-id": 1,
+            "commit-time-seconds": None,
             "low-water-mark": 2,
             "local-low-water-mark": 2,
             "flags": 5,

@@ -9,10 +9,7 @@ import pytest
 from tests.unit.storage.node_support import TIMEOUT_S, RunningNode, records, running_node
 from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import STORAGE
-from waltz.common.wire.storage_times import (
-    TimeEntryResponse,
-    TimeQuestion,
-)
+from waltz.common.wire.storage_times import MAX_TIMES, CommitTime, TimeEntryResponse, TimeQuestion
 from waltz.storage.node import times
 from waltz.storage.remote.client import StorageClient
 from waltz.storage.remote.errors import RemoteStorageError
@@ -127,6 +124,56 @@ async def test_a_file_that_is_no_index_costs_nothing_but_the_times(tmp_path: Pat
         assert await entry(client, AT, 1 << 40) is None
         client.note_committed(SESSION, 0, 2, 2000)
         assert await entry(client, AT, 1 << 40) == (2, 2000)
+
+
+async def test_times_are_listed_for_another_storage(node: RunningNode) -> None:
+    client = await node.client()
+    await append(client, 0, 10)
+    for transaction_id in (4, 7, 9):
+        client.note_committed(SESSION, 0, transaction_id, transaction_id * 1000)
+    entries = [CommitTime(each, each * 1000) for each in (4, 7, 9)]
+
+    async def times(first: int, max_count: int) -> list[CommitTime]:
+        return await client.times(SESSION, 0, first, max_count, timeout_s=TIMEOUT_S)
+
+    assert await times(0, MAX_TIMES) == entries
+    assert await times(5, 1) == entries[1:2]
+    assert await times(10, 9) == await times(0, 0) == await times(0, -3) == []
+    with pytest.raises(RemoteStorageError, match="session id has changed"):
+        await client.times(SESSION - 1, 0, 0, 9, timeout_s=TIMEOUT_S)
+
+
+async def test_times_are_entered_before_those_that_are_known(node: RunningNode) -> None:
+    client = await node.client()
+    await append(client, 0, 10)
+    client.note_committed(SESSION, 0, 6, 6000)
+    known = [CommitTime(2, 2000), CommitTime(6, 1), CommitTime(9, 9000), CommitTime(10, 10_000)]
+    last = await client.enter_times(SESSION, 0, known, timeout_s=TIMEOUT_S)
+    assert last == CommitTime(9, 9000), "the node does not hold transaction 10"
+    assert await entry(client, AT, 2000) == (2, 2000)
+    assert await entry(client, AT, 6000) == (6, 6000)
+    assert await client.enter_times(SESSION, 0, [], timeout_s=TIMEOUT_S) == last
+    assert await client.enter_times(SESSION, 1, [], timeout_s=TIMEOUT_S) is None
+    too_many = [CommitTime(each, each) for each in range(MAX_TIMES + 1)]
+    with pytest.raises(RemoteStorageError, match="1025 times in one request, at most 1024 are entered"):
+        await client.enter_times(SESSION, 0, too_many, timeout_s=TIMEOUT_S)
+    with pytest.raises(RemoteStorageError, match="session id has changed"):
+        await client.enter_times(SESSION - 1, 0, known, timeout_s=TIMEOUT_S)
+
+
+async def test_times_are_entered_while_a_replica_is_filled(node: RunningNode) -> None:
+    client = await node.client()
+    await append(client, 0, 3)
+    await client.set_low_water_mark(SESSION, 0, 2, timeout_s=TIMEOUT_S)
+    times_ = [CommitTime(1, 1000)]
+    with pytest.raises(RemoteStorageError, match="cannot run offline recovery while partition is online"):
+        await client.enter_times(SESSION, 0, times_, offline=True, timeout_s=TIMEOUT_S)
+    await node.node.manager.set_available([0], False)
+    with pytest.raises(RemoteStorageError, match="have been disabled"):
+        await client.enter_times(SESSION, 0, times_, timeout_s=TIMEOUT_S)
+    assert await client.enter_times(SESSION, 0, times_, offline=True, timeout_s=TIMEOUT_S) == times_[0]
+    await node.node.manager.set_available([0], True)
+    assert await entry(client, AT, 1000) == (1, 1000)
 
 
 async def test_answers_are_no_requests(node: RunningNode) -> None:

@@ -23,6 +23,7 @@ from waltz.storage.disk.journal.groups import BLOCK_BYTES, entries_of
 from waltz.storage.disk.journal.journal import DIRECTORY_NAME, Journal
 from waltz.storage.disk.journal.reading import read_bodies, read_journal
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.volumes import Volumes
 from waltz.storage.node.journal_jobs import Append
 from waltz.storage.node.journal_start import JournalSizes, open_journal
 
@@ -48,6 +49,7 @@ class Start:
             "/",
             self.control,
             self.fences,
+            Volumes.open(files, "/", None, KEY),
             segment_size_threshold_bytes=1 << 20,
             segment_cache_capacity=2,
         )

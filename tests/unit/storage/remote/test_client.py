@@ -349,7 +349,7 @@ async def test_a_process_that_stood_still_does_not_blame_the_peer(monkeypatch: p
     async with client_of(prompt, append_timeout_s=0.02) as client:
         outcomes = Outcomes()
         client.append_encoded(1, 0, b"", 0, outcomes.done)
-        time.sleep(0.2)  # the process stands still
+        time.sleep(2 * client_module.LOOK_INTERVAL_S)  # the process stands still until after the timer's time
         assert await outcomes.until(1) == [None]
 
 

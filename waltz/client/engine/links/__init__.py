@@ -1,6 +1,6 @@
 """Connections from a client to servers.
 
-1. ``links``: connections that are always reopened.
+1. ``links``: connections that are reopened for ever.
 2. ``assignments`` (pure): the server of each partition.
-3. ``silence`` (pure): the judgement that a server is silent.
+3. ``silence`` (pure): decides whether a server is silent.
 """

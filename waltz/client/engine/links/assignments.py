@@ -1,4 +1,4 @@
-"""The owners of the partitions, by the news of the cluster. Pure."""
+"""The owners of the partitions, according to the reports of the cluster. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -28,7 +28,7 @@ class Owner(NamedTuple):
 
 
 class Assignments:
-    """The latest known owner of each partition; older news is ignored."""
+    """The last known owner of each partition. Older reports are ignored."""
 
     __slots__ = ("_owners",)
 
@@ -36,7 +36,7 @@ class Assignments:
         self._owners: dict[int, Owner] = {}
 
     def update(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> dict[int, Owner]:
-        """Take in a new assignment; returns the partitions whose endpoint or generation changed."""
+        """Take a new assignment. Returns the partitions whose endpoint or generation has changed."""
         changed: dict[int, Owner] = {}
         for endpoint, partitions in endpoints.items():
             for partition in partitions:
@@ -47,12 +47,12 @@ class Assignments:
         return changed
 
     def remove(self, endpoint: Endpoint) -> list[int]:
-        """Remove a server; returns its partitions. Their generations stay known until they have another owner."""
+        """Remove a server. Returns its partitions. Their generations stay known until they have another owner."""
         gone = [partition_id for partition_id, owner in self._owners.items() if owner.endpoint == endpoint]
         for partition_id in gone:
             del self._owners[partition_id]
         return gone
 
     def owner(self, partition_id: int) -> Owner | None:
-        """The owner, if it is known."""
+        """The owner, if known."""
         return self._owners.get(partition_id)

@@ -1,4 +1,4 @@
-"""Connections to servers: each is reopened for ever, with increasing sequence numbers."""
+"""Connections to servers. Each is reopened for ever, with increasing sequence numbers."""
 
 import asyncio
 import logging
@@ -39,14 +39,15 @@ logger = logging.getLogger(__name__)
 HELLO_TEXT = "Waltz Client"
 
 UNMANAGED_CLIENT_ID = -1
-"""The client id of tools that do not join the cluster."""
+"""The client id of tools outside of the cluster."""
 
 LOOKS_PER_SILENCE = 60
-"""Number of checks of a link within the limit of silence: its verdict is late by up to three checks."""
+"""The number of checks of a link within the limit of silence. The verdict is late by up to three checks."""
 
 
 class Connector(Protocol):
-    """Makes connections: :func:`waltz.common.net.channel.connect`, or the connector of tests or a mock driver."""
+    """A function that opens connections: :func:`waltz.common.net.channel.connect`, or the connector of tests or a mock
+    driver."""
 
     async def __call__(
         self,
@@ -64,10 +65,11 @@ class Connector(Protocol):
 
 
 class SequenceNumbers:
-    """Numbers for the connections to each endpoint: 0, 1, 2, ...
+    """The numbers of the connections to each endpoint: 0, 1, 2, ...
 
-    They never restart, not even when a server disappears and comes back: a server regards a connection as stale whose
-    number is not higher than that of an earlier one, and drops its mounts (a defect of the original).
+    The numbers never restart, even when a server disappears and returns. For a server, a connection with a number that
+    is not higher than that of an earlier connection is stale, and the server drops its mounts (a defect of the
+    original).
     """
 
     def __init__(self) -> None:
@@ -81,30 +83,31 @@ class SequenceNumbers:
 
 
 class LinkUser(Protocol):
-    """The calls of a link to its user; all come on the loop."""
+    """The calls of a link to its user, in the event loop."""
 
     def link_ready(self, link: "ServerLink") -> None:
-        """``link.channel`` is set; its version is negotiated."""
+        """``link.channel`` is set, and its version is negotiated."""
 
     def link_received(self, link: "ServerLink", buffer: bytes, bounds: Bounds) -> None:
-        """Frames came over ``link.channel``. ``ProtocolError`` closes the channel."""
+        """Frames have arrived over ``link.channel``. A ``ProtocolError`` closes the channel."""
 
     def link_writable(self, link: "ServerLink") -> None:
         """``link.channel`` is writable again."""
 
     def link_lost(self, link: "ServerLink", error: Exception) -> None:
-        """``link.channel`` is ``None`` now; another connection will be made. Not called after the close of the link."""
+        """``link.channel`` is ``None`` now, and another connection will be opened. Not called after the close of the
+        link."""
 
     def link_refused(self, link: "ServerLink") -> None:
-        """``link.refusal`` is set: a longer wait is of little use. Attempts continue."""
+        """``link.refusal`` is set, so a longer wait is of little use. Attempts continue."""
 
 
 class ServerLink:
     """Keeps a connection to ``endpoint`` from :meth:`start` to :meth:`close`.
 
-    A connection that has received anything is replaced at once when it breaks. After a connection without any message
-    (refused, TLS failure, no common version, closed after the hello), or one that was closed for its messages, comes a
-    growing delay, which the original lacks.
+    A connection that has received a message is replaced immediately when it breaks. There is a growing delay, unlike in
+    the original, after a connection without any message (refused, TLS failure, no common version, closed after the
+    hello), and after a connection that was closed because of its messages.
     """
 
     def __init__(
@@ -121,15 +124,15 @@ class ServerLink:
         connector: Connector = connect,
     ) -> None:
         self._connect = connector
-        # With the id of its client: a server takes the id in the first message for the connection's.
+        # With the id of the client: a server takes the id in the first message as the id of the connection.
         self._ping = ServerPartitionsAssignmentRequest(ReqId.of(client_id, 0, 0, 0))
         self.endpoint = endpoint
         self.channel: Channel | None = None
         """The connection, while it is ready for messages."""
         self.seq_num = -1
-        """Sequence number of the present connection."""
+        """The sequence number of the present connection."""
         self.failure: ConnectFailedError | None = None
-        """Why the last attempt to connect failed; ``None`` when it succeeded, or was not made."""
+        """The error of the last attempt to connect; ``None`` after a success, or before the first attempt."""
         self.closed = False
         self._user = user
         self._seq_nums = seq_nums
@@ -143,7 +146,8 @@ class ServerLink:
         self._paused_by: set[Hashable] = set()
         self._useful = False
         self.receiving_at_s = -math.inf
-        """When :meth:`check_silence` last saw that a part of a large message had come; by the loop's clock."""
+        """The time, by the loop's clock, when :meth:`check_silence` last found that a part of a large message had
+        arrived."""
         self._watched = watched
         self._pinged_at_s: float | None = None
         self._pings = 0
@@ -159,9 +163,10 @@ class ServerLink:
         self._task = owned(restarting(self._run_or_tell, what), what)
 
     async def close(self) -> None:
-        """Close the connection for good; waiters get ``ConnectionClosedError``.
+        """Close the connection for ever. Waiters get ``ConnectionClosedError``.
 
-        Does not wait for a server that owes a sign of life, which would not answer TLS's farewell either.
+        Does not wait for a server without a requested sign of life: such a server would not answer the end of TLS
+        either.
         """
         self.closed = True
         self._fail_waiters(ConnectionClosedError(f"the connection to {self.endpoint} is closed"))
@@ -176,10 +181,10 @@ class ServerLink:
             await asyncio.wait((self._task,))
 
     async def ready_channel(self, timeout_s: float) -> Channel:
-        """The connection, as soon as it is established.
+        """The connection, when it is established.
 
-        Raises ``ConnectFailedError`` when the attempt under way fails, ``ConnectionClosedError`` when the link is
-        closed and ``DeadlineExceededError``.
+        Raises ``ConnectFailedError`` when the present attempt fails, ``ConnectionClosedError`` when the link is closed,
+        and ``DeadlineExceededError``.
         """
         if self.channel is not None:
             return self.channel
@@ -200,19 +205,19 @@ class ServerLink:
 
     @property
     def refusal(self) -> TlsRefusedError | None:
-        """The reason of TLS's refusal, if the last attempt to connect ended so."""
+        """The reason of the refusal by TLS, if the last attempt to connect ended with one."""
         return self.failure if isinstance(self.failure, TlsRefusedError) else None
 
     def reconnect(self, reason: str) -> None:
-        """Give up the present connection and make another one."""
+        """Give up the present connection and open another one."""
         if self.channel is not None:
             logger.warning("replacing the connection to %s: %s", self.endpoint, reason)
             self.channel.abort(ConnectionClosedError(reason))
 
     def expect_answer(self) -> None:
-        """A message was sent that the server has to answer.
+        """Note that a message was sent that the server has to answer.
 
-        No effect on a watched connection: its clock runs since the last traffic, and must not restart with every
+        No effect on a watched connection: its clock counts from the last traffic, and must not restart with every
         question.
         """
         channel = self.channel
@@ -222,11 +227,11 @@ class ServerLink:
     def check_silence(self) -> None:
         """Replace the connection after too long a time without any traffic. Called often.
 
-        After half of the time the server is asked a question that it can always answer at once, and has the other half
-        for the answer. That is done while an answer is awaited, and always on a watched link, so that a connection with
-        only a feed, or with undecided appends, is known as alive, too.
+        After half of the time, the server gets a question that it can always answer immediately, and has the other half
+        for the answer. That is done while an answer is awaited. On a watched link it is always done, so that a
+        connection with only a feed, or with undecided appends, is known to be alive, too.
 
-        Two checks have to agree: if this process was delayed, it reads waiting messages in between.
+        Two checks have to agree: a delayed process reads waiting messages in between.
         """
         channel, silence, now_s = self.channel, self._silence, self._loop.time()
         if channel is None:
@@ -252,7 +257,7 @@ class ServerLink:
                 self.reconnect(f"no sign of life for {limit_s:g} s")
 
     def answers_ping(self, message: Message) -> bool:
-        """Whether a message is the answer to a question of :meth:`check_silence`; called once for each message."""
+        """Whether a message is the answer to a question of :meth:`check_silence`. Called once for each message."""
         if not self._pings or type(message) is not ServerPartitionsAssignmentResponse:
             return False
         self._pings -= 1
@@ -260,7 +265,7 @@ class ServerLink:
 
     @property
     def taken_bytes(self) -> int:
-        """The end of the last request among all bytes handed to the present connection."""
+        """The end of the last request, counted in all bytes handed to the present connection."""
         return 0 if self.channel is None else self.channel.taken_bytes
 
     def left_bytes(self) -> int:
@@ -268,13 +273,13 @@ class ServerLink:
         return 0 if self.channel is None else self.channel.left_bytes()
 
     def pause(self, who: Hashable) -> None:
-        """Read nothing until every caller has called :meth:`resume`."""
+        """Stop reading until every caller has called :meth:`resume`."""
         self._paused_by.add(who)
         if self.channel is not None:
             self.channel.pause_reading()
 
     def resume(self, who: Hashable) -> None:
-        """Read again, unless another caller of :meth:`pause` has not resumed yet."""
+        """Continue reading, unless another caller of :meth:`pause` has not resumed yet."""
         if who in self._paused_by:
             self._paused_by.remove(who)
             if not self._paused_by and self.channel is not None:
@@ -316,7 +321,7 @@ class ServerLink:
         self.channel = None
         if isinstance(error, ProtocolError):
             self._useful = False
-        self._paused_by.clear()  # partitions mount on the next connection when they have room
+        self._paused_by.clear()  # partitions mount on the next connection when there is room for their feed
         cause = error or ConnectionClosedError(f"{self.endpoint} closed the connection")
         logger.debug("connection to %s lost: %s", self.endpoint, cause)
         self._user.link_lost(self, cause)
@@ -338,7 +343,7 @@ class ServerLink:
                 await asyncio.sleep(self._backoff.next_delay_s())
 
     async def _connect_once(self) -> bool:
-        """Make one connection and serve it to its end; returns whether it was of any use."""
+        """Open one connection and serve it to its end. Returns whether it was of any use."""
         options = self._options
         try:
             channel = await self._connect(
@@ -364,7 +369,7 @@ class ServerLink:
     def _fail_waiters(self, error: Exception) -> None:
         for waiter in self._waiters:
             if not waiter.done():
-                failure = type(error)(str(error))  # one exception for each, since each gets its own traceback
+                failure = type(error)(str(error))  # one exception for each waiter, because each gets its own traceback
                 failure.__cause__ = error
                 waiter.set_exception(failure)
 
@@ -391,7 +396,7 @@ class Links:
     ) -> None:
         self.closed = False
         self.client_id = UNMANAGED_CLIENT_ID
-        """Of whom new links are."""
+        """The user of new links."""
         self._user = user
         self._tls = tls
         self._options = options
@@ -410,15 +415,15 @@ class Links:
         return self._links.get(link.endpoint) is link
 
     def assign(self, endpoints: Mapping[Endpoint, Sequence[Assigned]]) -> dict[int, Owner]:
-        """The cluster tells the owners of the partitions; returns the partitions with changes."""
+        """Take the owners of the partitions from the cluster. Returns the partitions with changes."""
         return {} if self.closed else self._assignments.update(endpoints)
 
     def owner(self, partition_id: int) -> Owner | None:
-        """The server of a partition, if it is known."""
+        """The server of a partition, if known."""
         return self._assignments.owner(partition_id)
 
     def to(self, endpoint: Endpoint) -> ServerLink:
-        """The link to a server; a new link begins to connect."""
+        """The link to a server. A new link begins to connect."""
         link = self._links.get(endpoint)
         if link is None:
             link = self._links[endpoint] = ServerLink(
@@ -436,7 +441,7 @@ class Links:
         return link
 
     def remove(self, endpoint: Endpoint) -> ServerLink | None:
-        """The cluster tells that a server is gone; returns its link, which is being closed, if there was one."""
+        """Remove a server that has left the cluster. Returns its link, if there was one; the link is being closed."""
         self._assignments.remove(endpoint)
         link = self._links.pop(endpoint, None)
         if link is not None:
@@ -448,4 +453,4 @@ class Links:
         self.closed = True
         links, self._links = self._links, {}
         await asyncio.gather(*(link.close() for link in links.values()))
-        await self._closing.close(CLOSE_TIMEOUT_S)  # cancelled too early, it would leave a link that connects for ever
+        await self._closing.close(CLOSE_TIMEOUT_S)  # an early cancellation would leave a link that connects for ever

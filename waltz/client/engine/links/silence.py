@@ -1,16 +1,17 @@
-"""Judges whether a server is silent, by moving bytes and not by complete answers. Pure."""
+"""Decides whether a server is silent, by the movement of bytes, not by complete answers. Pure."""
 
 from waltz.common.net.guard import MIN_PROGRESS_BYTES
 
 
 class Silence:
-    """Checked regularly with the progress of the connection. Times in seconds, by one clock.
+    """The silence of one server. Checked regularly with the progress of the connection. Times are in seconds, by one
+    clock.
 
-    While bytes arrive, the line is slow and not dead. Leaving bytes prove less, since kernels and relays take repeated
-    questions to a peer that is gone. They count up to the end of the oldest unanswered request, whose clock thus starts
-    when its last byte has left. Later bytes count while the line is busy: while many of the bytes that were here at the
-    check before are still here. Repeated questions are small, and wait no longer than an acknowledgement takes, or for
-    ever.
+    While bytes arrive, the line is slow, not dead. Bytes that leave prove less, because kernels and relays accept
+    repeated questions to a dead peer. They count up to the end of the oldest unanswered request; so the clock of that
+    request starts when its last byte has left. Later bytes count while the line is busy: while many of the bytes that
+    waited at the previous check still wait. Repeated questions are small, and wait either for the time of an
+    acknowledgement or for ever.
     """
 
     __slots__ = ("_busy", "_expected_from_bytes", "_left_bytes", "_moved_at_s", "_received_bytes", "_taken_bytes")
@@ -29,13 +30,14 @@ class Silence:
         return self._expected_from_bytes is not None
 
     def expect(self, taken_bytes: int, now_s: float) -> None:
-        """A request was handed to the connection; it ends at ``taken_bytes`` of all bytes ever handed to it."""
+        """Note that a request was handed to the connection; it ends at ``taken_bytes`` of all bytes ever handed to the
+        connection."""
         if self._expected_from_bytes is None:
             self._expected_from_bytes = taken_bytes
             self._moved_at_s = now_s
 
     def answered(self) -> None:
-        """A whole message arrived."""
+        """Note that a whole message has arrived."""
         self._expected_from_bytes = None
 
     def look(self, taken_bytes: int, left_bytes: int, received_bytes: int, now_s: float) -> bool:
@@ -54,7 +56,7 @@ class Silence:
         return came
 
     def excuse(self, now_s: float) -> None:
-        """This side does not read: its peer's silence does not count."""
+        """Note that this side does not read, so the silence of the peer does not count."""
         self._moved_at_s = now_s
 
     def quiet_s(self, now_s: float) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 
 from waltz.client.engine.partition.deferred import DeferredDecisions
 from waltz.client.engine.partition.feed import PartitionFeed
+from waltz.client.engine.partition.guarantees import Guarantees
 from waltz.client.engine.partition.monitor import MonitorState, Registration, TransactionMonitor
 from waltz.client.engine.partition.mount import Mount
 from waltz.client.engine.partition.places import Places
@@ -22,6 +23,7 @@ from waltz.client.errors import (
     ClientClosedError,
     ClientError,
     ClientTimeoutError,
+    ConsistencyRefusedError,
     NotAppendedError,
     NotAuthorizedError,
     PartitionInactiveError,
@@ -30,14 +32,18 @@ from waltz.client.errors import (
     TransactionTooLargeError,
 )
 from waltz.client.locks import HASH_BYTES
+from waltz.common.consistency import Consistency, waits_for_all
 from waltz.common.errors import TlsRefusedError, WaltzError
 from waltz.common.ids import SEQ_NUM_MASK, ReqId
 from waltz.common.net.backoff import Backoff
+from waltz.common.net.channel import Channel
 from waltz.common.wire.append_delays import AppendsDelayed
 from waltz.common.wire.append_request import encode_append
 from waltz.common.wire.client_server import FlushRequest, FlushResponse, LockFailure, encode
+from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest, ConsistencyRefused
 from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import AppendFailed, AppendFailure
+from waltz.common.wire.versions import FIRST_WITH_CONSISTENCY
 from waltz.common.wire.write_sessions import SessionFenced
 
 logger = logging.getLogger(__name__)
@@ -45,29 +51,31 @@ logger = logging.getLogger(__name__)
 _pack_seq_num = struct.Struct(">i").pack
 
 MAX_DELAY_S = 60.0
-"""The longest time for which a server is believed that it wants no appends; the next append finds out."""
+"""The longest pause of appends on the word of a server. The next append after it finds out."""
 
-_STARTED, _REGISTERED = MonitorState.STARTED, Registration.REGISTERED  # looked up for every append
+_STARTED, _REGISTERED = MonitorState.STARTED, Registration.REGISTERED  # module names: each append looks them up
 
 
 class PartitionAppends:
-    """Registers and sends appends, and settles them when their outcome is known. Works after the call of ``bind``."""
+    """Registers and sends appends, and settles them when their outcome is known. Usable after :meth:`bind`."""
 
     def __init__(self, partition_id: int, client_id: int, settings: PartitionSettings, probe: LatencyProbe) -> None:
         self.monitor: TransactionMonitor[Submission] = TransactionMonitor(
             partition_id, settings.max_concurrent_transactions
         )
         self.signal = Signal()
-        """Notified whenever something changed that a submission may wait for."""
+        """Notified at every change that a submission may wait for."""
         self.counts = AppendCounts()
         self._probe = probe
-        self._partition_id = partition_id
+        self.partition_id = partition_id
         self._client_id = client_id
         self._settings = settings
         self._options = settings.options
         self._places = Places(settings.max_concurrent_transactions)
         self._retries = RetryQueue(self._attempt_again, settings.options, settings.random_source)
         self.deferred = DeferredDecisions()
+        self.guarantees = Guarantees(partition_id, self._ask_acknowledgement)
+        self._told_level = Consistency.LEADER_QUORUM  # the level that the server takes appends for
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
         self._last_seq_num = 0
@@ -75,11 +83,11 @@ class PartitionAppends:
         self._limits = settings.limits
         self._max_size_bytes = settings.limits.max_size_bytes
         self._max_lock_bytes = NO_LOCKS_BYTES + HASH_BYTES * settings.limits.max_locks
-        self._undecided_before: bytes | None = None  # the last registered request at the last check for late ones
+        self._undecided_before: bytes | None = None  # the last registered request at the last check for late requests
         self._refusals = Backoff(
             settings.options.refused_initial_s, settings.options.refused_maximum_s, settings.random_source
         )
-        self._refusal: ServerError | None = None  # the server's reason of the last refused appends
+        self._refusal: ServerError | None = None  # the server's reason for the last refused appends
         self._pause: asyncio.TimerHandle | None = None
         self._delay: asyncio.TimerHandle | None = None  # the end of the time for which the server wants no appends
         sessions = settings.sessions
@@ -89,9 +97,9 @@ class PartitionAppends:
             exclusive=sessions.exclusive,
             may_go_without=sessions.may_go_without,
         )
-        """Whoever changes it calls :meth:`session_changed`."""
+        """After each change, :meth:`session_changed` has to be called."""
         self._write_session = self.session.carried
-        self._held_back = not self.session.sends  # nothing is sent: during a pause, or because of the session
+        self._held_back = not self.session.sends  # nothing is sent during a pause, or because of the session
         self.set_generation(-1)
         self._mount: Mount
         self._feed: PartitionFeed
@@ -103,10 +111,10 @@ class PartitionAppends:
 
     def set_generation(self, generation: int) -> None:
         """Use this generation in later request ids."""
-        self._req_id_start = ReqId.of(self._client_id, generation, self._partition_id, 0)[:12]
+        self._req_id_start = ReqId.of(self._client_id, generation, self.partition_id, 0)[:12]
 
     def next_req_id(self) -> ReqId:
-        """A fresh request id, for a request other than an append."""
+        """A new request id, for a request other than an append."""
         self.counts.other_ids += 1
         return ReqId(self._next_req_id())
 
@@ -120,7 +128,7 @@ class PartitionAppends:
 
     @property
     def has_pending(self) -> bool:
-        """Whether any submission is undecided."""
+        """Whether a submission is undecided."""
         return self._places.taken > 0
 
     @property
@@ -139,7 +147,7 @@ class PartitionAppends:
                 return ServerError("the server wants no appends at present: a quota is used up")
             return self._refusal
         if mount.ahead:
-            return ClientAheadError(self._partition_id)
+            return ClientAheadError(self.partition_id)
         if mount.refusal is not None:
             return mount.refusal
         if mount.link is None:
@@ -147,7 +155,7 @@ class PartitionAppends:
         return mount.link.failure
 
     async def found_ahead(self) -> bool:
-        """Whether the server's answer to a mount says that more was applied than is in the log."""
+        """Whether, according to the server's answer to a mount, the client has applied more than is in the log."""
         while self._mount.channel is None and not self._mount.ahead:
             self.check_active()
             if self._mount.refusal is not None:
@@ -156,9 +164,9 @@ class PartitionAppends:
         return self._mount.ahead
 
     def stop(self) -> None:
-        """Refuse submissions; registered appends are still decided."""
+        """Refuse submissions. Registered appends are still decided."""
         self.monitor.stop()
-        self._places.fail(lambda: PartitionInactiveError(self._partition_id))
+        self._places.fail(lambda: PartitionInactiveError(self.partition_id))
         self.signal.notify()
 
     def forget_decisions(self) -> None:
@@ -167,6 +175,7 @@ class PartitionAppends:
 
     def fail(self) -> Sequence[Submission]:
         """End all waits at the close. Returns the undecided submissions, for :meth:`tell_closed`."""
+        self.guarantees.end("the client was closed")
         undecided = self.monitor.close()
         self._places.fail(ClientClosedError)
         self._end_pause()
@@ -174,7 +183,7 @@ class PartitionAppends:
         return undecided
 
     async def close(self, undecided: Sequence[Submission], caller: asyncio.Task[Any] | None) -> None:
-        """End the attempts under way and tell all submissions. Does not wait for ``caller``."""
+        """End the present attempts and tell all submissions. Does not wait for ``caller``."""
         waiting = await self._retries.close(caller)
         for submission in (*undecided, *waiting):
             self._places.release()
@@ -183,16 +192,16 @@ class PartitionAppends:
     # Submissions
 
     def submit(self, submission: Submission) -> Coroutine[Any, Any, None] | None:
-        """Build and send a submission, at once if possible; otherwise the returned coroutine does it.
+        """Build and send a submission: immediately if possible, otherwise by the returned coroutine.
 
-        The coroutine raises the reason against sending, after the submission was told.
+        If the submission cannot be sent, the coroutine raises the reason, after the submission was told.
         """
         submission.failures = 0
         submission.sent = None
         channel = self._mount.channel
         places = self._places
         if (
-            channel is None  # self._sendable and try_take without the calls, which would cost every append
+            channel is None  # the same as self._sendable and try_take, without the cost of calls for every append
             or not channel.writable
             or self._held_back
             or self.monitor.state is not _STARTED
@@ -238,7 +247,7 @@ class PartitionAppends:
         await self._ready(self._now_s(), sending=False)
 
     async def begin_flush(self) -> bytes | None:
-        """Have all registered appends decided; returns the request to wait for with :meth:`flushed`."""
+        """Ask for the decision of all registered appends. Returns the request to wait for with :meth:`flushed`."""
         await self.mounted()
         self.flush_now()
         return self.monitor.last_enqueued
@@ -256,12 +265,12 @@ class PartitionAppends:
         Raises :class:`PartitionInactiveError` and :class:`ClientClosedError`.
         """
         if self._feed.applied < transaction_id:
-            self.deferred.add_flush_point(transaction_id, self.next_req_id())  # notifies the signal
+            self.deferred.add_flush_point(transaction_id, self.next_req_id())  # this notifies the signal
         while self._feed.applied < transaction_id:
             await self.changed()
 
     async def changed(self) -> None:
-        """Return at the next change; raises :class:`PartitionInactiveError` and :class:`ClientClosedError`."""
+        """Return at the next change. Raises :class:`PartitionInactiveError` and :class:`ClientClosedError`."""
         self.check_active()
         await self.signal.wait()
         self.check_active()
@@ -271,10 +280,10 @@ class PartitionAppends:
         if self.monitor.state is MonitorState.CLOSED:
             raise ClientClosedError
         if self.monitor.state is MonitorState.STOPPED:
-            raise PartitionInactiveError(self._partition_id)
+            raise PartitionInactiveError(self.partition_id)
 
     def flush_now(self) -> None:
-        """Ask the server for the decision of all registered appends, if there are any and it can be asked."""
+        """Ask the server for the decision of all registered appends, if there are any and the server can be asked."""
         channel = self._mount.channel
         last = self.monitor.last_enqueued
         if channel is None or last is None:
@@ -284,7 +293,7 @@ class PartitionAppends:
             self._mount.link.expect_answer()
 
     def nudge(self) -> None:
-        """Flush if an append has been undecided since the last call: servers may drop appends silently."""
+        """Flush if an append has been undecided since the last call, because servers may drop appends silently."""
         before = self._undecided_before
         if before is not None and before in self.monitor:
             self.counts.late += 1
@@ -309,7 +318,7 @@ class PartitionAppends:
             self.flush_now()
 
     async def _attempt(self, submission: Submission, since_s: float) -> None:
-        """One attempt of a submission that has a place."""
+        """Make one attempt of a submission that has a place."""
         with self._places:
             if not self._sendable:
                 await self._ready(since_s, submission)
@@ -346,13 +355,18 @@ class PartitionAppends:
                 raise
 
     def _append(self, submission: Submission, fields: AppendFields) -> None:
-        """Register and send in one step, so that the order of registration is the order on the wire."""
+        """Register and send in one step: the order of registration has to be the order on the wire."""
         data, header, client_high_water_mark, write_locks, read_locks, append_locks = fields
         lock_bytes = len(write_locks) + len(read_locks) + len(append_locks)
         if len(data) > self._max_size_bytes or lock_bytes > self._max_lock_bytes:
             self._limits.check(fields)
         channel = self._mount.channel
         assert channel is not None
+        level = submission.level
+        if level is None:
+            level = self.guarantees.default
+        if level is not self._told_level:
+            self._tell_level(channel, level)
         if self._mount.fed_marks:
             self._mount.request_headers()
         self._last_seq_num = seq_num = (self._last_seq_num + 1) & SEQ_NUM_MASK  # as in _next_req_id
@@ -371,15 +385,38 @@ class PartitionAppends:
         registration = self.monitor.register(req_id, submission)
         assert registration is _REGISTERED, "there are as many places as the monitor registers"
         submission.sent = data
+        submission.sent_level = level
         channel.send(frame)
         if not seq_num & self._probe.skipped and self._probe.submission is None:
             self._probe.begin(submission)
 
-    async def _ready(self, since_s: float, submission: Submission | None = None, *, sending: bool = True) -> None:
-        """Return when the partition is mounted and (if wanted) takes appends; raises the reason against it.
+    def _tell_level(self, channel: Channel, level: Consistency) -> None:
+        """Have the server take the appends that follow at another level. Raises :class:`ConsistencyRefusedError` when
+        its version has no levels, and the commit is not enough."""
+        if channel.version >= FIRST_WITH_CONSISTENCY:
+            channel.send(encode(AppendLevelRequest(self.next_req_id(), level), channel.version))
+        elif waits_for_all(level):
+            reason = f"the server is too old for appends at {level.word}"
+            raise ConsistencyRefusedError(self.partition_id, level.word, reason)
+        self._told_level = level
 
-        The mount may take ``mount_wait_s``, counted from ``since_s``, or the time of ``submission`` itself; the latter
-        does not wait for a server whose TLS refuses the client.
+    def _ask_acknowledgement(self, transaction_id: int) -> bool:
+        channel = self._mount.channel
+        if channel is None or channel.version < FIRST_WITH_CONSISTENCY:
+            return False
+        channel.send(encode(AppendAckRequest(self.next_req_id(), transaction_id), channel.version))
+        return True
+
+    def mount_changed(self) -> None:
+        """The partition is mounted, perhaps by another server, which knows neither level nor question."""
+        self._told_level = Consistency.LEADER_QUORUM
+        self.guarantees.mounted(self._mount.session_id)
+
+    async def _ready(self, since_s: float, submission: Submission | None = None, *, sending: bool = True) -> None:
+        """Return when the partition is mounted and, on request, takes appends. Otherwise raises the reason.
+
+        The time limit of the mount is ``mount_wait_s``, counted from ``since_s``, or the limit of ``submission``. With
+        the latter, there is no wait for a server whose TLS refuses the client.
         """
         mount = self._mount
         own_deadline_s = None if submission is None else submission.waits_until_s
@@ -387,7 +424,7 @@ class PartitionAppends:
         while True:
             self.check_active()
             if mount.ahead and own_deadline_s is None:
-                raise ClientAheadError(self._partition_id)
+                raise ClientAheadError(self.partition_id)
             if mount.refusal is not None:
                 raise NotAuthorizedError(str(mount.refusal))
             if sending and (refusal := self.session.refusal) is not None:
@@ -409,7 +446,7 @@ class PartitionAppends:
 
     def _not_mounted(self) -> ClientTimeoutError:
         elapsed_ms = round(self._options.mount_wait_s * 1000)
-        text = f"Partition ensure mounted timeout: partitionId={self._partition_id} elapsed={elapsed_ms} ms"
+        text = f"Partition ensure mounted timeout: partitionId={self.partition_id} elapsed={elapsed_ms} ms"
         obstacle = self.obstacle
         error = ClientTimeoutError(text if obstacle is None else f"{text}: {obstacle}")
         error.__cause__ = obstacle
@@ -418,7 +455,7 @@ class PartitionAppends:
     # Answers of servers
 
     def flush_response(self, message: FlushResponse) -> None:
-        """Everything up to the append is decided, and is in the feed up to the transaction id."""
+        """All appends up to this one are decided. The committed ones are in the feed up to the transaction id."""
         self.await_applied(message.transaction_id, message.req_id)
 
     def await_applied(self, transaction_id: int, req_id: bytes) -> None:
@@ -429,13 +466,13 @@ class PartitionAppends:
             self.deferred.add_flush_point(transaction_id, req_id)
 
     def lock_failure(self, message: LockFailure) -> None:
-        """The append was refused; it fails when the transaction that changed its lock has been applied."""
+        """The append was refused. It fails when the transaction that changed its lock has been applied."""
         submission = self.monitor.get(message.req_id)
         if submission is None:
             return
         self.counts.lock_failures += 1
-        self._settings.events.conflict(self._partition_id, message.transaction_id)
-        self._tell(submission.refused, message.transaction_id)
+        self._settings.events.conflict(self.partition_id, message.transaction_id)
+        self.tell(submission.refused, message.transaction_id)
         if message.transaction_id <= self._feed.applied:
             self._abort(message.req_id, self._failed)
         else:
@@ -444,7 +481,7 @@ class PartitionAppends:
     def append_failed(self, message: AppendFailed) -> None:
         """The append is not in the log and never will be (version 5): no flush is needed."""
         if message.reason is not AppendFailure.TOO_LARGE:
-            logger.debug("partition %d: an append failed: %s", self._partition_id, message.reason.name)
+            logger.debug("partition %d: an append failed: %s", self.partition_id, message.reason.name)
             if message.reason is AppendFailure.MOVED:
                 self._refusal = ServerError(message.text or "the server cannot write the partition at present")
                 self._begin_pause()
@@ -457,8 +494,25 @@ class PartitionAppends:
         """The append is not in the log and never will be: the client lacks the right (version 6)."""
         self._abort(message.req_id, lambda given: self._end_sent(given, lambda: NotAuthorizedError(message.text)))
 
+    def consistency_refused(self, message: ConsistencyRefused) -> None:
+        """The append is not in the log and never will be: its level does not go (version 6).
+
+        One whose writer has named no level is sent again at that of the partition, if it has changed in the meantime.
+        """
+        submission = self.monitor.get(message.req_id)
+        if submission is None:
+            return
+        if submission.level is None and submission.sent_level is not self.guarantees.default:
+            self._abort(message.req_id, self._lost)
+            return
+        level, text = submission.sent_level.word, message.text or "the server does not take this level of consistency"
+        self._abort(
+            message.req_id,
+            lambda given: self._end_sent(given, lambda: ConsistencyRefusedError(self.partition_id, level, text)),
+        )
+
     def delayed(self, message: AppendsDelayed) -> None:
-        """The server wants no appends for a while, because of a quota (version 6). A later message may prolong that."""
+        """The server wants no appends for a while, because of a quota (version 6). A later message may extend that."""
         until_s = self._loop.time() + min(message.delay_ms / 1000, MAX_DELAY_S)
         if self._delay is None or self._delay.when() < until_s:
             if self._delay is not None:
@@ -467,26 +521,26 @@ class PartitionAppends:
             self._update_held_back()
 
     def session_fenced(self, message: SessionFenced) -> None:
-        """The append is not in the log and never will be: its write session is over (version 5)."""
+        """The append is not in the log and never will be: its write session has ended (version 5)."""
         if self.session.fenced(message.write_session):
             number = self.session.number
             self._abort(
                 message.req_id,
-                lambda given: self._end_sent(given, lambda: SessionFencedError(self._partition_id, number)),
+                lambda given: self._end_sent(given, lambda: SessionFencedError(self.partition_id, number)),
             )
         else:
             self._abort(message.req_id, self._lost)
         self.session_changed()
 
     def session_changed(self) -> None:
-        """The write session may now allow other appends, and appends may carry another number."""
+        """The write session has changed: it may allow other appends, and appends may carry another number."""
         self._write_session = self.session.carried
         self._update_held_back()
 
-    # The feed's side
+    # Calls of the feed
 
     def take_committed(self, req_id: bytes) -> Submission | None:
-        """A transaction is committed; returns its submission, if it is one of ours and was undecided."""
+        """A transaction is committed. Returns its submission, if it is an undecided one of this client."""
         submission = self.monitor.take_oldest(req_id)
         if submission is None:
             commit = self.monitor.committed(req_id)
@@ -502,17 +556,17 @@ class PartitionAppends:
             self.signal.notify()
         if submission is not None:
             places = self._places
-            places.taken -= 1  # places.release without the call, which would cost every append
+            places.taken -= 1  # the same as places.release, without the cost of a call for every append
             if places.waiters:
                 places.hand_over()
         return submission
 
     def is_own(self, req_id: bytes) -> bool:
-        """Whether the transaction is an undecided one of ours, whose data is here."""
+        """Whether the transaction is an undecided append of this client. Then its data is in memory."""
         return self.monitor.get(req_id) is not None
 
     def settle_deferred(self, high_water_mark: int) -> None:
-        """Make the decisions that were waiting for the high-water mark to reach this transaction."""
+        """Make the decisions that waited for the high-water mark to reach this transaction."""
         for req_id in self.deferred.take_lock_failures(high_water_mark):
             self._abort(req_id, self._failed)
         for req_id in self.deferred.take_flush_points(high_water_mark):
@@ -533,12 +587,12 @@ class PartitionAppends:
 
     def _lost(self, submissions: Sequence[Submission]) -> None:
         """Handle lost appends, which are not in the log. In a write session the application decides on another attempt,
-        which would be after the appends that followed them."""
+        because it would come after the following appends."""
         if self.session.state in (SessionState.OFF, SessionState.PLAIN):
             self._failed(submissions)
         elif submissions:
             text = (
-                f"partition {self._partition_id}: an append of a write session got lost and is not in the log; "
+                f"partition {self.partition_id}: an append of a write session got lost and is not in the log; "
                 "append it again if it may come behind later ones"
             )
             self._end_sent(submissions, lambda: NotAppendedError(text))
@@ -557,10 +611,10 @@ class PartitionAppends:
             if not again:
                 self._probe.forget(submission)
                 self._places.release()
-                self._tell(submission.withdrawn)
+                self.tell(submission.withdrawn)
 
     def _end_sent(self, submissions: Sequence[Submission], make_error: Callable[[], Exception]) -> None:
-        """End submissions that were sent, and are known not to be in the log."""
+        """End submissions that were sent, and are certainly not in the log."""
         for submission in submissions:
             submission.sent = None
             self._end(submission, make_error())
@@ -569,11 +623,11 @@ class PartitionAppends:
         self._probe.forget(submission)
         self._places.release()
         self._settings.tasks.spawn(
-            tell_failure(submission, error), f"telling of an error in partition {self._partition_id}"
+            tell_failure(submission, error), f"telling of an error in partition {self.partition_id}"
         )
 
     def _begin_pause(self) -> None:
-        """Pause appends: the partition cannot be written at present, and repeats would only keep its server busy."""
+        """Pause appends: the partition cannot be written at present, and repeats would only load its server."""
         if self._pause is None:
             self._pause = self._loop.call_later(self._refusals.next_delay_s(), self._end_pause)
             self._held_back = True
@@ -596,16 +650,17 @@ class PartitionAppends:
 
     # Callbacks outside of the feed
 
-    def _tell(self, callback: Callable[..., Awaitable[None] | None], *arguments: object) -> None:
+    def tell(self, callback: Callable[..., Awaitable[None] | None], *arguments: object) -> None:
+        """Call a function of the application, and await its result in a task; errors are logged."""
         try:
             result = callback(*arguments)
         except STOPS_THE_LOOP:
             raise
         except BaseException:
-            logger.exception("a transaction context failed in partition %d", self._partition_id)
+            logger.exception("a transaction context failed in partition %d", self.partition_id)
             return
         if result is not None and inspect.isawaitable(result):
-            self._settings.tasks.spawn(result, f"a transaction context in partition {self._partition_id}")
+            self._settings.tasks.spawn(result, f"a transaction context in partition {self.partition_id}")
 
 
 def _as_exception(error: BaseException) -> Exception:

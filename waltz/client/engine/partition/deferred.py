@@ -1,6 +1,7 @@
 """Decisions that wait for the client's high-water mark.
 
-Lock failures and flush answers may overtake the feed. Each names the transaction id that has to be applied first. Pure.
+Lock failures and flush answers may arrive before the feed. Each names the transaction id that has to be applied first.
+Pure.
 """
 
 import heapq
@@ -10,7 +11,7 @@ _NEVER = 1 << 63
 
 
 class DeferredDecisions:
-    """Lock failures by transaction id, flush points first in, first out."""
+    """Lock failures, by transaction id; and flush points, first in, first out."""
 
     __slots__ = ("_flush_points", "_lock_failures", "due_at")
 
@@ -18,21 +19,22 @@ class DeferredDecisions:
         self._lock_failures: list[tuple[int, bytes]] = []
         self._flush_points: deque[tuple[int, bytes]] = deque()
         self.due_at = _NEVER
-        """The high-water mark at which there is something to take."""
+        """The high-water mark at which the next decision is due."""
 
     def add_lock_failure(self, transaction_id: int, req_id: bytes) -> None:
-        """The append failed, which is to be reported when ``transaction_id`` is applied."""
+        """Add the failure of an append. It is reported when ``transaction_id`` is applied."""
         heapq.heappush(self._lock_failures, (transaction_id, req_id))
         self._update()
 
     def add_flush_point(self, transaction_id: int, req_id: bytes) -> None:
-        """Everything up to the append is decided when ``transaction_id`` is applied. One point per append is kept."""
+        """Add a flush point: all appends up to this one are decided when ``transaction_id`` is applied. One point per
+        append is kept."""
         if all(req_id != other for _, other in self._flush_points):
             self._flush_points.append((transaction_id, req_id))
             self._update()
 
     def take_lock_failures(self, high_water_mark: int) -> list[bytes]:
-        """The request ids of the lock failures that are due, by transaction id."""
+        """Take the request ids of the due lock failures, by transaction id."""
         due: list[bytes] = []
         while self._lock_failures and self._lock_failures[0][0] <= high_water_mark:
             due.append(heapq.heappop(self._lock_failures)[1])
@@ -40,7 +42,7 @@ class DeferredDecisions:
         return due
 
     def take_flush_points(self, high_water_mark: int) -> list[bytes]:
-        """The request ids of the flush points that are due, in the order of their arrival."""
+        """Take the request ids of the due flush points, in the order of their arrival."""
         due: list[bytes] = []
         while self._flush_points and self._flush_points[0][0] <= high_water_mark:
             due.append(self._flush_points.popleft()[1])

@@ -1,17 +1,17 @@
 """The feed of one partition: committed transactions, applied strictly in order.
 
-While all callbacks are plain functions, a transaction is applied in the call that received it. When a callback has to
-be awaited, one task per partition continues from there, and later transactions are queued; the queue is bounded by not
-asking for more of the feed and, if that is not enough, by not reading from the connection.
+While all callbacks are plain functions, a transaction is applied in the call that has received it. When a callback has
+to be awaited, one task per partition continues, and later transactions are queued. The queue is bounded: no more of the
+feed is requested and, if that is not enough, the connection is not read.
 
-A transaction whose callback fails stays at the head and is applied again after a delay, with the guarantees of the
-original, which drops the connection and is fed the same transaction again: in order, with one notice of the commit and
-one of the application to its submission. Any exception of a callback counts as such a failure, whether it is an
-``Exception`` or not; only ``KeyboardInterrupt`` and ``SystemExit`` leave the loop. When the feed is stopped before the
-transaction is applied, its submission ends with an error.
+A transaction with a failed callback stays at the head and is applied again after a delay. (The original drops the
+connection and is fed the same transaction again.) The guarantees are those of the original: order is kept, and the
+submission is told once of the commit and once of the application. Any exception of a callback counts as a failure, even
+if it is no ``Exception``; only ``KeyboardInterrupt`` and ``SystemExit`` leave the event loop. If the feed is stopped
+before the transaction is applied, the submission ends with an error.
 
-Any other early end of a transaction's handling (a foreign cancellation of its task, a defect) is logged, and the feed
-begins again after the last applied transaction.
+Any other early end of the handling of a transaction (a cancellation of its task by other code, a defect) is logged, and
+the feed begins again after the last applied transaction.
 """
 
 import asyncio
@@ -44,22 +44,23 @@ Fed = tuple[bytes, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Applier:
-    """A face's handling of committed transactions. Awaitable results of the functions are awaited."""
+    """The handling of committed transactions by a face. Awaitable results of the functions are awaited."""
 
     apply: Callable[[Transaction], Awaitable[None] | None]
-    """Called strictly in order within a partition, one at a time; repeated for a transaction after an exception."""
+    """Called strictly in order within a partition, one at a time. After an exception the call is repeated for the
+    transaction."""
     failed: Callable[[int, int, BaseException], Awaitable[None] | None]
-    """Called when a function of the application has raised an error during this transaction of this partition."""
+    """Called when a function of the application has raised an error during a transaction of a partition."""
 
 
 class PartitionFeed:
-    """Applies transactions and knows the client's high-water mark. Inactive until :meth:`start`.
+    """Applies transactions, and has the client's high-water mark. Inactive before :meth:`start`.
 
-    ``take_committed`` returns the submission of a committed transaction, if it is an undecided one of ours, and
-    ``is_own`` tells whether it is. ``settle_deferred`` is called when the mark has reached a transaction that
-    ``deferred`` decisions wait for, ``mount_reached`` when everything before a mount response is applied,
-    ``backlog_changed`` with the number of waiting transactions, when it crosses one of its limits, and ``broke_off``
-    when received transactions that were not applied are dropped and have to be fed again.
+    ``take_committed`` returns the submission of a committed transaction, if it is an undecided one of this client;
+    ``is_own`` returns whether it is. ``settle_deferred`` is called when the mark reaches a transaction that
+    ``deferred`` decisions wait for; ``mount_reached`` when all transactions before a mount response are applied;
+    ``backlog_changed`` with the number of waiting transactions, when it crosses one of its limits; ``broke_off`` when
+    received transactions were dropped before they were applied, and have to be fed again.
     """
 
     def __init__(
@@ -81,12 +82,12 @@ class PartitionFeed:
         random_source: random.Random,
     ) -> None:
         self.applied = NO_TRANSACTION
-        """The client's high-water mark: id of the last transaction applied."""
+        """The client's high-water mark: the id of the last applied transaction."""
         self.received = NO_TRANSACTION
-        """Id of the last transaction received; those after ``applied`` are queued."""
+        """The id of the last received transaction. Transactions after ``applied`` are queued."""
         self.active = False
         self.advanced = Signal()
-        """Notified when ``applied`` has advanced, where nothing is applied."""
+        """Without an applier, notified when ``applied`` has advanced."""
         self._partition_id = partition_id
         self._take_committed = take_committed
         self._is_own = is_own
@@ -119,7 +120,7 @@ class PartitionFeed:
     def start(self, high_water_mark: int, applied_elsewhere: int = NO_TRANSACTION) -> None:
         """Expect the transaction after ``high_water_mark``.
 
-        Transactions up to ``applied_elsewhere`` count as applied, without being applied here.
+        Transactions up to ``applied_elsewhere`` count as applied, and are not applied here.
         """
         assert self._task is None, "the feed is still running"
         self._applied_elsewhere = applied_elsewhere
@@ -134,10 +135,11 @@ class PartitionFeed:
     async def stop(
         self, error: Exception, grace_s: float | None = None, caller: asyncio.Task[Any] | None = None
     ) -> None:
-        """Drop the queue; let the transaction that is being applied end (within ``grace_s``, then cancel it).
+        """Drop the queue, and wait up to ``grace_s`` for the end of the transaction that is being applied; then cancel
+        it.
 
-        If it is not applied then, its submission ends with ``error``. The call does not wait for ``caller``, the task
-        on whose behalf it is made, even if that task applies.
+        If the transaction is not applied then, its submission ends with ``error``. ``caller`` is the task on whose
+        behalf the call is made. The call does not wait for ``caller``, even if that task is applying.
         """
         self.active = False
         self._stop_error = error
@@ -157,18 +159,18 @@ class PartitionFeed:
         await self._give_up()
 
     async def _give_up(self) -> None:
-        """End submissions that are committed and will not be applied by this feed."""
+        """End the submissions of committed transactions that this feed will not apply."""
         under_way, self._under_way = self._under_way, None
         if under_way is not None and under_way[1] is not None:
             await tell_failure(under_way[1], self._stop_error)
 
     def runs(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether this task applies transactions at present."""
+        """Whether this task is applying transactions at present."""
         return task is not None and task is self._task
 
     @property
     def received_count(self) -> int:
-        """Number of received transactions; repeated ones count again."""
+        """The number of received transactions. Repeated transactions count again."""
         return self._counted + self.received - self._counted_from
 
     def _go_back(self, transaction_id: int) -> None:
@@ -177,15 +179,16 @@ class PartitionFeed:
 
     @property
     def backlog(self) -> int:
-        """Number of queued items."""
+        """The number of queued items."""
         return len(self._queue)
 
     def read(self, transaction_id: int, timeout_s: float) -> Coroutine[Any, Any, bytes]:
-        """The data of a received transaction; raises like :meth:`Prefetcher.read`."""
+        """The data of a received transaction. Raises like :meth:`Prefetcher.read`."""
         return self._prefetcher.read(transaction_id, timeout_s)
 
     async def read_batch(self, first: Transaction, max_count: int, timeout_s: float) -> list[Transaction]:
-        """``first``, and the transactions after it in the queue up to the first own one, with their data."""
+        """The transaction ``first``, and the following transactions in the queue up to the first one of this client,
+        with their data."""
         next_id = first.transaction_id + 1
         fields: list[Fed] = [(first.req_id, first.transaction_id, first.header)]
         for item in self._queue:
@@ -202,7 +205,7 @@ class PartitionFeed:
         return [Transaction(*each, known, self) for each, known in zip(fields, data, strict=False)]
 
     def offer(self, item: Fed) -> None:
-        """Take a transaction; ignored unless it is the next one."""
+        """Take a transaction. Ignored unless it is the next one."""
         transaction_id = item[1]
         if transaction_id != self.received + 1 or not self.active:
             return
@@ -211,7 +214,7 @@ class PartitionFeed:
             try:
                 rest = self._step(item)
             except BaseException:
-                self._forget_received()  # the connection ends here, and the next one begins there
+                self._forget_received()  # the connection ends here, and the next one begins at this transaction
                 raise
             if rest is not None:
                 self._begin(rest)
@@ -222,7 +225,8 @@ class PartitionFeed:
             self._backlog_changed(len(self._queue))
 
     def mark_advanced(self, message: MarkAdvanced) -> None:
-        """Everything up to a mark is committed, without own transactions; only called without an applier."""
+        """All transactions up to a mark are committed; none of them is of this client. Called without an applier
+        only."""
         mark = message.transaction_id
         if mark <= self.received or not self.active:
             return
@@ -233,7 +237,7 @@ class PartitionFeed:
             self.advanced.notify()
 
     def offer_mounted(self, item: MountResponse) -> None:
-        """The partition is mounted as soon as all earlier transactions are applied."""
+        """Queue the answer to a mount: the partition is mounted when all earlier transactions are applied."""
         if self._task is None:
             self._mount_reached(item.req_id)
         else:
@@ -243,7 +247,7 @@ class PartitionFeed:
         self._task = task = asyncio.get_running_loop().create_task(self._run(rest))
 
         def done(task: asyncio.Task[None]) -> None:
-            rest.close()  # a task that is cancelled before it begins never awaits it
+            rest.close()  # a task that is cancelled before its begin never awaits the coroutine
             self._ended(task)
 
         task.add_done_callback(done)
@@ -264,7 +268,7 @@ class PartitionFeed:
             next_step = self._take(item)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """The task is over; if its work was not done, the rest is fed again."""
+        """The task has ended. If its work was not done, the rest is fed again."""
         if self._task is not task:
             return  # the queue was empty
         self._task = None
@@ -292,10 +296,10 @@ class PartitionFeed:
             return None
         return self._step(item)
 
-    # One transaction. What can be done without waiting is done; the rest is returned as a coroutine.
+    # One transaction. Everything that needs no wait is done; the rest is returned as a coroutine.
 
     def _follow(self, item: Fed) -> None:
-        """Without an applier the high-water mark moves at once."""
+        """Without an applier the high-water mark moves immediately."""
         req_id, transaction_id, _ = item
         own = self._take_committed(req_id)
         self.applied = transaction_id
@@ -312,7 +316,7 @@ class PartitionFeed:
         req_id, transaction_id, header = item
         own = self._take_committed(req_id)
         if own is None:
-            if self._under_way is not None:  # repeated after a break; its submission is not told of the commit again
+            if self._under_way is not None:  # repeated after a break: the submission is not told of the commit again
                 return self._apply_slowly(*self._under_way)
             transaction = Transaction(req_id, transaction_id, header, None, self)
         else:
@@ -427,7 +431,7 @@ class PartitionFeed:
         except asyncio.CancelledError as cancelled:
             if is_being_cancelled():
                 raise
-            return cancelled  # the application cancelled a task of its own
+            return cancelled  # the application has cancelled a task of its own
         except BaseException as error:
             return error
         finally:
@@ -442,7 +446,7 @@ class PartitionFeed:
             return False
         return True
 
-    # Callbacks whose failure must not stop the feed
+    # Callbacks; a failure must not stop the feed
 
     async def _guard(self, transaction: Transaction, awaitable: Awaitable[None]) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The undecided appends of one partition, and the decisions of events about them.
+"""The undecided appends of one partition, and their decisions by events.
 
 Pure: no clock, no I/O. The rules rest on one fact: the order of registration is the order on the wire, and servers
 process appends in that order. So when an append is found committed, no older undecided append is in the log.
@@ -27,21 +27,21 @@ class Registration(Enum):
 
     REGISTERED = "registered"
     DUPLICATE = "duplicate"
-    """The request id is registered already: the new append counts as failed at once."""
+    """The request id is registered already, so the new append fails immediately."""
     FULL = "full"
 
 
-_STARTED, _REGISTERED = MonitorState.STARTED, Registration.REGISTERED  # looked up for every append
+_STARTED, _REGISTERED = MonitorState.STARTED, Registration.REGISTERED  # module names: each append looks them up
 
 
 class TransactionMonitor(Generic[T]):
-    """The undecided appends of one partition in the order of registration; at most ``max_pending`` at a time.
+    """The undecided appends of one partition, in the order of registration. At most ``max_pending`` at a time.
 
-    ``request in monitor``: it was registered, and has not left.
+    ``request in monitor``: whether the request was registered, and has not left.
     """
 
-    # No object is made for an append: objects that live as long as it is under way would be the main work of the
-    # garbage collector, and the more so the more are in flight.
+    # No object is created for an append: objects that live until its decision would be the main work of the garbage
+    # collector, and the more so the more are in flight.
     __slots__ = ("_items", "_last", "_order", "_partition_id", "max_pending", "pending", "state")
 
     def __init__(self, partition_id: int, max_pending: int) -> None:
@@ -49,17 +49,17 @@ class TransactionMonitor(Generic[T]):
         self.max_pending = max_pending
         self.state = MonitorState.STOPPED
         self.pending = 0
-        """Number of registered appends that are not decided."""
+        """The number of registered, undecided appends."""
         self._items: dict[bytes, T | None] = {}  # by request id; None after the decision
-        self._order: deque[bytes] = deque()  # a dict alone is slow at dropping its oldest keys
+        self._order: deque[bytes] = deque()  # a dict alone is slow at the removal of its oldest keys
         self._last = b""
 
     def start(self) -> bool:
-        """Accept registrations; returns whether that is a change."""
+        """Accept registrations. Returns whether that is a change."""
         return self._change(MonitorState.STOPPED, MonitorState.STARTED)
 
     def stop(self) -> bool:
-        """Refuse registrations; registered appends are still decided. Returns whether that is a change."""
+        """Refuse registrations. Registered appends are still decided. Returns whether that is a change."""
         return self._change(MonitorState.STARTED, MonitorState.STOPPED)
 
     def _change(self, before: MonitorState, after: MonitorState) -> bool:
@@ -89,7 +89,7 @@ class TransactionMonitor(Generic[T]):
         return _REGISTERED
 
     def take_oldest(self, req_id: bytes) -> T | None:
-        """Like :meth:`committed`, if the append is the oldest and undecided; otherwise without effect."""
+        """Like :meth:`committed`, if the append is the oldest one and undecided. Otherwise without effect."""
         order = self._order
         if not order or order[0] != req_id:
             return None
@@ -101,10 +101,10 @@ class TransactionMonitor(Generic[T]):
         return item
 
     def committed(self, req_id: bytes) -> tuple[T | None, Sequence[T]] | None:
-        """The append was found in the feed; it and all older ones leave. ``None`` if it is not ours.
+        """The append was found in the feed: it and all older appends leave. ``None`` for an append of another client.
 
-        Returns the object registered with it (``None`` if it had been decided before), and the older appends that are
-        now known not to be in the log, oldest first.
+        Returns the registered object (``None`` if the append was decided before), and the older appends that are
+        certainly not in the log, oldest first.
         """
         if req_id not in self._items:
             return None
@@ -112,7 +112,7 @@ class TransactionMonitor(Generic[T]):
         return self._remove_oldest(), failed
 
     def flush(self, req_id: bytes) -> Sequence[T]:
-        """All appends up to this one are decided, so those undecided here have failed. They leave, and are returned."""
+        """All appends up to this one are decided, so undecided ones have failed. They leave, and are returned."""
         commit = self.committed(req_id)
         if commit is None:
             return ()
@@ -120,7 +120,8 @@ class TransactionMonitor(Generic[T]):
         return failed if item is None else [*failed, item]
 
     def abort(self, req_id: bytes) -> T | None:
-        """The append failed. Its entry stays until a commit or a flush takes it along. ``None`` if decided before."""
+        """The append has failed. Its entry stays until a commit or a flush removes it. ``None`` if it was decided
+        before."""
         item = self._items.get(req_id)
         if item is not None:
             self._items[req_id] = None
@@ -128,7 +129,7 @@ class TransactionMonitor(Generic[T]):
         return item
 
     def close(self) -> Sequence[T]:
-        """End for good; returns the undecided appends, oldest first."""
+        """End for ever. Returns the undecided appends, oldest first."""
         self.state = MonitorState.CLOSED
         undecided = [item for req_id in self._order if (item := self._items[req_id]) is not None]
         self.pending = 0

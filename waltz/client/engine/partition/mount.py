@@ -37,19 +37,21 @@ _ANSWERS = {
 
 
 class Mount:
-    """Reports events to :mod:`~waltz.client.engine.partition.mount_states`, and carries out the steps of its table.
+    """The mount of one partition. Reports events to :mod:`~waltz.client.engine.partition.mount_states`, and carries out
+    the steps of its table.
 
-    A mount, and every further piece of the feed, is requested when few received transactions wait to be applied. A
-    server's answer to one request is bounded (from version 5 on), so that a partition that is applied slowly has a
-    bounded backlog and the connection is read all the time.
+    A mount, and every further part of the feed, is requested when few received transactions wait. From version 5 on,
+    the answer of a server to one request is bounded. So a slow partition has a bounded backlog, and the connection is
+    always read.
 
-    A server may call a mount ready before the client has been fed all transactions. Then it is asked for its mark, and
-    the partition counts as mounted when the client has applied up to the mark: an append is made with the knowledge of
-    everything committed before the mount.
+    A server may answer that a mount is ready before the client has got all transactions. Then the server is asked for
+    its mark, and the partition counts as mounted when the client has applied all transactions up to the mark: an append
+    has to know all transactions committed before the mount.
 
-    ``changed`` is called at every change that calls may wait for, ``mounted`` when the partition is mounted, and
-    ``await_applied`` when :meth:`caught_up` has to be called as soon as a transaction is applied. ``needs_headers``
-    tells whether transactions have to be fed: for a client without an applier and undecided appends, marks are enough.
+    ``changed`` is called at every change that calls may wait for, ``mounted`` when the partition is mounted.
+    ``await_applied`` is called with a transaction; when the transaction is applied, :meth:`caught_up` has to be called.
+    ``needs_headers`` returns whether transactions have to be fed: for a client without an applier and without undecided
+    appends, marks are enough.
     """
 
     def __init__(
@@ -66,13 +68,13 @@ class Mount:
     ) -> None:
         self.state = State.UNASSIGNED
         self.link: ServerLink | None = None
-        """The server to mount on, as the cluster says."""
+        """The server to mount on, according to the cluster."""
         self.channel: Channel | None = None
         """The connection on which the partition is mounted; ``None`` while it is not."""
         self.fed_marks = False
         """Whether the server was last asked for marks instead of transactions."""
         self.refusal: NotAuthorizedError | None = None
-        """Why the server refuses the mount, or has ended it; it is asked again after pauses."""
+        """The reason why the server refuses the mount, or has ended it. The server is asked again after pauses."""
         self._partition_id = partition_id
         self._feed = feed
         self._next_req_id = next_req_id
@@ -82,7 +84,7 @@ class Mount:
         self._needs_headers = needs_headers
         self._options = options
         self._session: ReqId | None = None
-        """The id of the mount request that counts."""
+        """The id of the present mount request."""
         self._answer: MountResponse | None = None
         self._mark = NO_TRANSACTION
         self._timer: asyncio.TimerHandle | None = None
@@ -108,8 +110,13 @@ class Mount:
 
     @property
     def ahead(self) -> bool:
-        """Whether the server said that the client has applied more than is in the log."""
+        """Whether, according to the server, the client has applied more than is in the log."""
         return self.state is State.AHEAD or self.state is State.REQUESTED_AHEAD
+
+    @property
+    def session_id(self) -> bytes | None:
+        """The request id of the present mount; ``None`` while none is under way."""
+        return self._session
 
     # Events
 
@@ -122,17 +129,17 @@ class Mount:
             self._step(Event.CONNECT)
 
     def detach(self) -> None:
-        """End the mount for now. Nothing is sent: the protocol has no message for it."""
+        """End the mount. Nothing is sent, because the protocol has no message for that."""
         self._step(Event.LEAVE)
         self.link = None
         self.refusal = None
 
     def restart(self) -> None:
-        """Mount again on the same connection, because the server may have another partition object now."""
+        """Mount again on the same connection, because the partition object at the server may be a new one."""
         self._step(Event.RESTART)
 
     def restart_later(self) -> None:
-        """Mount again after a moment, because the cause of the feed's break may recur at once."""
+        """Mount again after a moment, because the cause of the feed's break may recur immediately."""
         self._step(Event.BREAK_OFF)
 
     def link_ready(self) -> None:
@@ -140,26 +147,26 @@ class Mount:
         self._step(Event.CONNECT)
 
     def link_lost(self) -> None:
-        """The link has lost its connection; it will have another one."""
+        """The link has lost its connection, and will have another one."""
         self._step(Event.LOSE)
 
     def response(self, message: MountResponse) -> None:
-        """The answer to a mount request; ignored unless the request is the present one."""
+        """Take the answer to a mount request. Ignored unless the request is the present one."""
         if message.req_id == self._session:
             self.refusal = None
             self._answer = message
             self._step(_ANSWERS[message.state])
 
     def closed(self, message: PartitionClosed) -> None:
-        """The server says that it does not own the partition any more (version 5). The cluster will tell the new owner.
+        """The server does not own the partition any more (version 5). The cluster will report the new owner.
 
-        In case the partition comes back to the server without news from the cluster, the mount is repeated.
+        The mount is repeated, in case the partition returns to the server without a report of the cluster.
         """
         if message.req_id == self._session:
             self._step(Event.CLOSED)
 
     def refused(self, message: NotAuthorized) -> bool:
-        """The server says that the client lacks a right (version 6); false if that is about another request."""
+        """The client lacks a right, according to the server (version 6). False if that concerns another request."""
         if message.req_id != self._session:
             return False
         if self.refusal is None:
@@ -170,7 +177,7 @@ class Mount:
         return True
 
     def reached(self, session_id: bytes) -> None:
-        """Everything before the READY of this session has been applied."""
+        """All transactions before the READY of this session are applied."""
         if session_id != self._session:
             return
         partial = self._live_channel().version >= FIRST_WITH_PARTIAL_MOUNTS
@@ -180,9 +187,9 @@ class Mount:
             self._step(Event.APPLIED)
 
     def mark_told(self, message: HighWaterMarkResponse) -> None:
-        """The mark that has to be applied before the partition is mounted.
+        """Take the mark that has to be applied before the partition is mounted.
 
-        A server that does not know its mark first has to say whether it still owns the partition.
+        A server that does not know its mark first has to answer whether it still owns the partition.
         """
         if message.req_id != self._session:
             return
@@ -193,17 +200,17 @@ class Mount:
             self._step(Event.MARK)
 
     def caught_up(self, session_id: bytes) -> None:
-        """Everything up to the server's mark in this session is applied."""
+        """All transactions up to the server's mark in this session are applied."""
         if session_id == self._session:
             self._step(Event.CAUGHT_UP)
 
     def feed_suspended(self, message: FeedSuspended) -> None:
-        """The server has fed the promised number of transactions."""
+        """The server has fed the requested number of transactions."""
         if message.req_id == self._session:
             self._step(Event.FEED_ENDED)
 
     def backlog_is_low(self) -> None:
-        """Many of the waiting transactions have been applied."""
+        """Few received transactions wait: ask for more of the feed."""
         self._step(Event.ROOM)
 
     def _step(self, event: Event) -> None:
@@ -241,7 +248,8 @@ class Mount:
         self._call_later(self._timeout_s, lambda: self._check_progress(received, left_bytes))
 
     def _check_progress(self, received: int, left_bytes: int) -> None:
-        """Check progress: arriving parts of the feed, or a request that is still leaving, after large appends."""
+        """Check the progress: parts of the feed that arrive, or a request that is still leaving behind large
+        appends."""
         assert self.link is not None
         now_bytes = self.link.left_bytes()
         leaving = left_bytes < self._request_end_bytes and now_bytes > left_bytes
@@ -260,7 +268,8 @@ class Mount:
         self._call_later(self._options.not_ready_retry_s, lambda: self._step(Event.TIME))
 
     def _report_ahead(self) -> None:
-        """Report that the client is ahead, and ask again: a server that loses the partition may be wrong."""
+        """Report that the client is ahead, and ask again, because a server that is losing the partition may be
+        wrong."""
         logger.error(
             "partition %d: the client has applied up to transaction %d, which the log does not have; is this the "
             "right cluster, and the right database?",
@@ -319,7 +328,7 @@ class Mount:
         channel.send(encode(kind(self._session, self._feed.received), channel.version))
 
     def request_headers(self) -> None:
-        """Request the feed of transactions, before an append leaves."""
+        """Request the feed of transactions before an append leaves."""
         assert self._session is not None
         channel = self._live_channel()
         self.fed_marks = False

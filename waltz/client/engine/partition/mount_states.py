@@ -1,7 +1,7 @@
 """The states, events and actions of the mount of one partition: a table. Pure.
 
-All changes of a mount's state are here. :class:`~waltz.client.engine.partition.mount.Mount` reports events, keeps the
-time, and acts.
+All changes of the state of a mount are in this table. :class:`~waltz.client.engine.partition.mount.Mount` reports
+events, keeps the time, and acts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -85,9 +85,9 @@ class _Row(NamedTuple):
 _REQUESTED = (State.REQUESTED, State.REQUESTED_AHEAD)
 _FED = (State.MARK_REQUESTED, State.CATCHING_UP, State.MOUNTED)
 SESSION_STATES = (*_REQUESTED, State.READY, *_FED)
-"""The states with a present mount request: answers to other ones are ignored."""
+"""The states with a present mount request. Answers to other requests are ignored."""
 CONNECTED_STATES = (State.WAITING, State.PAUSED, State.AHEAD, *SESSION_STATES)
-"""The states in which there is a connection."""
+"""The states with a connection."""
 
 _ROWS = (
     _Row(Event.ASSIGN, (State.UNASSIGNED,), State.UNCONNECTED),
@@ -109,7 +109,7 @@ _ROWS = (
     _Row(Event.CAUGHT_UP, (State.CATCHING_UP,), State.MOUNTED, Action.BEGIN),
     _Row(Event.FEED_ENDED, _FED, None, Action.REQUEST_FEED),
     _Row(Event.TIME, (State.PAUSED,), State.WAITING, Action.LOOK_FOR_ROOM),
-    # A client that is ahead is fed nothing, so it need not wait for room.
+    # A client that is ahead gets no feed, so it need not wait for room.
     _Row(Event.TIME, (State.AHEAD,), State.REQUESTED_AHEAD, Action.REQUEST),
     _Row(Event.STALL, _REQUESTED, None, Action.RECONNECT),
 )
@@ -118,7 +118,7 @@ _IGNORED_ROWS = (
     (Event.RESTART, (State.UNASSIGNED, State.UNCONNECTED)),
     (Event.BREAK_OFF, (State.UNASSIGNED, State.UNCONNECTED)),
     (Event.ROOM, (*_REQUESTED, State.UNASSIGNED, State.UNCONNECTED, State.PAUSED, State.AHEAD, State.READY)),
-    # A request has one answer; further or early answers change nothing.
+    # A request has one answer. Further or early answers change nothing.
     (Event.ANSWER_READY, (State.READY, *_FED)),
     (Event.ANSWER_NOT_READY, (State.READY, *_FED)),
     (Event.ANSWER_AHEAD, (State.READY, *_FED)),

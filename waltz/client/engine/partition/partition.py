@@ -30,6 +30,7 @@ from waltz.common.wire.client_server import (
     Message,
     MountResponse,
 )
+from waltz.common.wire.consistency import AppendAck, ConsistencyRefused, PartitionConsistency
 from waltz.common.wire.mark_feed import MarkAdvanced
 from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import AppendFailed, PartitionClosed
@@ -39,7 +40,7 @@ _DEACTIVATION_FLUSH_INTERVAL_S = 1.0
 
 
 class StreamPartition:
-    """Inactive until :meth:`activate`."""
+    """One partition. Inactive before :meth:`activate`."""
 
     def __init__(self, partition_id: int, client_id: int, settings: PartitionSettings, fetcher: RpcPartition) -> None:
         options = settings.options
@@ -88,8 +89,11 @@ class StreamPartition:
             HeartbeatResponse: self.session.response,
             NotAuthorized: self._not_authorized,
             AppendsDelayed: self.appends.delayed,
+            AppendAck: self.appends.guarantees.acknowledged,
+            ConsistencyRefused: self.appends.consistency_refused,
+            PartitionConsistency: self.appends.guarantees.property_told,
         }
-        """Who takes what a server sends, but for the feed."""
+        """The handlers of messages of the server, except those of the feed."""
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._generation_flushes: list[asyncio.TimerHandle] = []
@@ -105,21 +109,21 @@ class StreamPartition:
     def needs_server(self) -> bool:
         """Whether the client takes part, or is leaving and still needs the outcomes of its appends.
 
-        Not while it joins again: a former mount would continue after transactions that the new beginning drops.
+        False while the client joins again: a former mount would continue behind transactions that the new begin drops.
         """
         return self.active or (self.feed.active and self.appends.monitor.pending > 0)
 
     async def activate(
         self, read_high_water_mark: Callable[[], Awaitable[int]], find_server: Callable[[], None]
     ) -> None:
-        """Take part, from the application's high-water mark on (after the end of any callback).
+        """Take part, from the application's high-water mark on, after the end of a running callback.
 
-        Not mounted afterwards: an earlier mount would continue after the mark of that time. If the call is cancelled or
-        fails, the partition is inactive.
+        The partition is not mounted by this: an earlier mount would continue behind the mark of its time. If the call
+        is cancelled or fails, the partition is inactive.
 
-        When the mark is beyond the transactions fed here before (another client that shares the application's database
-        has moved it), undecided appends are decided first, like in :meth:`deactivate`, with the same error: a feed that
-        begins at the mark would not show them, and they would count as lost.
+        If another client with the same database of the application has moved the mark beyond the transactions fed here,
+        undecided appends are decided first, as in :meth:`deactivate`, with the same error. A feed that begins at the
+        mark would not contain them, and they would count as lost.
         """
         self.detach()
         await self._stop_feed()
@@ -139,18 +143,18 @@ class StreamPartition:
         return high_water_mark
 
     async def deactivate(self, find_server: Callable[[], None], applied_elsewhere: int = NO_TRANSACTION) -> None:
-        """Leave the partition as soon as all its appends are decided.
+        """Leave the partition when all its appends are decided.
 
-        ``find_server`` is called when the partition has to be mounted for that. If its feed has to begin anew, the
-        transactions up to ``applied_elsewhere`` are not applied again. Raises :class:`ClientTimeoutError` when it takes
-        too long: then the partition takes no submissions, and the call can be repeated.
+        ``find_server`` is called when the partition has to be mounted for that. If its feed has to begin again, the
+        transactions up to ``applied_elsewhere`` are not applied again. Raises :class:`ClientTimeoutError` after too
+        long a time: then the partition takes no submissions, and the call can be repeated.
         """
         appends = self.appends
         appends.stop()
         try:
             async with asyncio.timeout(self._options.flush_timeout_s):
                 if appends.monitor.pending and not self.feed.active:
-                    # Joining it again has failed or was cancelled; undecided appends are in the feed from here on.
+                    # A new join has failed or was cancelled; undecided appends are in the feed from this mark on.
                     await self._stop_feed()
                     self.feed.start(self.feed.applied, applied_elsewhere)
                     find_server()
@@ -166,13 +170,14 @@ class StreamPartition:
             ) from obstacle
         await self._stop_feed()
         appends.forget_decisions()
+        appends.guarantees.end("the client has left the partition")
         self.detach()
 
     async def _stop_feed(self) -> None:
         await self.feed.stop(PartitionInactiveError(self.partition_id))
 
     async def close(self, caller: asyncio.Task[Any] | None = None) -> None:
-        """End for good. Undecided or unapplied submissions end with :class:`ClientClosedError`.
+        """End for ever. Undecided or unapplied submissions end with :class:`ClientClosedError`.
 
         Does not wait for ``caller``.
         """
@@ -198,11 +203,11 @@ class StreamPartition:
         self.mount.detach()
 
     def set_generation(self, generation: int) -> None:
-        """Use the newer generation in requests.
+        """Use a newer generation in requests.
 
         The server drops appends of any other generation without an answer, and its partition object may be a new one
-        without feeds. So the partition is mounted again, which fails lost appends; and it is flushed a little later,
-        because appends that reached the server before it knew the generation are lost, too.
+        without feeds. So the partition is mounted again, which ends lost appends. A little later it is flushed, because
+        appends that reached the server before it knew the generation are lost, too.
         """
         if generation <= self.generation:
             return
@@ -220,15 +225,16 @@ class StreamPartition:
 
     def _not_authorized(self, message: NotAuthorized) -> None:
         if self.mount.refused(message):
-            self.feed.advanced.notify()  # who waits for transactions waits in vain
+            self.feed.advanced.notify()  # calls that wait for transactions would wait for ever
         elif not self.session.refused(message):
             self.appends.not_authorized(message)
 
     def _mounted(self) -> None:
+        self.appends.mount_changed()
         self.appends.flush_now()
         self.session.mounted()
 
-    # The feed's side
+    # Calls of the feed
 
     def _mount_reached(self, session_id: bytes) -> None:
         self.mount.reached(session_id)

@@ -1,4 +1,4 @@
-"""Asks servers for the write session of one partition: for its appends, and for the application.
+"""Asks servers for the write session of one partition, for appends and for the application.
 
 :mod:`~waltz.client.engine.partition.write_session` interprets the answers.
 """
@@ -45,11 +45,12 @@ class BegunSession(NamedTuple):
 
     number: int
     transaction_id: int
-    """After a fence the last transaction before the session, else the last one; -1 if there is none."""
+    """After a fence, the last transaction before the session; otherwise the last transaction; -1 if there is none."""
 
 
 class PartitionSession:
-    """The application's questions are asked one at a time, so that numbers are taken in the order of their arrival."""
+    """The write session of one partition. Questions of the application are asked one at a time, so that numbers are
+    taken in the order of the calls."""
 
     def __init__(
         self,
@@ -74,17 +75,17 @@ class PartitionSession:
 
     @property
     def number(self) -> int | None:
-        """Number of the session of the appends; ``None`` while none are sent, or without sessions."""
+        """The number of the session of the appends; ``None`` while no appends are sent, or without sessions."""
         return None if self._state.carried == NO_WRITE_SESSION else self._state.carried
 
     def holds(self, number: int) -> bool:
-        """Whether the session is, as far as this client knows, still its own."""
+        """Whether this client still has the session, as far as it knows."""
         return self._state.number == number and self._state.state in (SessionState.HELD, SessionState.ASKING)
 
-    # News of the mount and the server
+    # Events of the mount and the server
 
     def mounted(self) -> None:
-        """The partition is mounted: ask whether the session is still the present one."""
+        """The partition is mounted: ask whether the session is still the present session."""
         channel = self._mount.channel
         assert channel is not None
         question = self._state.mounted(channel.version)
@@ -100,7 +101,7 @@ class PartitionSession:
             self._appends.session_changed()
 
     def response(self, message: HeartbeatResponse) -> None:
-        """The server answered; ignored unless it is the answer to the last question."""
+        """Take an answer of the server. Ignored unless it is the answer to the last question."""
         if message.req_id != self._asked:
             return
         before = self._state.state
@@ -118,7 +119,7 @@ class PartitionSession:
         self._appends.session_changed()
 
     def refused(self, message: NotAuthorized) -> bool:
-        """The server says that the client lacks a right; false if that is about another request."""
+        """The client lacks a right, according to the server. False if that concerns another request."""
         if message.req_id != self._asked:
             return False
         self._state.denied = NotAuthorizedError(message.text)
@@ -127,7 +128,7 @@ class PartitionSession:
         return True
 
     def stop(self) -> None:
-        """Stop asking on its own."""
+        """Stop the automatic questions."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -136,7 +137,7 @@ class PartitionSession:
         self.stop()
         channel, link = self._mount.channel, self._mount.link
         if channel is None or link is None:
-            return  # the next mount asks
+            return  # the next mount asks again
         self._asked = self._appends.next_req_id()
         channel.send(encode(HeartbeatRequest(self._asked, self._state.question), channel.version))
         link.expect_answer()
@@ -144,7 +145,8 @@ class PartitionSession:
     # Requests of the application
 
     async def renew(self, *, exclusive: bool) -> int:
-        """Continue with the present number, which is returned; with ``exclusive`` have it raised for this client alone.
+        """Continue with the present number, and return it. With ``exclusive``, the server raises the number for this
+        client alone.
 
         Raises ``SessionNotSupportedError``, ``SessionFencedError`` when another client holds an exclusive session,
         ``DeadlineExceededError``, ``PartitionInactiveError``, ``ClientAheadError`` and ``ClientClosedError``.
@@ -163,13 +165,13 @@ class PartitionSession:
             finally:
                 state.end_renewal()
         if state.renewed != NO_WRITE_SESSION:
-            return state.renewed  # even if the partition is being mounted again by now
+            return state.renewed  # even if the partition is being mounted again
         if state.state is SessionState.FENCED:
             raise SessionFencedError(self._partition_id, state.number, "another client holds an exclusive session")
         raise SessionNotSupportedError(self._partition_id)
 
     async def fence(self, *, exclusive: bool, expected_session: int | None) -> BegunSession:
-        """Begin a new session and return when everything before it is settled: :meth:`begin` and :meth:`settle`."""
+        """Begin a new session, and return when all earlier appends are settled: :meth:`begin` and :meth:`settle`."""
         begun = await self.begin(exclusive=exclusive, expected_session=expected_session)
         await self.settle(begun)
         return begun
@@ -177,19 +179,19 @@ class PartitionSession:
     async def begin(
         self, *, exclusive: bool, expected_session: int | None, left: Callable[[Answer], object] | None = None
     ) -> BegunSession:
-        """Begin a new session, in which this client continues.
+        """Begin a new session. This client continues in the session.
 
-        When the call is cancelled while a server may be beginning a session, ``left`` gets the later answer. That
-        session is not this client's, since its caller has gone. :meth:`release` lets others write again.
-        Raises ``SessionFencedError`` if the present session is not the expected one, ``SessionNotSupportedError``,
-        ``DeadlineExceededError`` (it may have begun), ``PartitionInactiveError``, ``ClientAheadError`` and
+        If the call is cancelled while a server may be beginning a session, ``left`` gets the later answer. This client
+        does not use that session, because its caller has gone. :meth:`release` lets other clients write again. Raises
+        ``SessionFencedError`` if the present session is not the expected one, ``SessionNotSupportedError``,
+        ``DeadlineExceededError`` (the session may have begun), ``PartitionInactiveError``, ``ClientAheadError`` and
         ``ClientClosedError``.
         """
         options = FenceOption.FENCE | (FenceOption.EXCLUSIVE if exclusive else FenceOption(0))
         expected = NO_WRITE_SESSION if expected_session is None else expected_session
         self._appends.check_active()
         async with self._within_time("no write session was begun"):
-            await self._mounted()  # a client that may not append must not keep others from it
+            await self._mounted()  # a client that may not append must not keep other clients from appending
             response = await self._last_transaction(options, expected, left)
         if response.last_transaction_status is LastTransactionStatus.UNEXPECTED_SESSION:
             raise SessionFencedError(
@@ -199,15 +201,15 @@ class PartitionSession:
             )
         if response.write_session > self._state.number:
             self._state.adopt(response.write_session)
-            self._asked = b""  # an answer from before the fence may still come, over the other connection
+            self._asked = b""  # an answer from before the fence may still arrive over the other connection
             self._appends.session_changed()
         return BegunSession(response.write_session, response.transaction_id)
 
     async def release(self, number: int) -> None:
-        """End an exclusive session that a server has begun after this client had cancelled its request.
+        """End an exclusive session that a server has begun after this client cancelled the request.
 
-        The client takes neither that session nor the one after it, and sends nothing because of it: appends of unknown
-        outcome belong to the session before, and only the application can find out about them.
+        The client takes neither that session nor the next one, and sends no appends because of this: appends of unknown
+        outcome belong to the earlier session, and only the application can find out their outcome.
 
         Raises ``SessionNotSupportedError``, ``DeadlineExceededError`` and ``ClientClosedError``.
         """
@@ -215,10 +217,11 @@ class PartitionSession:
             await self._last_transaction(FenceOption.FENCE, number)
 
     async def settle(self, begun: BegunSession) -> None:
-        """Return when everything before the session is applied, and all appends sent before it are decided.
+        """Return when all transactions before the session are applied, and all appends sent before it are decided.
 
-        Appends that still wait (for the mount, a place, or another attempt after a conflict) belong to the new session.
-        Raises ``DeadlineExceededError``, ``PartitionInactiveError``, ``ClientAheadError`` and ``ClientClosedError``.
+        Appends that still wait (for the mount, for a place, or for another attempt after a conflict) belong to the new
+        session. Raises ``DeadlineExceededError``, ``PartitionInactiveError``, ``ClientAheadError`` and
+        ``ClientClosedError``.
         """
         async with self._within_time(f"write session {begun.number} is begun, but what came before"):
             await self._decided(begun.transaction_id)
@@ -226,7 +229,7 @@ class PartitionSession:
                 await self._appends.changed()
 
     async def present(self) -> BegunSession:
-        """The present session, and the last transaction after everything that the server had been sent before.
+        """The present session, and the last transaction after all appends that the server got before.
 
         Raises ``SessionNotSupportedError``, ``DeadlineExceededError`` and ``ClientClosedError``.
         """
@@ -235,7 +238,7 @@ class PartitionSession:
         return BegunSession(response.write_session, response.transaction_id)
 
     async def flush(self) -> None:
-        """Return when all submissions are decided; at once if the client takes no part.
+        """Return when all submissions are decided; immediately if the client takes no part.
 
         Raises ``DeadlineExceededError`` and ``ClientClosedError``.
         """
@@ -265,7 +268,7 @@ class PartitionSession:
             await asyncio.sleep(backoff.next_delay_s())
 
     async def _mounted(self) -> None:
-        """Return when the partition is mounted, within the caller's time."""
+        """Return when the partition is mounted, within the time of the caller."""
         while True:
             with contextlib.suppress(ClientTimeoutError):
                 await self._appends.mounted()

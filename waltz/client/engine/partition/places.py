@@ -7,12 +7,12 @@ from types import TracebackType
 
 
 class Places:
-    """A bounded number of places, given first come, first served.
+    """A bounded number of places, assigned in the order of the calls.
 
-    A submission takes a place before it is executed and keeps it over all its attempts, so appends in flight and those
-    that wait for another attempt are bounded together, and an attempt never has to wait for a place.
+    A submission takes a place before its first attempt, and keeps it over all attempts. So the limit is for appends in
+    flight and appends that wait for another attempt together, and an attempt never waits for a place.
 
-    As a context manager it gives back a taken place if the block raises.
+    As a context manager: gives back a taken place if the block raises.
     """
 
     __slots__ = ("limit", "taken", "waiters")
@@ -30,7 +30,7 @@ class Places:
         return True
 
     async def take(self, timeout_s: float) -> bool:
-        """Take a place in turn; ``False`` if there was none within ``timeout_s``. Raises the error of :meth:`fail`."""
+        """Take a place in turn. ``False`` if there was none within ``timeout_s``. Raises the error of :meth:`fail`."""
         if self.try_take():
             return True
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -43,7 +43,7 @@ class Places:
             return True
         except asyncio.CancelledError:
             if waiter.done() and waiter.exception() is None:
-                self.release()  # the place was handed over, but its taker was cancelled
+                self.release()  # the place was handed over, but the call was cancelled
             raise
         finally:
             if not waiter.done():
@@ -51,7 +51,7 @@ class Places:
                 self.hand_over()
 
     def release(self) -> None:
-        """Give a place back; the longest waiting gets it."""
+        """Give back a place. The call with the longest wait gets it."""
         self.taken -= 1
         if self.waiters:
             self.hand_over()

@@ -12,7 +12,8 @@ _FIRST = 16
 _MEASURED_PER_S = 50
 
 _LATENCIES_KEPT = 1000
-"""Limit of kept latencies of one partition until they are carried over; the oldest ones are dropped."""
+"""The largest number of latencies of one partition that are kept until they are carried over. Beyond it the oldest are
+dropped."""
 
 
 class AppendCounts:
@@ -22,19 +23,19 @@ class AppendCounts:
 
     def __init__(self) -> None:
         self.lock_failures = 0
-        """How many were refused because of a lock."""
+        """The number of appends refused because of a lock."""
         self.late = 0
-        """How often some were found to be undecided for ``client.longWaitThreshold``."""
+        """The number of checks that have found appends undecided for ``client.longWaitThreshold``."""
         self.other_ids = 0
-        """How many request ids were given to something else."""
+        """The number of request ids that were not used for appends."""
         self._counted = 0
         self._counted_seq_num = 0
 
     def sent(self, last_seq_num: int) -> int:
-        """Number of sent appends; each attempt of a transaction counts.
+        """The number of sent appends. Each attempt of a transaction counts.
 
-        They are counted by the numbers in their request ids, at no cost; that needs a call before the numbers wrap. Not
-        for two threads at a time.
+        The count is computed from the numbers in the request ids, without a cost for appends. So a call is needed
+        before the numbers wrap. Not for two threads at a time.
         """
         self._counted += (last_seq_num - self._counted_seq_num) & SEQ_NUM_MASK
         self._counted_seq_num = last_seq_num
@@ -42,20 +43,20 @@ class AppendCounts:
 
 
 class LatencyProbe:
-    """Measures some appends, one at a time, so that the others cost nothing.
+    """Measures a sample of the appends, one at a time, so that the other appends cost nothing.
 
-    The first appends are measured, and then, if there are many, one in :data:`ONE_IN` if the former one has ended. An
-    append that got lost and was sent again counts from its first attempt.
+    The first appends are all measured. Then, at a high rate, one in :data:`ONE_IN` is measured, if the measurement
+    before has ended. The latency of an append that was lost and sent again counts from the first attempt.
     """
 
     __slots__ = ("_clock", "_left", "_sent_at_s", "applications_s", "completions_s", "skipped", "submission")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.skipped = 0
-        """The next append is measured if its number has none of these bits."""
-        self._left = _FIRST  # number of appends that are all measured
+        """An append is measured if its number has none of these bits."""
+        self._left = _FIRST  # the number of first appends that are all measured
         self.submission: Submission | None = None
-        """The one that is being measured."""
+        """The append that is being measured."""
         self.completions_s: deque[float] = deque(maxlen=_LATENCIES_KEPT)
         self.applications_s: deque[float] = deque(maxlen=_LATENCIES_KEPT)
         self._clock = clock
@@ -64,10 +65,10 @@ class LatencyProbe:
     def adapt(self, appends_per_s: float) -> None:
         """Adapt the share of measured appends to the rate."""
         self.skipped = 0 if appends_per_s < _MEASURED_PER_S else ONE_IN - 1
-        self._left = 0  # from now on the rate decides
+        self._left = 0  # from here on the rate decides
 
     def begin(self, submission: Submission) -> None:
-        """The measured append was sent."""
+        """Note that the measured append was sent."""
         self.submission = submission
         self._sent_at_s = self._clock()
         if self._left:
@@ -76,22 +77,22 @@ class LatencyProbe:
                 self.skipped = ONE_IN - 1
 
     def committed(self) -> None:
-        """It was found in the feed."""
+        """Note that it was found in the feed."""
         self.completions_s.append(self._clock() - self._sent_at_s)
 
     def applied(self) -> None:
-        """It was applied."""
+        """Note that it was applied."""
         self.applications_s.append(self._clock() - self._sent_at_s)
         self.submission = None
 
     def followed(self) -> None:
-        """It was found in the feed of a client without an applier."""
+        """Note that it was found in the feed of a client without an applier."""
         duration_s = self._clock() - self._sent_at_s
         self.completions_s.append(duration_s)
         self.applications_s.append(duration_s)
         self.submission = None
 
     def forget(self, submission: Submission | None = None) -> None:
-        """It ended without a commit. ``None`` stands for any append."""
+        """Note that it ended without a commit. ``None`` stands for any append."""
         if submission is None or submission is self.submission:
             self.submission = None

@@ -1,13 +1,14 @@
-"""The write session of one partition, as one client sees it. Pure.
+"""The write session of one partition from the view of one client. Pure.
 
 The rules:
 
-1. A client takes the first number that it is told, and keeps it until it is told another one. It never takes the other
-   one on its own: an application with appends of unknown outcome has to find out about them first.
-2. A client asks for an exclusive session once; a client that asks later then has it. Only the application may ask
-again.
-3. Nothing degrades silently: a server without write sessions is refused, unless the configuration allows appends
-   without one.
+1. A client takes the first number that the server reports, and keeps it until the server reports another number. It
+   never takes the other number on its own: an application with appends of unknown outcome first has to find out their
+   outcome.
+2. A client asks for an exclusive session once. A client that asks later takes the session over. Only the application
+   may ask again.
+3. There is no silent degradation: a server without write sessions is refused, unless the configuration allows appends
+   without a session.
 """
 
 from enum import Enum
@@ -52,7 +53,7 @@ _NEVER_HELD = (SessionState.FENCED, SessionState.UNSUPPORTED, SessionState.PLAIN
 SESSION = Machine[SessionState, SessionEvent, None](
     "a write session",
     (
-        Row(SessionEvent.MOUNTED, _UNFENCED, SessionState.ASKING),  # even with a number: its session may be over
+        Row(SessionEvent.MOUNTED, _UNFENCED, SessionState.ASKING),  # even with a number: its session may have ended
         Row(SessionEvent.MOUNTED_WITHOUT, _UNFENCED, SessionState.UNSUPPORTED),
         Row(SessionEvent.MOUNTED_PLAIN, _UNFENCED, SessionState.PLAIN),
         Row(SessionEvent.RENEWED_WITHOUT, _ENABLED, SessionState.UNSUPPORTED),
@@ -77,7 +78,7 @@ SESSION = Machine[SessionState, SessionEvent, None](
 
 
 class ClientWriteSession:
-    """State and number. Without sessions it stays ``OFF``."""
+    """The state and the number. Without sessions the state stays ``OFF``."""
 
     __slots__ = (
         "_ask_exclusive",
@@ -94,11 +95,11 @@ class ClientWriteSession:
         """``may_go_without``: appends to a server without sessions go without one."""
         self.state = SessionState.ASKING if enabled else SessionState.OFF
         self.number = NO_WRITE_SESSION
-        """What was told or adopted last."""
+        """The last reported or adopted number."""
         self.renewed = NO_WRITE_SESSION
-        """What the last renewal has brought, whatever has become of that session since."""
+        """The result of the last renewal. The session may have ended since."""
         self.denied: NotAuthorizedError | None = None
-        """Why the server does not tell the number, if it refuses to."""
+        """The reason why the server does not report the number, if it refuses."""
         self._partition_id = partition_id
         self._ask_exclusive = exclusive
         self._may_go_without = may_go_without
@@ -121,7 +122,7 @@ class ClientWriteSession:
 
     @property
     def refusal(self) -> WaltzError | None:
-        """The reason why appends end at once, if they do."""
+        """The reason why appends end immediately, if they do."""
         if self.denied is not None:
             return NotAuthorizedError(str(self.denied))
         if self.state is SessionState.FENCED:
@@ -132,11 +133,11 @@ class ClientWriteSession:
 
     @property
     def renewing(self) -> bool:
-        """Whether the server is being asked for the number on behalf of the application."""
+        """Whether a question for the number on behalf of the application is open."""
         return self._renewing
 
     def mounted(self, version: int) -> HeartbeatOption | None:
-        """The partition is mounted at a server of this version; returns the question for it."""
+        """The partition is mounted at a server of this version. Returns the question for the server."""
         if not self.enabled:
             return None
         if version >= FIRST_WITH_WRITE_SESSION:
@@ -162,16 +163,16 @@ class ClientWriteSession:
         self.renewed = NO_WRITE_SESSION
 
     def end_renewal(self) -> None:
-        """The application's call is over: no other number is taken on its behalf, and no exclusive session begun, which
-        would have no writer. Only a session that was configured as exclusive stays so."""
+        """The call of the application has ended: no other number is taken on its behalf, and no exclusive session is
+        begun, which would have no writer. Only a session that was configured as exclusive stays exclusive."""
         self._renewing = False
         if self.number != NO_WRITE_SESSION:
             self._ask_exclusive = False
 
     def answered(self, response: HeartbeatResponse) -> bool:
-        """The server has answered the question; false if it has to be asked again.
+        """The server has answered the question. False if the server has to be asked again.
 
-        Numbers only grow: a server with a smaller number than the present one has lost the partition without knowing
+        Numbers only grow: a server with a smaller number than the present one has lost the partition, and does not know
         it.
         """
         self.denied = None
@@ -201,9 +202,9 @@ class ClientWriteSession:
         self._hold(number)
 
     def fenced(self, present_number: int) -> bool:
-        """An append was refused; false if the server's number is older, so that it has lost the partition.
+        """An append was refused. False if the server's number is older: such a server has lost the partition.
 
-        The present number may have been adopted after the append had been sent.
+        The present number may have been adopted after the append was sent.
         """
         if present_number > self.number:
             self._meet(SessionEvent.REFUSED)

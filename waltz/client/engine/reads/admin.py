@@ -16,8 +16,9 @@ Response = TypeVar("Response", bound=Message)
 class AdminCalls:
     """Sends administrative requests to the server of a link, and returns their answers.
 
-    The request ids of answers do not tell requests apart, so answers are matched by their type, and one request of a
-    type is under way at a time; others wait for their turn (the original gives them the answer to the first one).
+    The request ids of answers do not distinguish requests. So answers are matched by their type, and one request of
+    each type is under way at a time. Other requests wait for their turn (in the original they get the answer to the
+    first request).
     """
 
     def __init__(self, link: ServerLink, tasks: TaskOwner) -> None:
@@ -27,7 +28,7 @@ class AdminCalls:
         self._waiting: dict[type[object], asyncio.Future[Message]] = {}
 
     async def call(self, request: Message, response_type: type[Response], timeout_s: float) -> Response:
-        """Send ``request`` as soon as there is a connection, and return its answer.
+        """Send ``request`` when there is a connection, and return the answer.
 
         Raises ``ConnectFailedError``, ``ConnectionClosedError``, ``DeadlineExceededError``, and ``ProtocolError`` when
         the server's version does not have the request.
@@ -56,7 +57,7 @@ class AdminCalls:
 
         def done(waiter: asyncio.Future[Message]) -> None:
             if not waiter.cancelled():
-                waiter.exception()  # its caller may have been cancelled, so that no other code retrieves it
+                waiter.exception()  # the caller may have been cancelled; then no other code retrieves the exception
             del self._waiting[response_type]
             turn.release()
 
@@ -67,10 +68,10 @@ class AdminCalls:
         return waiter
 
     async def _watch(self, waiter: asyncio.Future[Message], channel: Channel, name: str, timeout_s: float) -> None:
-        """Make sure that the turn of a request ends, even if its caller was cancelled.
+        """Make sure that the turn of a request ends, even if the caller was cancelled.
 
-        Its answer may still come, and must not be taken for that of the next request. So it is awaited while bytes
-        move, and without progress the connection is closed.
+        The answer may still arrive, and must not be taken for the answer to the next request. So the answer is awaited
+        while bytes move. Without progress the connection is closed.
         """
         try:
             await while_moving(waiter, channel, timeout_s)
@@ -81,7 +82,7 @@ class AdminCalls:
             pass  # the caller is told
 
     def resolve(self, message: Message) -> bool:
-        """Hand over an answer; ``False`` if no call waits for one of its type."""
+        """Hand over an answer. ``False`` if no call waits for this type of answer."""
         waiter = self._waiting.get(type(message))
         if waiter is None or waiter.done():
             return False
@@ -89,7 +90,7 @@ class AdminCalls:
         return True
 
     def refused(self, error: WaltzError) -> None:
-        """The client lacks a right; the message does not say which of the waiting calls needs it."""
+        """The client lacks a right. The message does not say which of the waiting calls needs it."""
         for waiter in self._waiting.values():
             if not waiter.done():
                 waiter.set_exception(error)

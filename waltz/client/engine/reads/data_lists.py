@@ -1,4 +1,4 @@
-"""Bulk reads of one partition: requested ones and those under way (version 5)."""
+"""The requested bulk reads of one partition (version 5)."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from waltz.common.wire.versions import FIRST_WITH_DATA_LISTS
 
 
 class PendingList:
-    """One bulk read. It may have fewer records than requested, but at least one if the log has it."""
+    """One bulk read. The result may have fewer records than requested, but at least one if the log has it."""
 
     __slots__ = (
         "_error",
@@ -43,7 +43,7 @@ class PendingList:
         """The pause after the last attempt."""
         self.records: list[Record] = []
         self.high_water_mark = -1
-        """The server's committed high-water mark when it answered."""
+        """The server's committed high-water mark at the time of the answer."""
         self.done = False
         self._error: WaltzError | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -56,7 +56,7 @@ class PendingList:
             self._waiter.set_result(None)
 
     async def wait(self) -> list[Record]:
-        """The records, whose checksums are not verified yet.
+        """The records. Their checksums are not verified yet.
 
         Raises ``RpcError`` when the server could not read, ``BulkReadsNotSupportedError``, ``DeadlineExceededError``
         and ``ClientClosedError``. Only one caller may wait.
@@ -70,10 +70,10 @@ class PendingList:
 
 
 class DataLists:
-    """Sends bulk reads and matches the answers by request id; interrupted ones are sent again.
+    """Sends bulk reads, and matches the answers by request id. Interrupted requests are sent again.
 
     An unanswered request is repeated over its connection with the same id, after pauses that double. So the answer to
-    the first attempt counts, which may take longer than a pause on a slow line, and a server that still works on the
+    the first attempt still counts, which may take longer than a pause on a slow line. A server that still works on the
     request drops the repeat.
     """
 
@@ -92,7 +92,7 @@ class DataLists:
         self.unsent.append(request)
 
     def send(self, link: ServerLink, now_s: float) -> None:
-        """Send waiting requests; a server without bulk reads fails all of them."""
+        """Send waiting requests. With a server without bulk reads all of them fail."""
         channel = link.channel
         assert channel is not None
         unsent, self.unsent = self.unsent, []
@@ -111,14 +111,14 @@ class DataLists:
             link.expect_answer()
 
     def unsend(self) -> None:
-        """The connection is a new one: all requests have to be sent again."""
+        """There is a new connection: all requests have to be sent again."""
         self.unsent = list(dict.fromkeys((*self._sent.values(), *self.unsent)))
         self._sent.clear()
         for request in self.unsent:
             request.req_id, request.resend_s = None, 0.0
 
     def response(self, message: TransactionDataListResponse) -> None:
-        """The server answered; an answer without a waiting request is ignored."""
+        """Take an answer of the server. An answer without a waiting request is ignored."""
         request = self._sent.pop(message.req_id, None)
         if request is None:
             return
@@ -132,16 +132,16 @@ class DataLists:
             request.finish(RpcError(for_people(message.error or "the server gave no reason")))
 
     def refused(self, req_id: bytes, error: WaltzError) -> bool:
-        """The client lacks the right to read; false if that is about another request."""
+        """The client lacks the right to read. False if that concerns another request."""
         request = self._sent.pop(req_id, None)
         if request is not None:
             request.finish(error)
         return request is not None
 
     def sweep(self, now_s: float, receiving_at_s: float, resend_s: float, lifetime_s: float) -> None:
-        """Have unanswered requests repeated, and end those that are too old; time before ``receiving_at_s`` is free.
+        """Repeat unanswered requests, and end requests that are too old. Time before ``receiving_at_s`` does not count.
 
-        At that time a part of a large answer arrived.
+        At that time a part of a large answer has arrived.
         """
         for request in (*self._sent.values(), *self.unsent):
             if not request.done and now_s - max(request.created_at_s, receiving_at_s) >= lifetime_s:

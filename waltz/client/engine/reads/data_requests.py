@@ -1,4 +1,4 @@
-"""Transaction data and high-water mark of one partition, asked of its present owner."""
+"""Requests for transaction data and the high-water mark of one partition, sent to its present owner."""
 
 import asyncio
 import logging
@@ -35,12 +35,12 @@ from waltz.common.wire.write_sessions import FenceOption, LastTransactionIdRespo
 logger = logging.getLogger(__name__)
 
 MAX_CHECKSUM_FAILURES = 5
-"""Maximum number of answers with a wrong checksum for one transaction."""
+"""The largest number of answers with a wrong checksum for one transaction."""
 
 T = TypeVar("T")
 
 _ASSUMED_SIZE_BYTES = 64 << 10
-"""Size of transaction data before any was seen."""
+"""The assumed size of transaction data before the first answer."""
 
 
 class PendingData:
@@ -72,7 +72,7 @@ class PendingData:
         self._waiters.clear()
 
     async def wait(self) -> bytes:
-        """The data; raises the error."""
+        """The data. Raises the error."""
         if not self.done:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -84,7 +84,8 @@ class PendingData:
 
 
 class RpcPartition:
-    """Requests of one partition. They wait for its server, move with it, and are repeated without an answer."""
+    """Requests of one partition. They wait for its server, follow the partition to another server, and are repeated
+    while unanswered."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class RpcPartition:
         random_source: random.Random,
         find_link: Callable[[int], ServerLink | None],
     ) -> None:
-        """``find_link`` returns the link to the server of a partition, if it is known."""
+        """``find_link`` returns the link to the server of a partition, if the server is known."""
         self.generation = -1
         self.link: ServerLink | None = None
         self._partition_id = partition_id
@@ -145,7 +146,7 @@ class RpcPartition:
     # Many transactions at once
 
     def request_list(self, first_id: int, max_count: int, max_bytes: int) -> PendingList:
-        """Request the transactions from an id on, without waiting; the server's limits hold, too."""
+        """Request the transactions from an id on, without a wait. The limits of the server apply, too."""
         request = PendingList(first_id, max_count, max_bytes, self._loop.time())
         if self._closed:
             request.finish(ClientClosedError())
@@ -155,13 +156,13 @@ class RpcPartition:
         return request
 
     def list_response(self, message: TransactionDataListResponse) -> None:
-        """The server answered a bulk read."""
+        """Take the answer to a bulk read."""
         self._lists.response(message)
 
-    # The last transaction, perhaps after a fence
+    # The last transaction, possibly after a fence
 
     def ask_last(self, fence: FenceOption, expected_session: int) -> Answer:
-        """Ask for the last transaction; the result is awaitable. See :class:`LastTransactionQuestions`."""
+        """Ask for the last transaction. The result is awaitable. See :class:`LastTransactionQuestions`."""
         answer = self._questions.add(fence, expected_session)
         if self._closed:
             self._questions.close()
@@ -173,13 +174,13 @@ class RpcPartition:
         return self._questions.sent(answer)
 
     def last_response(self, message: LastTransactionIdResponse) -> None:
-        """The server answered a question for the last transaction."""
+        """Take the answer to a question for the last transaction."""
         self._questions.response(message)
 
     # Transaction data
 
     def request(self, transaction_id: int) -> PendingData:
-        """Request the data of a transaction, joining an open request for it."""
+        """Request the data of a transaction, or join an open request for the same data."""
         request = self._pending.get(transaction_id)
         if request is None:
             request = PendingData(transaction_id, self._loop.time())
@@ -193,13 +194,13 @@ class RpcPartition:
 
     @property
     def request_limit(self) -> int:
-        """Limit of open requests for data: the larger recent data was, the lower."""
+        """The largest number of open requests for data: the larger recent data was, the smaller."""
         options = self._options
         fitting = int(options.data_in_flight_bytes / (self._average_size_bytes + 1))
         return max(1, min(options.data_in_flight_maximum, fitting))
 
     async def read(self, transaction_id: int, timeout_s: float, first: PendingData | None = None) -> bytes:
-        """The data of a transaction. After errors of the server the request is repeated until ``timeout_s`` is over.
+        """The data of a transaction. After errors of the server the request is repeated until ``timeout_s`` has passed.
 
         Raises ``DeadlineExceededError``, ``DataChecksumError`` and ``ClientClosedError``.
         """
@@ -233,7 +234,7 @@ class RpcPartition:
             ) from failure
 
     def data_response(self, message: TransactionDataResponse) -> None:
-        """The server answered a request for data."""
+        """Take the answer to a request for data."""
         request = self._take(message.transaction_id)
         if request is None:
             return
@@ -245,8 +246,8 @@ class RpcPartition:
         self._send()
 
     def not_authorized(self, message: NotAuthorized) -> None:
-        """The client lacks the right to a request. The id is that of another kind of request, or of one for data: then
-        no request for data has the right."""
+        """The client lacks the right to a request. The id may be that of a request for data: then no request for data
+        has the right."""
         error = NotAuthorizedError(message.text)
         asked = (self._lists, self._questions, self._marks, self._confirmed_marks, self._times)
         if any(each.refused(message.req_id, error) for each in asked):
@@ -258,7 +259,7 @@ class RpcPartition:
         self._send()
 
     def data_damaged(self, transaction_id: int) -> None:
-        """An answer did not pass its checksum; the request is sent again, over another connection, a few times."""
+        """An answer has a wrong checksum. The request is sent again, over another connection, a few times."""
         request = self._pending.get(transaction_id)
         if request is None:
             return
@@ -304,9 +305,9 @@ class RpcPartition:
     # High-water mark
 
     async def high_water_mark(self, timeout_s: float, *, confirmed: bool) -> int:
-        """The committed high-water mark of the partition by the server that this client knows as the owner.
+        """The committed high-water mark of the partition, according to the server that this client knows as the owner.
 
-        With ``confirmed`` a quorum of the storages has confirmed the ownership since the call.
+        With ``confirmed``, a quorum of the storages has confirmed the ownership after the call.
 
         Raises ``DeadlineExceededError``, ``ConfirmedMarkNotSupportedError`` and ``ClientClosedError``.
         """
@@ -317,7 +318,7 @@ class RpcPartition:
         return await self._in_time(asking, f"{kind}high-water mark", timeout_s)
 
     async def time_entry(self, question: TimeQuestion, value: int, timeout_s: float) -> tuple[int, int]:
-        """A transaction and the time of its commit by the server of the partition; twice -1 when it is not known.
+        """A transaction and the time of its commit, according to the server of the partition; both -1 when unknown.
 
         Raises ``DeadlineExceededError``, ``TimesNotSupportedError`` and ``ClientClosedError``.
         """
@@ -331,24 +332,25 @@ class RpcPartition:
                 return await asking
         except (TimeoutError, TlsRefusedError) as error:
             text = f"no {what} of partition {self._partition_id}"
-            if isinstance(error, TlsRefusedError):  # another attempt in time would have the same end
+            if isinstance(error, TlsRefusedError):  # another attempt would have the same end
                 raise DeadlineExceededError(f"{text}: {error}") from error
             text = f"{text} within {timeout_s:g} s"
             obstacle = self.obstacle
             raise DeadlineExceededError(text if obstacle is None else f"{text}: {obstacle}") from obstacle
 
     def mark_response(self, message: HighWaterMarkResponse) -> None:
-        """The server answered; the smallest integer means that it does not know yet (a defect of the original)."""
+        """Take an answer. The smallest integer means that the server does not know the mark yet (a defect of the
+        original)."""
         mark = None if message.transaction_id == LONG_MIN else message.transaction_id
         self._marks.answered(message.req_id, mark)
 
     def confirmed_mark_response(self, message: ConfirmedMarkResponse) -> None:
-        """The server answered a question for a confirmed mark."""
+        """Take the answer to a question for a confirmed mark."""
         confirmed = message.confirmed_mark_status is ConfirmedMarkStatus.OK
         self._confirmed_marks.answered(message.req_id, message.transaction_id if confirmed else None)
 
     def time_response(self, message: TimeResponse) -> None:
-        """The server answered a question about times."""
+        """Take the answer to a question about times."""
         self._times.answered(message)
 
     # The connection
@@ -365,7 +367,7 @@ class RpcPartition:
             self.resend()
 
     def resend(self) -> None:
-        """The connection is a new one, or there is none: everything unanswered has to be sent again."""
+        """The connection is a new one, or there is none: all unanswered requests have to be sent again."""
         self._unsend()
         self._lists.unsend()
         self._questions.unsend()
@@ -375,9 +377,10 @@ class RpcPartition:
         self._times.resend()
 
     def sweep(self) -> None:
-        """Repeat requests that will never be answered, and end those that are too old. Called regularly.
+        """Repeat requests that will never be answered, and end requests that are too old. Called regularly.
 
-        Time before a part of a large message does not count: that message, or a later one, may be the answer.
+        Time before the arrival of a part of a large message does not count: that message, or a later one, may be the
+        answer.
         """
         now_s = self._loop.time()
         options = self._options

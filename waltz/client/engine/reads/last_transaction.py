@@ -23,10 +23,11 @@ class _Question:
 
 
 class LastTransactionQuestions:
-    """Sends them and matches the answers by request id.
+    """Sends the questions, and matches the answers by request id.
 
-    A question whose connection breaks is sent again over the next one, so that one fence may be carried out twice. On
-    one connection it is never sent twice: a server answers each, and a slow server would fence again.
+    When a connection breaks, its questions are sent again over the next connection, so a fence may be carried out
+    twice. Over one connection a question is never sent twice: a server answers each question, and a slow server would
+    fence again.
     """
 
     def __init__(self, partition_id: int, next_req_id: Callable[[], bytes]) -> None:
@@ -46,7 +47,7 @@ class LastTransactionQuestions:
         return not (self._unsent or self._sent)
 
     def add(self, fence: FenceOption, expected_session: int) -> Answer:
-        """Add a question to be sent; it may end with ``SessionNotSupportedError`` or ``ClientClosedError``."""
+        """Add a question. It may end with ``SessionNotSupportedError`` or ``ClientClosedError``."""
         answer: Answer = asyncio.get_running_loop().create_future()
         self._unsent.append(_Question(fence, expected_session, answer))
         return answer
@@ -56,7 +57,7 @@ class LastTransactionQuestions:
         return any(question.answer is answer for question in self._sent.values())
 
     def send(self, link: ServerLink) -> None:
-        """Send waiting questions that still have a caller."""
+        """Send waiting questions with a caller."""
         channel = link.channel
         assert channel is not None
         unsent, self._unsent = self._unsent, []
@@ -73,18 +74,18 @@ class LastTransactionQuestions:
             link.expect_answer()
 
     def unsend(self) -> None:
-        """The connection is a new one: all questions have to be sent again."""
+        """There is a new connection: all questions have to be sent again."""
         self._unsent = [*self._sent.values(), *self._unsent]
         self._sent.clear()
 
     def response(self, message: LastTransactionIdResponse) -> None:
-        """The server answered; an answer without a waiting call is ignored."""
+        """Take an answer of the server. An answer without a waiting call is ignored."""
         question = self._sent.pop(message.req_id, None)
         if question is not None and not question.answer.done():
             question.answer.set_result(message)
 
     def refused(self, req_id: bytes, error: WaltzError) -> bool:
-        """The client lacks the right to the answer; false if that is about another request."""
+        """The client lacks the right to the answer. False if that concerns another request."""
         question = self._sent.pop(req_id, None)
         if question is not None and not question.answer.done():
             question.answer.set_exception(error)

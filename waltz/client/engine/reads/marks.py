@@ -1,4 +1,4 @@
-"""Questions for the high-water mark of one partition: for the server's own, or for a confirmed one."""
+"""Questions for the high-water mark of one partition: for the mark of the server, or for a confirmed mark."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,8 @@ from waltz.common.wire.versions import FIRST_WITH_CONFIRMED_MARK
 
 
 class MarkQuestions:
-    """All calls that wait when a request is sent get its answer; later calls need another request."""
+    """The questions for one kind of mark. All calls that wait when a request is sent get its answer. Later calls need
+    another request."""
 
     def __init__(
         self,
@@ -23,7 +24,7 @@ class MarkQuestions:
         next_req_id: Callable[[], bytes],
         present_link: Callable[[], ServerLink | None],
     ) -> None:
-        """An unanswered request is repeated after ``resend_s``; ``present_link`` returns the link to the server."""
+        """An unanswered request is repeated after ``resend_s``. ``present_link`` returns the link to the server."""
         self._partition_id = partition_id
         self._confirmed = confirmed
         self._resend_s = resend_s
@@ -41,10 +42,10 @@ class MarkQuestions:
         return not (self._asked or self._wanted)
 
     async def mark(self) -> int:
-        """A server's answer to a question that is sent from now on.
+        """The answer to a question that is sent after this call.
 
-        Raises ``ClientClosedError``, ``TlsRefusedError``, and ``ConfirmedMarkNotSupportedError`` if a confirmed mark is
-        asked of an older server.
+        Raises ``ClientClosedError``, ``TlsRefusedError``, and ``ConfirmedMarkNotSupportedError`` for a confirmed mark
+        of an older server.
         """
         waiter: asyncio.Future[int] = self._loop.create_future()
         self._wanted.append(waiter)
@@ -56,11 +57,11 @@ class MarkQuestions:
             for waiters in (self._asked, self._wanted):
                 if waiter in waiters:
                     waiters.remove(waiter)
-            if self._wanted and not self._asked:  # all callers of the request under way have given up
+            if self._wanted and not self._asked:  # all callers of the present request have given up
                 self._ask()
 
     def answered(self, req_id: bytes, mark: int | None) -> None:
-        """The server answered; ``None``: it does not know its mark, and has to be asked again."""
+        """Take an answer. ``None``: the server does not know its mark, and has to be asked again."""
         if req_id not in self._req_ids:
             return  # the answer to a request that is older than the present calls
         if mark is None:
@@ -75,7 +76,7 @@ class MarkQuestions:
             self._ask()
 
     def refused(self, req_id: bytes, error: WaltzError) -> bool:
-        """The client lacks the right to the answer; false if that is about another request."""
+        """The client lacks the right to the answer. False if that concerns another request."""
         known = req_id in self._req_ids
         if known:
             self._fail(error)

@@ -1,10 +1,10 @@
 """Fetches transaction data ahead of an application that reads it.
 
-One request after the other would cost a round trip for each transaction. So each transaction whose data the application
-reads allows the data of a few waiting transactions after it in the feed to be fetched with its own. An application that
-reads all data soon has the maximum under way; one that reads more than a fourth finds most of it fetched; one that
-reads none causes no reads. Only a few reads for each used one are in vain. Large data is fetched ahead in smaller
-numbers, since it is kept until its turn comes.
+One request after the other would cost a round trip for each transaction. So with each transaction whose data the
+application reads, the data of a few waiting transactions behind it in the feed may be fetched, too. An application that
+reads all data soon has the maximum under way. An application that reads more than a fourth finds most of its data
+fetched. An application that reads no data causes no reads. At most a few reads for each used one are in vain. Large
+data is fetched ahead in smaller numbers, because it stays in memory until its turn.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from waltz.common.checksum import crc32
 from waltz.common.errors import DeadlineExceededError
 
 AHEAD_PER_READ = 4
-"""Number of transactions that may be fetched ahead for each one that is read."""
+"""The number of transactions that may be fetched ahead for each transaction that is read."""
 
 _MAX_BATCH_BYTES = 1 << 20
 
@@ -27,7 +27,7 @@ class Prefetcher:
     __slots__ = ("_ahead", "_fetcher", "_maximum", "_paid", "_waiting")
 
     def __init__(self, fetcher: RpcPartition, maximum: int) -> None:
-        """``maximum`` limits the transactions fetched ahead."""
+        """``maximum`` limits the number of transactions that are fetched ahead."""
         self._fetcher = fetcher
         self._maximum = maximum
         self._paid = 0  # transactions that may still be fetched ahead; with _ahead at most the maximum
@@ -35,19 +35,19 @@ class Prefetcher:
         self._ahead: dict[int, PendingData] = {}
 
     def queued(self, transaction_id: int, *, own: bool) -> None:
-        """A transaction arrived and has to wait. The data of own transactions is here already."""
+        """A transaction has arrived and has to wait. The data of a transaction of this client is in memory already."""
         if not own:
             self._waiting.append(transaction_id)
             self._fetch()
 
     def applied(self, transaction_id: int) -> None:
-        """A transaction was applied, whether its data was read or not."""
+        """A transaction was applied, with or without a read of its data."""
         self._ahead.pop(transaction_id, None)
         self._drop(transaction_id)
         self._fetch()
 
     async def read(self, transaction_id: int, timeout_s: float) -> bytes:
-        """The data of a transaction, requested ahead or now."""
+        """The data of a transaction, fetched ahead or requested now."""
         request = self._ahead.pop(transaction_id, None) or self._fetcher.request(transaction_id)
         self._paid = min(self._paid + AHEAD_PER_READ, self._maximum - len(self._ahead))
         self._drop(transaction_id)
@@ -55,16 +55,16 @@ class Prefetcher:
         return await self._fetcher.read(transaction_id, timeout_s, request)
 
     async def read_many(self, first_id: int, count: int, timeout_s: float) -> list[bytes]:
-        """The data of ``count`` transactions from an id on, or of as many (at least one) as one read returns.
+        """The data of ``count`` transactions from an id on, or of fewer (at least one) if one read returns fewer.
 
-        Servers without bulk reads get a request for each, up to the maximum. Raises like :meth:`read`.
+        A server without bulk reads gets one request for each transaction, up to the maximum. Raises like :meth:`read`.
         """
         request = self._fetcher.request_list(first_id, count, _MAX_BATCH_BYTES)
         try:
             async with asyncio.timeout(timeout_s):
                 records = await request.wait()
         except (RpcError, DeadlineExceededError, TimeoutError):
-            return [await self.read(first_id, timeout_s)]  # which repeats failed requests
+            return [await self.read(first_id, timeout_s)]  # this repeats failed requests
         except BulkReadsNotSupportedError:
             ids = range(first_id, first_id + min(count, self._maximum))
             requests = [self._fetcher.request(each) for each in ids]

@@ -12,7 +12,7 @@ from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.wire.versions import FIRST_WITH_TIME
 
 Entry = tuple[int, int]
-"""A transaction, and the time by which it was committed, in milliseconds since the epoch; twice -1: not known."""
+"""A transaction, and the time by which it was committed, in milliseconds since the epoch; both -1: unknown."""
 
 
 class _Question:
@@ -27,7 +27,7 @@ class _Question:
 
 
 class TimeQuestions:
-    """The calls that wait; each has a request of its own, which is repeated until it is answered."""
+    """The waiting calls. Each has a request of its own, which is repeated until there is an answer."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class TimeQuestions:
         next_req_id: Callable[[], bytes],
         present_link: Callable[[], ServerLink | None],
     ) -> None:
-        """An unanswered request is repeated after ``resend_s``; ``present_link`` returns the link to the server."""
+        """An unanswered request is repeated after ``resend_s``. ``present_link`` returns the link to the server."""
         self._partition_id = partition_id
         self._resend_s = resend_s
         self._next_req_id = next_req_id
@@ -54,7 +54,7 @@ class TimeQuestions:
         """The answer of the partition's server.
 
         Raises ``ClientClosedError``, ``TlsRefusedError``, ``NotAuthorizedError``, and ``TimesNotSupportedError`` if the
-        server is too old or the storages are.
+        server or the storages are too old.
         """
         question = _Question(wanted, value, self._loop.create_future())
         self._open.append(question)
@@ -65,7 +65,7 @@ class TimeQuestions:
             self._open.remove(question)
 
     def answered(self, message: TimeResponse) -> None:
-        """The server answered; if it cannot now, it is asked again."""
+        """Take an answer. A server that cannot answer now is asked again."""
         question = next((each for each in self._open if each.req_id == message.req_id), None)
         if question is None or question.waiter.done():
             return
@@ -77,7 +77,7 @@ class TimeQuestions:
             question.due_at_s = self._loop.time()
 
     def refused(self, req_id: bytes, error: WaltzError) -> bool:
-        """Fail the question with this id; whether there is one."""
+        """Fail the question with this id. Returns whether there is one."""
         question = next((each for each in self._open if each.req_id == req_id), None)
         if question is not None:
             _fail(question, error)

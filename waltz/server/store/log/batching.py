@@ -6,7 +6,7 @@ from waltz.common.records import RECORD_ID_BYTES
 from waltz.server.store.interface import Append, record_bytes_of
 
 MAX_BATCH_SIZE_BYTES = 1 << 20
-"""A batch is full when it has reached this number of bytes, or the configured number of records."""
+"""A batch is full with this number of bytes, or with the configured number of records."""
 
 
 class PendingAppends:
@@ -17,10 +17,10 @@ class PendingAppends:
     def __init__(self, max_batch_size: int) -> None:
         """``max_batch_size`` is the number of records in a full batch."""
         self.size_bytes = 0
-        """Size of the appends as records; 0 when there are none."""
+        """The size of the appends as records; 0 without appends."""
         self._max_batch_size = max_batch_size
         self._appends: list[Append] = []
-        self._head = 0  # appends before it have been taken
+        self._head = 0  # the appends before this index have been taken
 
     def __len__(self) -> int:
         return len(self._appends) - self._head
@@ -31,11 +31,11 @@ class PendingAppends:
         self.size_bytes += record_bytes_of(appends)
 
     def take_batch(self) -> list[Append]:
-        """The next batch; at least one append if there is one."""
+        """Take the next batch: at least one append, if there is any."""
         if len(self._appends) - self._head <= self._max_batch_size and self.size_bytes <= MAX_BATCH_SIZE_BYTES:
             if self._head:
                 return self.take_all()
-            batch, self._appends = self._appends, []  # take_all without the call, which would cost every batch
+            batch, self._appends = self._appends, []  # the same as take_all, without the cost of a call for every batch
             self.size_bytes = 0
             return batch
         batch = self._appends[self._head : self._head + self._max_batch_size]
@@ -48,7 +48,7 @@ class PendingAppends:
             del batch[count:]
         self._head += len(batch)
         self.size_bytes -= size_bytes
-        if 2 * self._head > len(self._appends):  # so rarely that each append is moved once on average
+        if 2 * self._head > len(self._appends):  # seldom enough: each append is moved once on average
             del self._appends[: self._head]
             self._head = 0
         return batch

@@ -1,12 +1,12 @@
 """The replicated log behind one partition.
 
-:class:`ReplicatedLog` keeps a store session open, for ever and with back-off, and hides changes of sessions from its
+:class:`ReplicatedLog` keeps a store session open, for ever and with back-off. It hides changes of sessions from its
 user as far as that is safe: an append is reported as committed or failed only when that is certain (rule S5), and stays
-undecided until then. Sessions are renewed at checkpoints, when the replica set changes, and for a replica that the
-present session must leave out. For a changed replica set that is done when a quorum of it answers; until then the
-partition stays with the former set (rule L7). A renewal waits until everything in flight is committed; appends that
-arrive meanwhile are kept, and the next session writes them under their ids, if it continues exactly at the end of the
-last one. :mod:`waltz.server.store.log.log_states` has the states of that life.
+undecided until then. Sessions are renewed at checkpoints, after a change of the replica set, and for a replica that the
+present session must leave out. After a change of the replica set, the renewal waits for answers of a quorum of the new
+set; until then the partition stays with the former set (rule L7). A renewal waits until everything in flight is
+committed. Appends that arrive meanwhile are kept. The next session writes them under their ids, if it continues exactly
+at the end of the last session. The states are in :mod:`waltz.server.store.log.log_states`.
 """
 
 import asyncio
@@ -47,20 +47,22 @@ from waltz.server.store.session.settlement import Settlement, settle
 
 logger = logging.getLogger(__name__)
 
-_SERVING = LogState.SERVING  # a lookup of an enum's member in its class costs a call
+_SERVING = LogState.SERVING  # the lookup of an enum's member in its class costs a call
 
 UNHEALTHY_AFTER_S = 10.0
-"""A partition that has had no session for longer than this is reported as unhealthy."""
+"""A partition without a session for longer than this is reported as unhealthy."""
 
 SHORT_SESSION_S = 5.0
-"""A session that failed sooner than this is followed by a growing pause."""
+"""After a session that failed sooner than this, the pause before the next session grows."""
 
 
 class ReplicatedLog:
     """The log of one partition, kept open for its owner. All methods belong to the loop."""
 
-    # Without slots each object of so many attributes has a hash table of its own, and a thousand miss the caches.
+    # Without slots, an object with this number of attributes has a hash table of its own: a thousand of them miss the
+    # caches.
     __slots__ = (
+        "_awaited_id",
         "_change",
         "_checkpoint_id",
         "_congestion_seen",
@@ -90,7 +92,9 @@ class ReplicatedLog:
         "_state",
         "_successors",
         "_task",
+        "_told_id",
         "_unresolved",
+        "_untimed",
         "_wake",
         "_without_session_since_s",
         "partition_id",
@@ -110,7 +114,8 @@ class ReplicatedLog:
     ) -> None:
         """``replicas`` are the connect strings of the assigned storages, ``root`` is the cluster root.
 
-        ``ring_memory`` limits the batches kept for replicas that lag, beside ``options.ring_size_bytes``.
+        ``ring_memory`` limits the batches that are kept for lagging replicas, in addition to
+        ``options.ring_size_bytes``.
         """
         self.partition_id = partition_id
         self._generation = generation
@@ -132,20 +137,26 @@ class ReplicatedLog:
         self._renewal_timer: asyncio.TimerHandle | None = None
         self._change = ReplicaChange(partition_id, connections, options)
         self._successors: frozenset[str] | None = None
-        """The storages of the session for which the last one was given up in order."""
+        """The storages of the session for whose sake the last session was given up in order."""
         self._next_session = NextSession(self._node, self._wake, options.rpc_timeout_s)
         self._opened_generation = -1
         self._checkpoint_id = 0
-        """The session is renewed when this is committed."""
+        """The session is renewed when this transaction is committed."""
         self._high_water_mark: int | None = None
         self._promised: dict[str, int] = {}
-        """Of what is committed, how far each storage has said to hold it."""
+        """For each storage, the last committed transaction that it has reported as durable."""
+        self._untimed: dict[str, int] = {}
+        """For each storage, the first transaction that it has received as a copy, without the times of commits."""
         self._next_id = 0
         self._pending = PendingAppends(options.max_batch_size)
         self._flush_scheduled = False
         self._congestion_seen = False
         self._given_back = False
         self._readmissions = Readmissions(options.readmission_interval_s)
+        self._awaited_id = NO_TRANSACTION
+        """The listener wants to know when all storages have this."""
+        self._told_id: int | None = None
+        """What all storages have, as the listener was told last."""
         self._unresolved: list[Append] = []
         self._reader = LogReader(partition_id, options, lambda: self._high_water_mark)
 
@@ -153,7 +164,7 @@ class ReplicatedLog:
 
     @property
     def open(self) -> bool:
-        """Whether appends may be given: between ``session_opened`` and ``session_ended``, in the present generation."""
+        """Whether appends are accepted: between ``session_opened`` and ``session_ended``, in the present generation."""
         return self._state in OPEN_STATES and self._opened_generation == self._generation
 
     @property
@@ -163,7 +174,7 @@ class ReplicatedLog:
 
     @property
     def opened_generation(self) -> int:
-        """The generation of the session that was opened last; -1 before the first.
+        """The generation of the last opened session; -1 before the first session.
 
         No server can open a session of an older generation any more, so all appends of older owners are decided.
         """
@@ -186,7 +197,7 @@ class ReplicatedLog:
 
     @property
     def healthy(self) -> bool:
-        """Whether a session runs and has recently proved that it can commit, or is likely to run within seconds."""
+        """Whether a session runs and has recently proved that it can commit, or will probably run within seconds."""
         if self._task is None or self._task.done():
             return False
         if self._session is not None:
@@ -197,27 +208,27 @@ class ReplicatedLog:
 
     @property
     def trouble(self) -> str | None:
-        """The obstacle of an overdue session, or the reason why the assigned storages have not taken over from those
-        with the partition; one line."""
+        """The obstacle of an overdue session, or the reason why the assigned storages have not taken over from the
+        present storages; one line."""
         opening = None if self._opening is None else self._opening.trouble
         return opening or self._change.objection
 
     def confirm_if_idle(self, *, unasked: bool) -> None:
-        """Have the running session find out whether it is :attr:`healthy`, unless a recent commit shows it.
+        """Make the running session find out whether it is :attr:`healthy`, unless a recent commit proves that.
 
-        Done if the health was read since the last call, or ``unasked``.
+        Only if the health was read since the last call, or with ``unasked``.
         """
         if self._session is not None:
             self._session.confirm_if_idle(unasked=unasked)
 
     def tell_time(self, time_ms: int) -> None:
-        """Have the storages enter what is committed now."""
+        """Report to the storages the transaction up to which all are committed now."""
         if self._session is not None:
             self._session.tell_time(time_ms)
 
     @property
     def replica_views(self) -> tuple[ReplicaView, ...]:
-        """The view of the running or opening session on every assigned replica; in order of their names."""
+        """The view of the running or opening session on every assigned replica, in the order of their names."""
         session = self._session or self._opening
         known = {} if session is None else {view.storage: view for view in session.replica_views}
         return tuple(
@@ -225,9 +236,14 @@ class ReplicatedLog:
         )
 
     @property
+    def missing_storages(self) -> list[str]:
+        """Assigned storages that are known to be away."""
+        return [] if self._session is None else self._session.missing_storages
+
+    @property
     def takes_more(self) -> bool:
-        """Whether appends may be given now. While the log is open but too many bytes are undecided, they may not until
-        the call of ``drained``."""
+        """Whether appends are accepted now. While too many bytes are undecided, an open log accepts none until the call
+        of ``drained``."""
         session = self._session
         if self._state not in OPEN_STATES or self._opened_generation != self._generation:
             return False
@@ -240,34 +256,35 @@ class ReplicatedLog:
     # Control
 
     def start(self) -> None:
-        """Open sessions from now on."""
+        """Begin to open sessions."""
         assert self._task is None
         self._task = self._loop.create_task(self._run())
         self._task.add_done_callback(self._run_done)
 
     def set_generation(self, generation: int) -> None:
-        """A new assignment: a session of an older generation ends at once (hazard H1)."""
+        """Take over a new assignment. A session of an older generation ends immediately (hazard H1)."""
         if generation > self._generation:
             self._generation = generation
             if self._session is None:
-                self._end_visibly()  # a renewal was on its way
+                self._end_visibly()  # a renewal was under way
             elif self._state is LogState.DRAINING:
                 self._session.end(SessionEndedError(f"generation {generation} has begun"), tell=False)
             self._assignment_changed()
 
     def set_replicas(self, replicas: frozenset[str]) -> None:
-        """Have the partition held by these storages from now on.
+        """Take over another set of storages for the partition.
 
-        After a change the session is renewed as soon as a quorum of them answers.
+        After a change the session is renewed as soon as a quorum of the new storages answers.
         """
         if replicas != self._replicas:
             self._replicas = replicas
+            self._watch_all()
             self._readmissions.keep(replicas)
             self._change.reset()
             self._assignment_changed()
 
     async def close(self) -> None:
-        """Stop. Appends in flight get the stall time-out to be committed; undecided ones are never reported."""
+        """Stop. Appends in flight have the stall time-out to be committed. Undecided appends are never reported."""
         session = self._session
         if session is not None:
             self._flush()
@@ -291,7 +308,7 @@ class ReplicatedLog:
         self._state = LOG.after(self._state, event)
 
     async def _run(self) -> None:
-        """Run one session after the other, whatever happens (rule L6)."""
+        """Run one session after the other, for ever (rule L6)."""
         options = self._options
         backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
         while True:
@@ -317,7 +334,7 @@ class ReplicatedLog:
             self._adopt(session, settlement)
             in_order = await self._tend(session)
         finally:
-            # Appends that could not be settled stay unresolved; the session has taken nothing yet.
+            # Appends that could not be settled stay undecided; the session has not taken any appends yet.
             if not in_order and not self._unresolved:
                 self._keep_unresolved(session)
             self._lose_session()
@@ -352,6 +369,7 @@ class ReplicatedLog:
             options=self._options,
             floor=NO_TRANSACTION if self._high_water_mark is None else self._high_water_mark,
             promised=self._promised,
+            untimed=self._untimed,
         )
         self._opening = session
         try:
@@ -376,11 +394,11 @@ class ReplicatedLog:
         return await unless(lambda: True, self._wake, choosing)
 
     def _adopt(self, session: StoreSession, settlement: Settlement) -> None:
-        """Continue with a session that has opened. Its metadata are written, so its decisions are final (S5)."""
+        """Continue with an opened session. Its metadata are written, so its decisions are final (S5)."""
         mark, known_mark = session.high_water_mark, self._high_water_mark
         unbroken = self._next_session.continuity.session_opened()
         if self._state in OPEN_STATES and (mark != known_mark or not unbroken):
-            # The end of the log that another owner has told its clients must stay true.
+            # Another owner may have reported an end of the log to its clients, which must stay true.
             self._end_visibly()
         continued = self._state in OPEN_STATES
         self._enter(LogEvent.CONTINUED if continued else LogEvent.RECOVERED)
@@ -394,6 +412,7 @@ class ReplicatedLog:
         self._count_ring(self._ring_memory)
         if continued:
             self._listener.session_begun(session.session_id, unbroken, mark)
+            self._watch_all()
             self._flush()
             return
         changed = mark != known_mark or self._given_back or bool(self._unresolved)
@@ -410,10 +429,11 @@ class ReplicatedLog:
         self._enter(LogEvent.SETTLED)
         self._listener.session_begun(session.session_id, unbroken, mark)
         self._listener.session_opened(mark, changed)
+        self._watch_all()
 
     async def _tend(self, session: StoreSession) -> bool:
-        """Serve the session to its end; returns whether it was given up on purpose, so that the next one begins at
-        once."""
+        """Serve the session to its end. Returns whether it was given up on purpose; then the next session begins
+        immediately."""
         options = self._options
         backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
         if session.storages != self._replicas:
@@ -436,7 +456,7 @@ class ReplicatedLog:
                 return session.generation != self._generation
 
     async def _find_successors(self, session: StoreSession) -> frozenset[str] | None:
-        """The storages of the session that should follow now; ``None`` while this one should continue."""
+        """The storages of the session that should follow now; ``None`` while the present session should continue."""
         assigned, present = self._replicas, session.storages
         if session.ended is None and assigned != present:
             try:
@@ -465,7 +485,8 @@ class ReplicatedLog:
         self._renewal_timer = self._loop.call_later(delay_s, self._wake.set)
 
     async def _give_up_in_order(self, session: StoreSession) -> bool:
-        """Let everything in flight be committed, so that a new session can continue from there; false if that fails."""
+        """Wait until everything in flight is committed, so that a new session can continue from there. Returns false
+        after a failure."""
         if session.ended is not None:
             return False
         logger.info("partition %d: session %d is renewed", self.partition_id, session.session_id)
@@ -493,7 +514,7 @@ class ReplicatedLog:
             self._without_session_since_s = self._loop.time()
 
     def _end_visibly(self) -> None:
-        """Tell the listener that provisional ids are void, and give back the appends that no replica was given."""
+        """Tell the listener that provisional ids are void, and give back the appends that were sent to no replica."""
         self._cancel_give_up_timer()
         if self._state not in OPEN_STATES:
             return
@@ -509,13 +530,40 @@ class ReplicatedLog:
             self._give_up_timer = None
 
     async def _pause(self, delay_s: float) -> None:
-        """Wait, until the assignment changes."""
+        """Wait for a time, or until the assignment changes."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
                 await self._wake.wait()
 
+    # What all storages have
+
+    def await_all(self, transaction_id: int) -> None:
+        """Call the listener's ``stored_by_all`` now and, until all storages have the transaction, at each change.
+
+        While the assigned storages are others than those of the session, it is not called: nobody asks them all.
+        """
+        self._awaited_id = max(self._awaited_id, transaction_id)
+        self._told_id = None
+        self.session_stored()
+
+    def _watch_all(self) -> None:
+        """There is another session or member of it, or the assigned storages are others."""
+        if self._awaited_id > NO_TRANSACTION:
+            self.session_stored()
+
+    def session_stored(self) -> None:
+        session = self._session
+        if session is None or session.storages != self._replicas:
+            return
+        mark = session.mark_of_all
+        session.watches_all = mark < self._awaited_id
+        if mark == self._told_id:
+            return
+        self._told_id = mark
+        self._listener.stored_by_all(mark, len(session.storages))
+
     def _count_ring(self, memory: MemoryAccount | None) -> None:
-        """Have the ring of the session report its bytes to ``memory``, or to nothing."""
+        """Make the ring of the session report its bytes to ``memory``; ``None``: to no account."""
         ring = None if self._session is None else self._session.ring
         if ring is not None:
             ring.memory = memory
@@ -536,11 +584,12 @@ class ReplicatedLog:
             self._tell_drained()
 
     def session_over(self) -> None:
-        if self._session is not None:  # a session that fails while it opens raises an exception instead
+        if self._session is not None:  # a session that fails during its opening raises an exception instead
             self._wake.set()
 
     def renew(self) -> None:
-        """Begin another store session soon; the running one ends in order. ``session_begun`` reports it."""
+        """Begin another store session soon. The running session ends in order. ``session_begun`` reports the new
+        session."""
         if self._session is not None and self._state is _SERVING:
             self.renewal_wanted()
 
@@ -556,6 +605,7 @@ class ReplicatedLog:
 
     def replica_joined(self, storage: str) -> None:
         self._readmissions.joined(storage)
+        self._watch_all()
 
     def _tell_drained(self) -> None:
         if self._congestion_seen and self._load_bytes() < self._options.ring_size_bytes / 2:
@@ -565,9 +615,9 @@ class ReplicatedLog:
     # Appending
 
     def append(self, appends: Sequence[Append]) -> None:
-        """Write the appends under their provisional ids, which continue those of the last appends.
+        """Write the appends under their provisional ids, which continue the ids of the last appends.
 
-        Raises :class:`LogClosedError` without an open session; then nothing was taken.
+        Raises :class:`LogClosedError` without an open session; then no append was taken.
         """
         if self._state not in OPEN_STATES:
             raise LogClosedError(f"partition {self.partition_id}: no store session is open")
@@ -580,13 +630,14 @@ class ReplicatedLog:
             self._connections.outbox.prepare(self._flush)
 
     def _flush(self) -> None:
-        """Send everything accepted since the last send, in as few batches as possible."""
+        """Send all appends accepted since the last send, in as few batches as possible."""
         self._flush_scheduled = False
         session, options, pending = self._session, self._options, self._pending
         if session is None or self._state is not _SERVING:
             return
         while pending.size_bytes and (ring := session.ring) and ring.undecided_bytes < options.ring_size_bytes:
-            # While many batches are under way, a wait for a full batch costs no time: the storages are busy.
+            # While several batches are under way, the wait for a full batch costs no time, because the storages are
+            # busy.
             if ring.undecided_count >= options.batches_in_flight and len(pending) < options.max_batch_size:
                 return
             appends = pending.take_batch()
@@ -609,9 +660,10 @@ class ReplicatedLog:
         return await self._reader.read_headers(first_id, max_count, timeout_s)
 
     async def confirmed_mark(self, timeout_s: float) -> int | None:
-        """What :attr:`high_water_mark` was when it was the log's; see :meth:`LogReader.confirmed_mark`."""
+        """A value of :attr:`high_water_mark` that was certainly the mark of the log; see
+        :meth:`LogReader.confirmed_mark`."""
         return await self._reader.confirmed_mark(timeout_s)
 
     async def time_entry(self, question: TimeQuestion, value: int, timeout_s: float) -> TimeEntry | None:
-        """What the storages know of the times of commits; see :meth:`LogReader.time_entry`."""
+        """An entry of the storages about the times of commits; see :meth:`LogReader.time_entry`."""
         return await self._reader.time_entry(question, value, timeout_s)

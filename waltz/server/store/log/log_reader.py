@@ -1,4 +1,4 @@
-"""Reading what is committed in a partition, through whatever session runs, or the next one."""
+"""Reads of committed records in a partition, through the running session or the next session."""
 
 import asyncio
 import contextlib
@@ -15,10 +15,11 @@ ItemT = TypeVar("ItemT")
 
 
 class LogReader:
-    """Waits for a session if none runs, and tries again until the deadline of the call."""
+    """Reads through sessions. A read waits for a session if none runs, and is repeated until the deadline of the
+    call."""
 
     def __init__(self, partition_id: int, options: StoreOptions, high_water_mark: Callable[[], int | None]) -> None:
-        """``high_water_mark`` tells the highest committed id that is known at present."""
+        """``high_water_mark`` returns the highest known committed id."""
         self._partition_id = partition_id
         self._options = options
         self._high_water_mark = high_water_mark
@@ -29,7 +30,7 @@ class LogReader:
         self._header_share = Share()
 
     def follow(self, session: StoreSession | None) -> None:
-        """Read through this session from now on; ``None``: wait for another."""
+        """Read through this session from now on; ``None``: wait for another session."""
         self._session = session
         if session is None:
             self._usable.clear()
@@ -39,10 +40,10 @@ class LogReader:
     async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:
         """Committed records from ``first_id`` on; empty if and only if ``first_id`` is not in the committed log.
 
-        At least one record otherwise, at most ``max_count``, and not more than ``max_bytes`` of data unless the first
-        record alone is larger; fewer does not mean that there are no more. Checksums are verified. Raises
-        :class:`ReadFailedError` when no replica could deliver within ``timeout_s``. What is on its way then may still
-        arrive: a large record over a slow line takes as long as it takes.
+        Otherwise at least one record, at most ``max_count``, and at most ``max_bytes`` of data unless the first record
+        alone is larger. After fewer records there may be more in the log. Checksums are verified. Raises
+        :class:`ReadFailedError` when no replica could deliver within ``timeout_s``. An answer that is arriving at that
+        time is still waited for, because a large record over a slow line may take long.
         """
         records = await self._read(
             first_id,
@@ -61,7 +62,7 @@ class LogReader:
     async def read_headers(self, first_id: int, max_count: int, timeout_s: float) -> list[RecordHeader]:
         """Headers of committed records; otherwise as :meth:`read`.
 
-        A storage reads and checks the whole records for them, so it may take long for few answer bytes.
+        A storage reads and checks the whole records for this, so a short answer may take long.
         """
         headers = await self._read(
             first_id,
@@ -74,16 +75,16 @@ class LogReader:
         return headers
 
     async def confirmed_mark(self, timeout_s: float) -> int | None:
-        """What the high-water mark of the log was at some moment of this call: no newer session had begun then.
+        """The high-water mark of the log at some moment during this call: no newer session had begun then.
 
-        ``None`` when that cannot be found out within the time.
+        ``None`` when that cannot be proved within the time.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while True:
                     await self._usable.wait()
                     session = self._session
-                    # Before anything is asked, and anew for every attempt: an earlier one would prove nothing.
+                    # Read before the question, and again for every attempt: an earlier mark would prove nothing.
                     mark = self._high_water_mark()
                     if session is not None and mark is not None and await session.confirm(timeout_s):
                         return mark
@@ -91,7 +92,8 @@ class LogReader:
         return None
 
     async def time_entry(self, question: TimeQuestion, value: int, timeout_s: float) -> TimeEntry | None:
-        """What the storages know of the times of commits. Raises ``ReadFailedError``, ``TimesNotKeptError``."""
+        """The best entry of the storages about the time of a commit. Raises ``ReadFailedError``,
+        ``TimesNotKeptError``."""
         session = await self._session_by(self._loop.time() + timeout_s)
         if session is None:
             raise ReadFailedError(f"partition {self._partition_id}: no store session is open")

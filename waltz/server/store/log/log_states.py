@@ -1,9 +1,9 @@
-"""What a replicated log is doing for its user, and what leads from one state to another. Pure.
+"""The states of a replicated log, and the events that lead from one state to another. Pure.
 
-Two things come and go, and not together: the *session* that writes, and the promise to the user that the log is *open*,
-which means that the provisional ids given so far stand. A session that is renewed in order leaves the log open: what is
-appended meanwhile is kept for the next session, which writes it under the same ids if it goes on exactly where the last
-one ended. Only when it does not, or takes too long, are the ids void, and the user is told.
+Two facts change independently: whether a *session* is writing, and whether the log is *open* for the user, which means
+that all provisional ids so far are valid. During an orderly renewal of the session the log stays open: appends are
+kept, and the next session writes them under the same ids, if it continues exactly at the end of the last session.
+Otherwise, or after too long a time, the ids become void, and the user is told.
 """
 
 import enum
@@ -12,20 +12,21 @@ from waltz.common.machine import Machine, Row
 
 
 class LogState(enum.Enum):
-    """States of a log. The values are meant for people."""
+    """States of a log. The values are texts for people."""
 
     SEEKING = "seeking"
-    """No session runs, and the user knows: the first attempts to open one are under way, or the log is closed."""
+    """No session runs, and the user knows that: the first attempts to open a session are under way, or the log is
+    closed."""
     FAILING = "failing"
     """No session runs, and an attempt to open one has failed."""
     SETTLING = "settling"
-    """A session has opened, and the user is being told what became of the appends that were undecided (rule S5)."""
+    """A session has opened, and the user is being told the outcome of the undecided appends (rule S5)."""
     SERVING = "serving"
-    """A session runs, and writes what is appended."""
+    """A session runs and writes the appends."""
     DRAINING = "draining"
-    """A session runs that is to be followed by another: what it has been given is committed, the rest is kept."""
+    """A session runs that will be followed by another: its appends are being committed, further appends are kept."""
     BRIDGING = "bridging"
-    """Between two sessions, and the user need not know: appends are kept."""
+    """Between two sessions, without a notice to the user: appends are kept."""
     STRANDED = "stranded"
     """Between two sessions; appends are kept, but an attempt to open the next session has failed."""
 
@@ -40,19 +41,19 @@ class LogEvent(enum.Enum):
     """Events of a log."""
 
     RECOVERED = "recovered"
-    """A session has opened, and no id stands that was given before it."""
+    """A session has opened, and all earlier provisional ids are void."""
     CONTINUED = "continued"
-    """A session has opened that goes on exactly where the last one ended."""
+    """A session has opened that continues exactly at the end of the last session."""
     SETTLED = "settled"
-    """The user has been told everything that an earlier session left undecided."""
+    """The user has been told the outcome of all appends that an earlier session left undecided."""
     RENEWED = "renewed"
-    """The session is given nothing more, so that another can take over, or the log can be closed."""
+    """The session gets no further appends, so that another session can follow, or the log can be closed."""
     LOST = "lost"
-    """The session is over, or has been given up."""
+    """The session has ended, or was given up."""
     FAILED = "failed"
     """No session could be opened, or a defect has ended one."""
     VOIDED = "voided"
-    """The ids that are not committed are void, and the user is told."""
+    """Ids without a commit are void, and the user is told."""
 
 
 LOG = Machine[LogState, LogEvent, None](

@@ -1,7 +1,8 @@
-"""How often a session is renewed for the sake of a replica that the present one must leave out. Pure.
+"""The pace of renewals of a session for the sake of a replica that the present session must leave out. Pure.
 
-A storage that regularly takes too long is barred, let in by the next session, and barred again. Each renewal costs the
-appends of the partition a pause, so the storage is let in less and less often while that does not last (rule S8).
+A storage that regularly takes too long is barred, admitted by the next session, and barred again. Each renewal costs
+the appends of the partition a pause. So the intervals between admissions grow while the storage does not stay (rule
+S8).
 """
 
 from collections.abc import Collection
@@ -10,7 +11,7 @@ MAX_INTERVAL_S = 600.0
 
 
 class ReadmissionPacer:
-    """The pace for one storage, from the first time that it was left out until it has joined; outlives sessions."""
+    """The pace for one storage, from its first exclusion until it has joined. Lives longer than a session."""
 
     __slots__ = ("_due_s", "_interval_s")
 
@@ -19,7 +20,7 @@ class ReadmissionPacer:
         self._due_s = float("-inf")
 
     def admit(self, now_s: float) -> bool:
-        """Whether a session may be begun for the storage now; if so, the next one has to wait, longer each time."""
+        """Whether a session may be begun for the storage now. If so, the next one has to wait, longer each time."""
         if now_s < self._due_s:
             return False
         self._due_s = now_s + self._interval_s
@@ -45,9 +46,9 @@ class Readmissions:
         return pacer.admit(now_s)
 
     def joined(self, storage: str) -> None:
-        """The storage was let in, and follows its session."""
+        """Note that the storage was admitted, and follows its session."""
         self._pacers.pop(storage, None)
 
     def keep(self, storages: Collection[str]) -> None:
-        """Forget all others."""
+        """Forget all other storages."""
         self._pacers = {storage: pacer for storage, pacer in self._pacers.items() if storage in storages}

@@ -1,4 +1,5 @@
-"""Whether another set of replicas can carry a store session: asked before one that commits is given up for it (L7)."""
+"""Finds out whether another set of replicas can carry a store session, before a session that commits is given up
+(L7)."""
 
 import asyncio
 import contextlib
@@ -16,19 +17,20 @@ from waltz.server.store.interface import StoreOptions
 logger = logging.getLogger(__name__)
 
 RECONSIDER_INTERVAL_S = 10.0
-"""How long a session may take to open with other storages than the last one, before these are asked."""
+"""Time limit for the opening of a session with other storages than those of the last session; then the latter are
+asked."""
 
 
 class Answers(NamedTuple):
-    """Answers that came before a quorum had answered or could not answer any more."""
+    """The answers until a quorum had answered, or could not answer any more."""
 
     enough: bool
     """Whether a quorum has answered."""
     errors: Mapping[str, Exception]
-    """Why storages did not answer, by connect string."""
+    """The reasons why storages did not answer, by connect string."""
 
     def describe(self, storages: Collection[str]) -> str:
-        """Why there is no quorum of ``storages``."""
+        """The reason why there is no quorum of ``storages``."""
         if not storages:
             return "no storage is assigned"
         reasons = "; ".join(
@@ -43,7 +45,8 @@ async def ask(
 ) -> Answers:
     """Find out whether a quorum of storages answers for a partition.
 
-    The question, what was the last session, changes nothing at a storage for which ``session_id`` is not too old.
+    The question is the request for the last session. It changes nothing at a storage that knows session ``session_id``;
+    a storage with a newer session refuses it.
     """
     loop = asyncio.get_running_loop()
     asked = {
@@ -83,7 +86,7 @@ async def _ask(
 
 
 class ReplicaChange:
-    """The questions for one partition whose session runs with other storages than the assigned ones, and their pace."""
+    """The questions, and their pace, for a partition whose session runs with other storages than the assigned ones."""
 
     def __init__(self, partition_id: int, connections: StorageConnections, options: StoreOptions) -> None:
         self._partition_id = partition_id
@@ -93,23 +96,23 @@ class ReplicaChange:
         self._backoff = Backoff(options.initial_retry_interval_s, options.max_retry_interval_s, options.random_source)
         self._due_s = float("-inf")
         self.objection: str | None = None
-        """Why the assigned storages have not taken over; ``None`` while nothing stands in their way."""
+        """The reason why the assigned storages have not taken over; ``None`` without an obstacle."""
 
     def reset(self) -> None:
-        """Other storages were assigned, or they have taken over."""
+        """Begin again: other storages were assigned, or the assigned storages have taken over."""
         self._due_s = float("-inf")
         self._backoff.reset()
         self.objection = None
 
     @property
     def pause_s(self) -> float:
-        """How long to wait for the next question."""
+        """The wait until the next question."""
         return max(self._due_s - self._loop.time(), 0)
 
     async def can_take_over(self, session_id: int, present: frozenset[str], assigned: frozenset[str]) -> Answers:
-        """Whether the assigned storages could carry the session behind ``session_id``, which runs with ``present``.
+        """Whether the assigned storages could carry the session after ``session_id``, which runs with ``present``.
 
-        Until the next question is due the answer is that of the last one.
+        Until the next question is due, the answer is that of the last question.
         """
         if self.objection is not None and self.pause_s:
             return Answers(False, {})
@@ -121,7 +124,8 @@ class ReplicaChange:
         return answers
 
     async def choose(self, session_id: int, listed: frozenset[str], assigned: frozenset[str]) -> frozenset[str]:
-        """The storages for a new session: the assigned ones, or those of the last session if only they can carry it."""
+        """The storages for a new session: the assigned storages, or those of the last session if only the latter can
+        carry it."""
         answers = await self._ask(assigned, session_id)
         if answers.enough or not (await self._ask(listed, session_id)).enough:
             return assigned
@@ -132,9 +136,10 @@ class ReplicaChange:
     async def reconsidered(
         self, session_id: int, listed: frozenset[str], assigned: frozenset[str], give_up: Callable[[str], None]
     ) -> AsyncIterator[None]:
-        """While a session with the assigned storages opens, ask again whether only those of the last one can carry it.
+        """While a session with the assigned storages opens, ask again whether only the storages of the last session can
+        carry it.
 
-        That is so if storages that had answered die in the meantime. ``give_up`` takes the reason, once.
+        That may happen if storages die after their answers. ``give_up`` is called with the reason, once.
         """
 
         async def reconsider() -> None:

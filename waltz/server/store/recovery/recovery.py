@@ -1,29 +1,30 @@
 """Recovery of a partition at the start of a store session, as a state machine: events in, effects out. Pure.
 
 The machine brings the replicas to one common high-water mark, which covers every commit, and lets later replicas join.
-It keeps these rules:
+The rules are:
 
-* Nothing is changed on a storage before a compare-and-set of the metadata has succeeded *after* that storage answered
-  the session's first request on the present connection: a superseded session cannot touch a storage that has forgotten
-  the newer session's fence in a restart (rule S2).
-* A lost replica is dropped with its mark: it counts as absent until it has joined again from the beginning. If the
-  outcome of a change on it is unknown, it is barred: the delayed change could still take effect, and only the fence of
-  another session prevents it.
-* A mark that is supported by a copy which the next recovery would cut off is recorded before any storage gets it as
+* Before a change on a storage, a compare-and-set of the metadata has to succeed *after* the storage has answered the
+  session's first request on the present connection. So a superseded session cannot change a storage that has forgotten
+  the fence of the newer session in a restart (rule S2).
+* A lost replica is dropped with its mark, and counts as absent until it has joined again from the beginning. If the
+  outcome of a change on it is unknown, the replica is barred: the delayed change could still take effect, and only the
+  fence of another session prevents that.
+* If a mark depends on a copy that the next recovery would cut off, the mark is recorded before any storage gets it as
   low-water mark (rule S7).
-* The session opens after the metadata was written with a quorum of recovered replicas (hazard H4), and a replica takes
-  part in votes only when the metadata says so.
-* Nothing is decided below the *floor*: the mark that this owner has told as committed (rule S10). The machine waits.
-* A member that comes back with less than it has acknowledged is recorded as closed at its present mark, and left to
-  the next session. Closed beside members of the same session, it is no evidence of possible commits.
-* A storage with records but without a session in the metadata is compared with another replica before use: it may have
-  been given up with a lost part of the log, and have come back after others got its ids (S9).
-* Records above a storage's own low-water mark are never trusted if the replica has never been part of a session
-  (hazard H3), and a storage that holds records which the metadata know nothing of is refused, not truncated (H5).
+* The session opens after the write of metadata with a quorum of recovered replicas (hazard H4). A replica votes only if
+  it is a member according to the metadata.
+* No mark is decided below the *floor*, the mark that this owner has reported as committed (rule S10): the machine
+  waits.
+* A member that returns with fewer records than it has acknowledged is recorded as closed at its present mark, and left
+  to the next session. A state that is closed, beside members of the same session, is no evidence of possible commits.
+* A storage with records, but without a session in the metadata, is compared with another replica before use. It may
+  have been given up together with a lost part of the log, and have returned after other transactions got its ids (S9).
+* If a replica has never been part of a session, records above its own low-water mark are never trusted (hazard H3). A
+  storage with records that are unknown to the metadata is refused, not truncated (H5).
 
-The caller executes effects in the order given; each replica has at most one effect outstanding, the metadata at most
-one write. The result of each effect comes back as the event named in the effect's documentation, or as
-:meth:`RecoveryMachine.replica_lost`.
+The caller executes effects in the given order. At any time there is at most one unfinished effect for each replica, and
+one unfinished write of the metadata. The result of each effect is reported by the event in the documentation of the
+effect, or by :meth:`RecoveryMachine.replica_lost`.
 """
 
 import enum
@@ -50,7 +51,7 @@ from waltz.server.store.recovery.recovery_effects import (
 from waltz.server.store.recovery.replica_states import NO_SESSION, is_clean, states_after_recovery
 
 STUCK_AFTER_COPIES = 3
-"""Number of failed copies in a row after which a replica makes no progress."""
+"""The number of consecutive failed copies after which a replica counts as without progress."""
 
 
 class Step(enum.Enum):
@@ -58,20 +59,20 @@ class Step(enum.Enum):
 
     ABSENT = "absent"
     VERIFYING = "verifying"
-    """Connected; waits until the metadata prove that the session was still the newest after that."""
+    """Connected. Waits for the proof by the metadata that the session was still the newest after the connection."""
     INSPECTING = "inspecting"
-    """Truncation to its trusted part, or the question for its maximum, is under way."""
+    """The truncation to the trusted part, or the question for the maximum, is under way."""
     PINNING = "pinning"
-    """This session is being persisted at a storage that has none; its low-water mark stays."""
+    """This session is being persisted at a storage without a session. The low-water mark stays."""
     KNOWN = "known"
-    """Its mark is known, and no request is under way."""
+    """The mark is known, and no request is under way."""
     COMPARING = "comparing"
-    """It is being checked whether its records are this log."""
+    """The check whether the records belong to this log is under way."""
     COPYING = "copying"
     ALIGNING = "aligning"
-    """Truncation to the decided mark is under way."""
+    """The truncation to the decided mark is under way."""
     MARKING = "marking"
-    """The decided mark is being set as its low-water mark."""
+    """The decided mark is being set as the low-water mark."""
     RECOVERED = "recovered"
     """Complete; waits for the write of the metadata."""
     JOINED = "joined"
@@ -80,7 +81,7 @@ class Step(enum.Enum):
 
 @dataclass(slots=True)
 class _Replica:
-    """The machine's knowledge about one replica; all but the first four fields concern its present connection."""
+    """The machine's knowledge about one replica. All fields but the first four concern the present connection."""
 
     replica_id: ReplicaId
     assigned: bool
@@ -97,33 +98,33 @@ class _Replica:
     may_vote: bool = False
     must_be_empty: bool = False
     acknowledged: int = NO_TRANSACTION
-    """Everything up to this id is known to have been durable there."""
+    """The highest id up to which all records are known to have been durable at the replica."""
     lost: bool = False
-    """Whether it has less than it has acknowledged, or once had by the metadata."""
+    """Whether the replica has fewer records than it has acknowledged, or once had according to the metadata."""
     proved: bool = True
-    """Whether its records are known to be this log."""
+    """Whether the records are known to belong to this log."""
     pin: bool = False
     pinned_mark: int = NO_TRANSACTION
     aligned: bool = False
     marked: bool = False
     failed_reads: int = 0
     failed_copies: int = 0
-    """Number of failed copies to it, or comparisons of it, since the last success."""
+    """The number of failed copies to the replica, or failed comparisons, since the last success."""
 
     @property
     def stuck(self) -> bool:
-        """Whether it is the target of copies without success (rule L2)."""
+        """Whether the replica is the target of copies without success (rule L2)."""
         return self.failed_copies >= STUCK_AFTER_COPIES
 
     def reset(self) -> None:
-        """Drop everything known by its connection."""
+        """Drop all knowledge from the present connection."""
         fresh = _Replica(self.replica_id, self.assigned, self.barred, self.connections)
         for name in _Replica.__slots__:
             setattr(self, name, getattr(fresh, name))
 
 
 class RecoveryMachine:
-    """Events in, effects out; ``metadata`` and its znode ``version`` are those of the write that began the session."""
+    """Events in, effects out. ``metadata`` and the znode ``version`` are those of the write that began the session."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class RecoveryMachine:
         assigned: Iterable[ReplicaId],
         floor: int = NO_TRANSACTION,
     ) -> None:
-        """``floor`` is the highest id that the session's owner has told as committed."""
+        """``floor`` is the highest id that the owner of the session has reported as committed."""
         self._metadata = metadata
         self._version = version
         self._session_id = metadata.session_id
@@ -149,7 +150,7 @@ class RecoveryMachine:
         self._below_floor: int | None = NO_TRANSACTION if self._first_session and self._decided is None else None
         self._records: dict[ReplicaId, ReplicaState] = {}
         self._closings: dict[ReplicaId, ReplicaState] = {}
-        """States to be written of replicas that hold less than they have acknowledged."""
+        """The states to be written of replicas with fewer records than they have acknowledged."""
         self._opened = False
         self._aborted = False
         self._writes = 0
@@ -158,18 +159,18 @@ class RecoveryMachine:
 
     @property
     def members(self) -> list[ReplicaId]:
-        """All relevant replicas: the assigned ones, and those removed since the last session, which are still witnesses
-        of its commits."""
+        """All relevant replicas: the assigned ones, and the ones removed since the last session, which are still
+        witnesses of its commits."""
         return list(self._replicas)
 
     @property
     def high_water_mark(self) -> int | None:
-        """The mark that the session starts from; ``None`` while it is undecided or not yet recorded (S7)."""
+        """The mark with which the session starts; ``None`` while it is undecided or not yet recorded (S7)."""
         return None if self._records else self._decided
 
     @property
     def below_floor(self) -> int | None:
-        """The mark that the heard replicas prove, while it is below the mark told as committed."""
+        """The mark that the replicas with answers prove, while it is below the mark reported as committed."""
         return self._below_floor
 
     @property
@@ -179,20 +180,21 @@ class RecoveryMachine:
 
     @property
     def copying(self) -> bool:
-        """Whether a replica is being brought up, whose progress an early end of the recovery would lose.
+        """Whether a replica is being brought up to date. An early end of the recovery would lose its progress.
 
-        A replica whose copies always fail makes no progress.
+        A replica with copies that always fail does not count.
         """
         return any(replica.step is Step.COPYING and not replica.stuck for replica in self._replicas.values())
 
     @property
     def joining(self) -> bool:
-        """Whether a replica is joining, whose progress an end of the session would lose."""
+        """Whether a replica is joining. An end of the session would lose its progress."""
         settled = (Step.ABSENT, Step.REFUSED, Step.JOINED)
         return any(replica.step not in settled and not replica.stuck for replica in self._replicas.values())
 
     def connections_of(self, replica_id: ReplicaId) -> int:
-        """Number of the replica's connections: reads from an earlier connection prove nothing on a later one."""
+        """The number of connections of the replica so far: reads over an earlier connection prove nothing about a later
+        one."""
         return self._replicas[replica_id].connections
 
     def step(self, replica_id: ReplicaId) -> Step:
@@ -200,11 +202,11 @@ class RecoveryMachine:
         return self._replicas[replica_id].step
 
     def is_barred(self, replica_id: ReplicaId) -> bool:
-        """Whether the replica may not be connected again in this session."""
+        """Whether the replica must not be connected again in this session."""
         return self._replicas[replica_id].barred
 
     def mark(self, replica_id: ReplicaId) -> int | None:
-        """The id up to which a connected replica has the log; ``None`` while it is unknown."""
+        """The id up to which a connected replica has the log; ``None`` while unknown."""
         return self._replicas[replica_id].mark
 
     def describe(self) -> str:
@@ -224,7 +226,7 @@ class RecoveryMachine:
     ) -> list[Effect]:
         """The storage answered the session's last-session-info request with its persisted state.
 
-        It has reported before that everything up to ``acknowledged`` is durable.
+        The storage has reported before that all records up to ``acknowledged`` are durable.
         """
         replica = self._replicas[replica_id]
         if replica.barred:
@@ -239,8 +241,8 @@ class RecoveryMachine:
         return self._progress()
 
     def replica_lost(self, replica_id: ReplicaId, *, change_unanswered: bool) -> list[Effect]:
-        """The connection or a request failed. ``change_unanswered``: a truncation, low-water mark or copy was sent, and
-        it is unknown whether the storage has done it or still will."""
+        """The connection or a request has failed. ``change_unanswered``: a truncation, low-water mark or copy was sent,
+        and the storage may have executed it or may execute it later."""
         replica = self._replicas[replica_id]
         replica.reset()
         replica.barred = replica.barred or change_unanswered
@@ -275,7 +277,7 @@ class RecoveryMachine:
         return self._progress()
 
     def compared(self, replica_id: ReplicaId, source: ReplicaId, transaction_id: int, *, same: bool) -> list[Effect]:
-        """Answer to :class:`Compare`: whether both have the same transaction."""
+        """Answer to :class:`Compare`: whether both replicas have the same transaction."""
         replica = self._replicas[replica_id]
         assert replica.step is Step.COMPARING
         replica.step = Step.KNOWN
@@ -316,13 +318,13 @@ class RecoveryMachine:
         replica.step = Step.KNOWN
         replica.failed_copies += 1
         first_wanted = NO_TRANSACTION if replica.mark is None else replica.mark + 1
-        # A source that was cut to the decided mark meanwhile has rightly lost later records.
+        # The source was cut to the decided mark meanwhile: the loss of later records is right.
         if self._decided is None or first_wanted <= self._decided:
             self._replicas[source].failed_reads += 1
         return self._progress()
 
     def metadata_written(self, version: int) -> list[Effect]:
-        """The compare-and-set succeeded; ``version`` is the znode's new one."""
+        """The compare-and-set has succeeded; ``version`` is the new version of the znode."""
         written = self._write_in_flight
         assert written is not None
         self._write_in_flight = None
@@ -342,16 +344,16 @@ class RecoveryMachine:
             self._effects.append(Open(self._decided))
             for replica in self._replicas.values():
                 if not replica.assigned:
-                    replica.reset()  # it was a witness of the previous session, and has given its evidence
+                    replica.reset()  # it was a witness of the previous session, and its evidence has been used
         return self._progress()
 
     def metadata_read(self, metadata: PartitionMetadata, version: int) -> list[Effect]:
-        """A write failed, or its outcome is unknown: this is the present content of the znode."""
+        """A write has failed, or its outcome is unknown. The arguments are the present content of the znode."""
         self._write_in_flight = None
         if metadata.session_id != self._session_id:
             if self._opened and metadata.generation == self._metadata.generation:
-                # The owner has taken the next number itself, by a write that it had given up. The members can go on
-                # (were anybody to use that number, their storages would say so), but nobody else can join.
+                # The owner itself has taken the next number, by a write that it had given up. The members can continue:
+                # if another server used that number, their storages would report that. No other replica can join.
                 self._aborted = True
                 return [Renew()]
             self._abort(f"session {metadata.session_id} has superseded session {self._session_id}", superseded=True)
@@ -361,7 +363,7 @@ class RecoveryMachine:
     # The next step of a replica
 
     def _inspect(self, replica: _Replica) -> None:
-        """Find out the trusted part of the replica by its state in the metadata."""
+        """Determine the trusted part of the replica by its state in the metadata."""
         state = self._metadata.replicas.get(replica.replica_id)
         if is_clean(state, self._session_id):
             self._inspect_returning(replica)
@@ -382,7 +384,7 @@ class RecoveryMachine:
         elif state is None or not replica.intact:
             self._effects.append(Truncate(replica.replica_id, own_mark))
         elif state.session_id == NO_SESSION:
-            # The records of a storage without any session were copied by an operator, up to a mark that was certain at
+            # The records of a storage without a session were copied by an operator, up to a mark that was certain at
             # the source, perhaps after the state was written.
             replica.pin = replica.session_id == NO_SESSION
             closing = state.closing_high_water_mark
@@ -395,7 +397,7 @@ class RecoveryMachine:
             self._effects.append(GetMaximum(replica.replica_id))
 
     def _inspect_returning(self, replica: _Replica) -> None:
-        """Inspect a member that comes back: its records are this session's log, and none may be cut off, because its
+        """Inspect a member that returns. Its records are the log of this session, and none may be cut off, because its
         acknowledgements have been counted."""
         if replica.session_id != self._session_id:
             self._abort(f"storage {replica.replica_id.connect_string} has forgotten this session", superseded=False)
@@ -424,7 +426,7 @@ class RecoveryMachine:
             )
             return
         if replica.pin:
-            # Without a persisted session its copy could not be recorded (S7): the next recovery would cut it off.
+            # Without a persisted session the copy could not be recorded (S7): the next recovery would cut it off.
             replica.pin = False
             replica.pinned_mark = maximum
             replica.step = Step.PINNING
@@ -438,10 +440,10 @@ class RecoveryMachine:
         replica.step = Step.KNOWN
 
     def _close(self, replica: _Replica, maximum: int) -> None:
-        """Close a member that has less than it has acknowledged.
+        """Close a member with fewer records than it has acknowledged.
 
-        Its records are the log of its session, and it may get the rest again, in the next session. But a decision on
-        commits must not take it for a replica that has never had more.
+        Its records are the log of its session, and it may get the missing records in the next session. But a decision
+        about commits must not treat it as a replica that has never had more records.
         """
         replica_id, acknowledged = replica.replica_id, replica.acknowledged
         state = self._metadata.replicas[replica_id]
@@ -455,7 +457,7 @@ class RecoveryMachine:
         )
 
     def _is_closed_within_its_session(self, state: ReplicaState) -> bool:
-        """Whether the session of a closed state still has members: otherwise a later session has closed it."""
+        """Whether the session of a closed state still has members. Otherwise a later session has closed the state."""
         return state.closing_high_water_mark != UNRESOLVED and any(
             other.is_member_of(state.session_id) for other in self._metadata.replicas.values()
         )
@@ -493,7 +495,7 @@ class RecoveryMachine:
 
     def _decide(self) -> None:
         if self._first_session:
-            return  # the owner has committed in sessions that these metadata do not have
+            return  # the owner has committed in sessions that are missing in these metadata
         if any(each.step is Step.COMPARING and not each.failed_copies for each in self._replicas.values()):
             return  # another log must not be recorded as a copy of this one
         counted = [replica for replica in self._replicas.values() if replica.counted]
@@ -505,9 +507,9 @@ class RecoveryMachine:
             self._records = self._records_for(mark, [r for r in counted if r.mark is not None and r.mark >= mark])
 
     def _records_for(self, mark: int, support: list[_Replica]) -> dict[ReplicaId, ReplicaState]:
-        """Rule S7: the states to be written before ``mark`` is used, if there are too few lasting copies.
+        """Rule S7: the states to be written before a use of ``mark``, if there are too few lasting copies.
 
-        A storage that is older than the metadata is left out: its copy is no evidence, now or later.
+        A storage with an older state than the metadata is left out: its copy is no evidence, now or later.
         """
         lasting = 0
         records: dict[ReplicaId, ReplicaState] = {}
@@ -546,10 +548,9 @@ class RecoveryMachine:
             replica.step = Step.RECOVERED
 
     def _compare(self, replica: _Replica) -> None:
-        """Have the replica's last record that another replica also has compared with that one, if there is such a
-        record.
+        """Compare the last record that the replica shares with another replica, if there is one.
 
-        Two logs that have diverged never agree again: a repeated append has another request id.
+        Two diverged logs never agree again, because a repeated append has another request id.
         """
         own_mark = replica.mark
         assert own_mark is not None
@@ -564,7 +565,8 @@ class RecoveryMachine:
             self._effects.append(Compare(replica.replica_id, source, -negative_id))
 
     def _copy(self, replica: _Replica, target: int | None) -> None:
-        """Have the replica catch up with the nearest one ahead of it, preferably one that could be read."""
+        """Copy the next records to the replica from the nearest replica ahead of it, preferably from one that could be
+        read before."""
         own_mark = replica.mark
         assert own_mark is not None
         sources = [
@@ -610,7 +612,7 @@ class RecoveryMachine:
         return sum(1 for r in self._replicas.values() if r.step in (Step.RECOVERED, Step.JOINED)) >= self._quorum
 
     def _opened_by(self, written: PartitionMetadata) -> bool:
-        """Whether this write ends the recovery: it has a quorum of members."""
+        """Whether this write ends the recovery, because it has a quorum of members."""
         if self._opened or self.high_water_mark is None:
             return False
         members = sum(1 for state in written.replicas.values() if is_clean(state, self._session_id))

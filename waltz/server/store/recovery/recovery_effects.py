@@ -50,14 +50,14 @@ class Copy(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """The storage cannot take part in its state; drop the connection and tell the operator the reason."""
+    """The storage cannot take part in its present state. Drop the connection, and tell the operator the reason."""
 
     replica_id: ReplicaId
     reason: str
 
 
 class Join(NamedTuple):
-    """The replica is a member of the session and has everything up to ``position``; its votes count from now on."""
+    """The replica is a member of the session and has all records up to ``position``. Its votes count from now on."""
 
     replica_id: ReplicaId
     position: int
@@ -72,20 +72,20 @@ class WriteMetadata(NamedTuple):
 
 
 class Open(NamedTuple):
-    """A quorum has recovered and the metadata says so: the session may begin after this mark."""
+    """A quorum has recovered, and the metadata have recorded that: the session may begin after this mark."""
 
     high_water_mark: int
 
 
 class Abort(NamedTuple):
-    """This session can never open (or has to end); it is the machine's last effect."""
+    """This session can never open, or has to end. The last effect of the machine."""
 
     reason: str
     superseded: bool
 
 
 class Renew(NamedTuple):
-    """This session cannot write the metadata any more, but continues until the owner has begun another one."""
+    """This session cannot write the metadata any more, but continues until the owner has begun another session."""
 
 
 ReplicaEffect = GetMaximum | Truncate | SetLowWaterMark | Compare | Copy | Refuse | Join

@@ -1,8 +1,8 @@
 """The replicas in the metadata of a partition, and their changes by a session. Pure.
 
-A state of (session, unresolved) lets the replica vote in the next recovery; a state with a closing mark means that the
-replica missed (a part of) a later session and can be trusted up to that mark only. Session -1 marks a replica that has
-never been part of any session.
+A state of (session, unresolved) lets the replica vote in the next recovery. A state with a closing mark means that the
+replica has missed a later session, or a part of it, and is trusted up to that mark only. Session -1 is the state of a
+replica that has never been part of a session.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,7 +13,7 @@ NO_SESSION = -1
 
 
 def is_clean(state: ReplicaState | None, session_id: int) -> bool:
-    """Whether the metadata lists the replica as a full member of the session."""
+    """Whether the metadata list the replica as a full member of the session."""
     return state is not None and state.is_member_of(session_id)
 
 

@@ -1,4 +1,4 @@
-"""Copies in steps: the next records are read while the last ones are written, so that a step costs one round trip."""
+"""Copies in steps: the next records are read during the write of the last ones, so that a step costs one round trip."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,14 +10,14 @@ from waltz.server.store.replica.sizing import RecordSizer
 SourceT = TypeVar("SourceT")
 
 ReadFunction = Callable[[SourceT, int, int], Awaitable[list[Record]]]
-"""Reads records from an id on, at least one and at most a number; raises when it cannot."""
+"""A function that reads records from an id on, at least one and at most a number; raises errors of the read."""
 
 
 class ReadAhead(Generic[SourceT]):
-    """Reads one step ahead of its caller; to be closed in any case. Unused records are dropped."""
+    """Reads one step ahead of its caller. Has to be closed in any case. Unused records are dropped."""
 
     def __init__(self, read: ReadFunction[SourceT], size_bytes: int) -> None:
-        """``size_bytes`` is the target size of a step, which shrinks after a failure."""
+        """``size_bytes`` is the target size of a step. Steps become smaller after a failure."""
         self._read = read
         self._size_bytes = size_bytes
         self._sizer = RecordSizer()
@@ -65,6 +65,6 @@ async def _drop(task: asyncio.Task[list[Record]]) -> None:
 
 
 def _retrieve(task: asyncio.Task[list[Record]]) -> None:
-    """Retrieve the exception: an error of a read ahead is raised when its records are taken."""
+    """Retrieve the exception. An error of a read ahead is raised when the records are taken."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""Reads committed records from the replicas of a session: the next replica is asked when one fails."""
+"""Reads committed records from the replicas of a session. After a failure the next replica is asked."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ ItemT = TypeVar("ItemT", Record, RecordHeader)
 
 
 class ReaderSession(Protocol):
-    """The part of the session that reads need."""
+    """The part of the session that reads use."""
 
     partition_id: int
     session_id: int
@@ -27,12 +27,13 @@ class ReaderSession(Protocol):
     options: StoreOptions
 
     def noticed(self, error: Exception) -> bool:
-        """A request to a storage has failed; whether that has ended the session, for a newer one exists (rule S2)."""
+        """Note that a request to a storage has failed. Returns whether that has ended the session, because a newer
+        session exists (rule S2)."""
         ...
 
 
 class ReplicaReader:
-    """Chooses replicas by latency among those with the wanted records."""
+    """Chooses replicas by latency, among the replicas with the wanted records."""
 
     def __init__(self, session: ReaderSession, replicas: Sequence[Replica]) -> None:
         self._session = session
@@ -45,8 +46,8 @@ class ReplicaReader:
     async def records(self, first_id: int, count: int, except_from: ReplicaId | None = None) -> list[Record]:
         """One to ``count`` records from ``first_id`` on, checksums verified. Raises :class:`ReadFailedError`.
 
-        ``except_from`` is the replica that reads in order to catch up. A quorum may be waiting for it, so the next
-        replica is asked sooner, after a time that is learnt from the line.
+        ``except_from`` is the replica that catches up by this read. A quorum may be waiting for it, so the next replica
+        is asked sooner, after a time that is learnt from earlier reads.
         """
         ids, options = (self._session.session_id, self._session.partition_id), self._session.options
         timeout_s = options.read_timeout_s if except_from is None else self._patience_s
@@ -85,7 +86,7 @@ class ReplicaReader:
         request: Callable[[StorageRpc], Awaitable[list[ItemT]]],
         first_id: int,
     ) -> list[ItemT]:
-        """The records of the replica; empty when it fails, which is logged."""
+        """The records of the replica; empty after a failure, which is logged."""
         started_s = self._loop.time()
         try:
             async with asyncio.timeout(self._session.options.read_timeout_s):
@@ -114,6 +115,6 @@ class ReplicaReader:
         return items
 
     def _learn_patience(self, took_s: float) -> None:
-        """Learn the patience: twice the duration of a read; a time-out counts as its duration."""
+        """Learn the patience: twice the duration of a read. A time-out counts as the duration."""
         options = self._session.options
         self._patience_s = min(max(took_s * 2, options.stall_timeout_s / 4), options.read_timeout_s)

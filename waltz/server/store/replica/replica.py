@@ -1,9 +1,10 @@
-"""One replica in one store session: connect, recover, then follow the session's batches. The I/O of the machine.
+"""One replica in one store session: connects, recovers, then follows the batches of the session. The I/O of the
+machine.
 
-A replica repeats a cycle: connect with back-off, let the recovery machine bring it up, serve until a failure. While it
-serves, batches go to it straight from the ring, within a window of bytes; there is no task and no future on that path.
-A replica that needs a batch which is no longer in the ring leaves the window, copies committed records from the others,
-and comes back at a batch that is still in the ring (rule S8).
+A replica repeats a cycle: it connects with back-off, the recovery machine brings it up to date, and it serves until a
+failure. While it serves, it gets batches directly from the ring, within a window of bytes; this path has no task and no
+future. If the next batch is no longer in the ring, the replica leaves the window, copies committed records from the
+other replicas, and continues at a batch that is still in the ring (rule S8).
 """
 
 import asyncio
@@ -39,28 +40,29 @@ from waltz.storage.remote.errors import RemoteStorageError
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT_REQUESTS = 64
-"""Appends in flight to one replica of a partition, beside the limit in bytes. The original's storages stop reading a
-connection, which all partitions share, while 100 requests of one of them wait for its disk; after that even a question
-that needs no disk stays unanswered. The rest of the 100 is for recoveries and reads."""
+"""The largest number of appends in flight to one replica of a partition, in addition to the limit in bytes. A storage
+of the original stops reading a connection, which all partitions share, while 100 requests of one partition wait for its
+disk; then even questions that need no disk stay unanswered. The rest of the 100 is for recoveries and reads."""
 
-_SERVING, _LAGGING = Stage.SERVING, Stage.LAGGING  # a lookup of an enum's member in its class costs a call
+_SERVING, _LAGGING = Stage.SERVING, Stage.LAGGING  # the lookup of an enum's member in its class costs a call
 
 STABLE_AFTER_S = 10.0
-"""A replica that has served for this time starts with the shortest back-off again."""
+"""After this time of service a replica starts with the shortest back-off again."""
 
 
 class ReplicaRefusedError(WaltzError):
-    """The recovery machine does not take the storage in; the text is for the operator."""
+    """The recovery machine does not admit the storage. The text is for the operator."""
 
 
 class ReplicaStalledError(WaltzError):
-    """The replica left appends unanswered for too long."""
+    """The replica has left appends unanswered for too long."""
 
 
 class Replica:
-    """The I/O of one replica. All methods belong to the loop; :meth:`run` is a task of the session."""
+    """The I/O of one replica. All methods belong to the event loop; :meth:`run` is a task of the session."""
 
-    # Without slots each object of so many attributes has a hash table of its own, and a thousand miss the caches.
+    # Without slots, an object with this number of attributes has a hash table of its own: a thousand of them miss the
+    # caches.
     __slots__ = (
         "_acknowledgement",
         "_backoff",
@@ -98,15 +100,15 @@ class Replica:
     )
 
     def __init__(self, session: ReplicaSession, replica_id: ReplicaId, promised: int = NO_TRANSACTION) -> None:
-        """``promised`` is the highest id that the replica is known to have made durable in earlier sessions."""
+        """``promised`` is the highest id that the replica has made durable in earlier sessions, as far as is known."""
         self.replica_id = replica_id
         self.storage = replica_id.connect_string
         self.acked = NO_TRANSACTION
-        """Highest id that the replica is known, by its acknowledgements in this session, to have made durable."""
+        """The highest id that the replica has made durable according to its acknowledgements in this session."""
         self.next_id = 0
-        """Id of the next record to send; meaningful while live."""
+        """The id of the next record to be sent; has a meaning while the replica is live."""
         self.live = False
-        """Joined and not failed since: its votes can be expected."""
+        """The replica has joined and not failed since, so its votes can be expected."""
         self._promised = promised
         self._session = session
         self._loop = asyncio.get_running_loop()
@@ -118,10 +120,11 @@ class Replica:
         self._wake = asyncio.Event()
         self._stage = Stage.AWAY
         self._failure: Exception | None = None
-        """Why the replica was given up."""
+        """The reason why the replica was given up."""
         self._life = 0
-        """Counts the connections. An answer to what was sent in an earlier one is true, so an acknowledgement counts;
-        but it says nothing of the present one, whose window and failures are its own."""
+        """The number of connections so far. An answer to a request of an earlier connection is true, so its
+        acknowledgement counts. But it proves nothing about the present connection, which has its own window and
+        failures."""
         self._window_size_bytes = options.window_size_bytes
         self._in_flight_bytes = 0
         self._in_flight_count = 0
@@ -132,7 +135,7 @@ class Replica:
         self._copy_failing_since_s: float | None = None
         self._copy_written: asyncio.Future[None] | None = None
         self._change_unanswered = False
-        """Whether the storage may still carry out a change that it has not answered (rule S2)."""
+        """Whether the storage may still execute a change without an answer so far (rule S2)."""
         self._serving_since_s: float | None = None
         self._copies: ReadAhead[tuple[ReplicaId, int]] = ReadAhead(self._read_from, options.copy_size_bytes)
         self._last_failure = ""
@@ -142,9 +145,9 @@ class Replica:
         self._acknowledgement = options.timings.acknowledgements.of(self.storage)
 
     def deliver(self, effect: ReplicaEffect) -> None:
-        """An effect of the machine for this replica; carried out by :meth:`run`."""
+        """Take an effect of the machine for this replica. :meth:`run` carries it out."""
         if isinstance(effect, Join):
-            # At once, so that a count of the members includes this one.
+            # Immediately, so that a count of the members includes this one.
             self._enter(StageEvent.JOINED)
             self.next_id = effect.position + 1
             self.acked = max(self.acked, min(effect.position, self._session.high_water_mark))
@@ -152,8 +155,13 @@ class Replica:
 
     @property
     def promised(self) -> int:
-        """Highest id that the storage has ever reported as durable, whether it still has it or not."""
+        """The highest id that the storage has ever reported as durable, even if the record is lost now."""
         return max(self._promised, self.acked)
+
+    @property
+    def missing(self) -> bool:
+        """Whether the storage is known to be away: it has failed in this session, and has not come back."""
+        return not self.live and self._last_failure != ""
 
     @property
     def owes(self) -> bool:
@@ -185,9 +193,10 @@ class Replica:
         return self.live and self.acked >= transaction_id
 
     def tell_committed(self, committed: TimeEntry, time_ms: int) -> None:
-        """Have the storage enter a time, if the replica is live, for what it holds and was not told of yet.
+        """Report a time of commit to the storage, if the replica is live, for its records without a report so far.
 
-        A replica that lacks the end of ``committed`` is told of what it has, at ``time_ms``, which is the present.
+        If the replica lacks the end of ``committed``, the report is about its last record, at ``time_ms``, the present
+        time.
         """
         client = self._client
         if client is None or not self.live:
@@ -198,10 +207,11 @@ class Replica:
             client.note_committed(self._session.session_id, self._session.partition_id, *told)
 
     async def answers(self, timeout_s: float) -> bool:
-        """Whether the storage still answers in the session, if the replica is live; raises what a request raises.
+        """Whether the storage still answers in the session; false if the replica is not live. Raises the errors of a
+        request.
 
-        The question goes over the connection on which the replica has joined: over another one a storage of the
-        original may answer that has restarted and forgotten a newer session (rule S2).
+        The question uses the connection on which the replica has joined. Over another connection, a restarted storage
+        of the original may answer that has forgotten a newer session (rule S2).
         """
         client, session = self._client, self._session
         if client is None or not self.live:
@@ -210,14 +220,14 @@ class Replica:
         return True
 
     async def run(self) -> None:
-        """Connect, recover and serve until cancelled, or until only another session can help."""
+        """Connect, recover and serve, until cancelled or until only another session can continue."""
         while True:
             await self._one_life()
             if self._session.machine.is_barred(self.replica_id):
                 await self._wait_for_another_session()
             delay_s = self._backoff.next_delay_s()
             if self._session.ring is None:
-                # Nothing is written until a quorum is back: notice it quickly.
+                # Nothing is written until a quorum has returned: notice that quickly.
                 delay_s = min(delay_s, self._session.options.opening_retry_interval_s)
             await asyncio.sleep(delay_s)
 
@@ -244,7 +254,7 @@ class Replica:
         self._end_life()
 
     async def _follow_session(self) -> None:
-        """Connect, recover and serve, until a failure, which is raised."""
+        """Connect, recover and serve until a failure. Raises the failure."""
         session = self._session
         client = await session.connections.client(self.storage)
         info = await client.last_session_info(
@@ -284,7 +294,7 @@ class Replica:
         self._client = None
         effects = self._session.machine.replica_lost(self.replica_id, change_unanswered=self._change_unanswered)
         if self._change_unanswered:
-            self._log_state("is left out until the next session: it may still act on what it has not answered")
+            self._log_state("is left out until the next session: it may still execute what it has not answered")
         self._session.execute(effects)
         if was_live:
             self._session.replica_left()
@@ -293,7 +303,7 @@ class Replica:
         logger.info("partition %d, replica %s: %s", self._session.partition_id, self.storage, state)
 
     def _log_failure(self, error: Exception) -> None:
-        """Log a failure once per kind of trouble, since attempts are repeated as long as it lasts."""
+        """Log a failure once per kind, because attempts are repeated as long as it lasts."""
         text = str(error)
         self._refused = isinstance(error, ReplicaRefusedError)
         level = logging.ERROR if self._refused else logging.WARNING
@@ -302,8 +312,7 @@ class Replica:
         logger.log(level, "partition %d, replica %s: %s", self._session.partition_id, self.storage, error)
 
     async def _wait_for_another_session(self) -> None:
-        """Keep away from the storage, which may still act on a request of this session, and report when it can be
-        reached."""
+        """Do not use the storage, which may still execute a request of this session. Report when it can be reached."""
         while True:
             await asyncio.sleep(self._backoff.next_delay_s())
             try:
@@ -316,7 +325,8 @@ class Replica:
     # Recovery
 
     async def _recover(self, client: StorageRpc) -> int:
-        """Carry out the machine's effects until the replica has joined; returns the id up to which it has the log."""
+        """Carry out the effects of the machine until the replica has joined. Returns the id up to which it has the
+        log."""
         session, machine = self._session, self._session.machine
         ids, timeout_s = (session.session_id, session.partition_id), session.options.change_timeout_s
         while True:
@@ -352,7 +362,8 @@ class Replica:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """The context of a request that changes the storage: without an answer it may still be carried out later."""
+        """The context of a request that changes the storage. Without an answer, the storage may still execute the
+        request later."""
         self._change_unanswered = True
         try:
             yield
@@ -362,7 +373,7 @@ class Replica:
         self._change_unanswered = False
 
     async def _next_effect(self) -> ReplicaEffect | None:
-        """The machine's next effect; raises if the connection breaks meanwhile."""
+        """The next effect of the machine. Raises if the connection breaks meanwhile."""
         effect = await self._mailbox.get()
         if self._failure is not None:
             raise self._failure
@@ -395,8 +406,14 @@ class Replica:
             return
         with self._changing():
             await client.append(*ids, records, timeout_s=session.options.change_timeout_s)
+        self._note_untimed(records)
         self._backoff.reset()
         session.execute(session.machine.copied(self.replica_id, records[-1].transaction_id))
+
+    def _note_untimed(self, copied: list[Record]) -> None:
+        """The storage has got records without the times of their commits."""
+        untimed, first = self._session.untimed, copied[0].transaction_id
+        untimed[self.storage] = min(first, untimed.get(self.storage, first))
 
     async def _read_from(self, source: tuple[ReplicaId, int], first: int, count: int) -> list[Record]:
         session = self._session
@@ -412,18 +429,19 @@ class Replica:
     # Serving
 
     async def _begin_to_serve(self, position: int) -> None:
-        """Wait until the others have committed the records of this replica.
+        """Wait until the other replicas have committed the records of this replica.
 
-        A member that comes back may have records whose acknowledgement was lost. They get no second vote, and an
+        A member that returns may have records whose acknowledgement was lost. Such records get no second vote, and an
         acknowledgement of later records would cover them.
         """
         await self._session.wait_committed(position)
+        self.acked = max(self.acked, position)  # no vote any more, but what all storages have needs it
         self._enter(StageEvent.FOLLOWING)
         self._session.replica_joined(self.storage)
         self.pump()
 
     async def _serve(self, client: StorageRpc) -> None:
-        """Follow the session until a failure, which is raised."""
+        """Follow the session until a failure. Raises the failure."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -433,10 +451,10 @@ class Replica:
                 await self._catch_up(client)
 
     def pump(self) -> None:
-        """Send the batches that the window admits; called for new batches and after acknowledgements.
+        """Send the batches that fit into the window. Called for new batches and after acknowledgements.
 
-        While the connection, which all partitions share, has many unsent bytes, one batch is in flight: the others wait
-        in the ring, whose bytes are counted. The acknowledgement of that batch brings the next call.
+        While the shared connection of all partitions has many unsent bytes, only one batch is in flight. The other
+        batches wait in the ring, whose bytes are counted. The acknowledgement of that batch causes the next call.
         """
         session, client = self._session, self._client
         ring = session.ring
@@ -490,7 +508,7 @@ class Replica:
             self.pump()
 
     def fail(self, error: Exception) -> None:
-        """Give the replica up: it has to join again from the beginning."""
+        """Give up the replica. It has to join again from the beginning."""
         if self._failure is None:
             self._failure = error
             was_live = self.live
@@ -503,21 +521,21 @@ class Replica:
                 self._session.replica_left()
 
     def forgive(self, time_s: float) -> None:
-        """Do not count this time against the replica: this process did not read from it."""
+        """Do not count this time against the replica, because this process did not read from it."""
         self._last_progress_s += time_s
 
     def check_progress(self, now_s: float, limit_s: float, *, needed: bool) -> None:
-        """Give the replica up after too long a time without due progress (rules L1, L2).
+        """Give up the replica after too long a time without due progress (rules L1, L2).
 
-        ``needed``: commitment stands still, so that a copy without success is no reason to wait either.
+        ``needed``: no append is committed at present. Then a copy without success is no reason to wait either.
         """
         if needed and self._copy_failing_since_s is not None and now_s - self._copy_failing_since_s > limit_s:
-            self.fail(ReplicaStalledError(f"storage {self.storage} lags, and what it lacks cannot be read anywhere"))
+            self.fail(ReplicaStalledError(f"storage {self.storage} lags, and no replica has the missing records"))
         client = self._client
         if client is None or not self.owes:
             return
         if self._watched_position is None:
-            # From early on, so that the progress is known when the limit becomes a short one.
+            # Measured from early on, so that the progress is known when the limit becomes short.
             if now_s - self._last_progress_s < self._session.options.stall_timeout_s / 4:
                 return
             self._watched_position = self._sent_position
@@ -534,7 +552,7 @@ class Replica:
             self.fail(error or WaltzError(f"the connection to storage {self.storage} closed"))
 
     async def _catch_up(self, client: StorageRpc) -> None:
-        """Copy committed records from other replicas until the next one needed is in the ring."""
+        """Copy committed records from other replicas until the next needed record is in the ring."""
         session, ring = self._session, self._session.ring
         if ring is None:
             return
@@ -561,6 +579,7 @@ class Replica:
         else:
             self._copy_failing_since_s = None
             await self._write_copy(client, records)
+            self._note_untimed(records)
             self._backoff.reset()
             self.next_id = records[-1].transaction_id + 1
             self.acked = max(self.acked, self.next_id - 1)
@@ -569,7 +588,7 @@ class Replica:
             raise self._failure
 
     async def _write_copy(self, client: StorageRpc, records: list[Record]) -> None:
-        """Append copied records, watched for progress like everything in flight."""
+        """Append copied records, with a check of the progress as for everything in flight."""
         session = self._session
         payload = encode_records(records)
         written = self._copy_written = self._loop.create_future()

@@ -1,4 +1,4 @@
-"""The interface of a session for its replicas."""
+"""The interface of a session to its replicas."""
 
 from typing import Protocol
 
@@ -12,17 +12,19 @@ from waltz.server.store.ring import BatchRing
 
 
 class ReplicaSession(Protocol):
-    """The part of its session that a replica needs."""
+    """The part of a session that its replicas use."""
 
     partition_id: int
     session_id: int
     machine: RecoveryMachine
     connections: StorageConnections
     options: StoreOptions
+    untimed: dict[str, int]
+    """By storage the first transaction that it has got as a copy, without the times of commits."""
 
     @property
     def ring(self) -> BatchRing | None:
-        """The batches; ``None`` until the session has opened and once it has ended."""
+        """The batches; ``None`` before the session has opened and after its end."""
         ...
 
     @property
@@ -43,11 +45,12 @@ class ReplicaSession(Protocol):
         ...
 
     def noticed(self, error: Exception) -> bool:
-        """A request to a storage has failed; whether that has ended the session, for a newer one exists (rule S2)."""
+        """Note that a request to a storage has failed. Returns whether that has ended the session, because a newer
+        session exists (rule S2)."""
         ...
 
     def barred_replica_reachable(self, storage: str) -> None:
-        """A replica that only another session can take in can be connected."""
+        """Note that a replica can be connected that only another session can admit."""
         ...
 
     def replica_joined(self, storage: str) -> None:
@@ -55,7 +58,7 @@ class ReplicaSession(Protocol):
         ...
 
     async def wait_committed(self, transaction_id: int) -> None:
-        """Wait until an id is committed; ends the session if that takes too long."""
+        """Wait until an id is committed. End the session if that takes too long."""
         ...
 
     async def read(self, first_id: int, max_count: int, *, except_from: ReplicaId) -> list[Record]:

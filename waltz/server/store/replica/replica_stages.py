@@ -15,15 +15,15 @@ class Stage(enum.Enum):
     AWAY = "away"
     """Not connected, or the storage has not answered the session's first request."""
     RECOVERING = "recovering"
-    """On its way into the session: inspected, brought up to date and recorded in the metadata."""
+    """Joining the session: being inspected, brought up to date and recorded in the metadata."""
     MEMBER = "member"
-    """In the session, and not written to yet: the others first have to commit its records."""
+    """In the session, but without writes so far: the other replicas first have to commit its records."""
     SERVING = "serving"
-    """Batches go to it straight from the ring, within its window."""
+    """The replica gets batches directly from the ring, within its window."""
     LAGGING = "lagging"
-    """The next batch it needs has left the ring; the replica copies from the others (rule S8)."""
+    """The next needed batch has left the ring; the replica copies from the other replicas (rule S8)."""
     GIVEN_UP = "given up"
-    """A failure: the replica has to join again from the beginning."""
+    """The replica has failed, and has to join again from the beginning."""
 
 
 LIVE_STAGES = (Stage.SERVING, Stage.LAGGING, Stage.MEMBER)
@@ -42,13 +42,13 @@ class StageEvent(enum.Enum):
     FOLLOWING = "following"
     """All records of the replica are committed."""
     FELL_BEHIND = "fell behind"
-    """The next batch it needs is not in the ring any more."""
+    """The next needed batch is not in the ring any more."""
     CAUGHT_UP = "caught up"
-    """The next batch it needs is in the ring."""
+    """The next needed batch is in the ring."""
     FAILED = "failed"
     """A request or the connection has failed, or nothing has moved for too long."""
     ENDED = "ended"
-    """The connection is not used any more; the machine has forgotten what it told."""
+    """The connection is not used any more, and the machine has forgotten its answers."""
 
 
 REPLICA = Machine[Stage, StageEvent, None](
@@ -64,7 +64,7 @@ REPLICA = Machine[Stage, StageEvent, None](
     ),
     ignored=(
         (StageEvent.FAILED, (Stage.AWAY, Stage.GIVEN_UP)),
-        # Between a failure and its notice by the replica's task, work under way may still end.
+        # After a failure, work may still end before the task of the replica notices the failure.
         (StageEvent.JOINED, (Stage.GIVEN_UP,)),
         (StageEvent.FOLLOWING, (Stage.GIVEN_UP,)),
         (StageEvent.CAUGHT_UP, (Stage.GIVEN_UP,)),

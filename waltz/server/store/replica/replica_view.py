@@ -12,4 +12,5 @@ class ReplicaView(NamedTuple):
     """Connect string (``host:port``)."""
     status: ReplicaStatus
     lag_transactions: int | None
-    """Committed transactions that the storage is not known to have; ``None`` while its state is unknown."""
+    """The number of committed transactions that the storage is not known to have; ``None`` while its state is
+    unknown."""

@@ -1,4 +1,4 @@
-"""Chooses the replica for a read: the one with the smallest accumulated expected latency. Pure."""
+"""Chooses the replica for a read: the replica with the smallest accumulated expected latency. Pure."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -26,7 +26,7 @@ class LatencyWeightedRouter(Generic[RouteT]):
         self._turn = 0
 
     def add(self, route: RouteT) -> None:
-        """Add a route, level with the most favoured one, so that it gets no flood for the past."""
+        """Add a route with the smallest present weight, so that it is not flooded as if it had missed earlier picks."""
         if route in self._latencies_ms:
             return
         self._latencies_ms[route] = INITIAL_LATENCY_MS
@@ -35,7 +35,8 @@ class LatencyWeightedRouter(Generic[RouteT]):
     def pick(self, usable: Callable[[RouteT], bool]) -> RouteT | None:
         """The usable route whose turn it is, or ``None``.
 
-        Skipped routes stay level with the picked one, so that they get no flood when they become usable.
+        The weight of skipped routes rises to that of the picked route, so that they are not flooded when they become
+        usable.
         """
         passed_over: list[tuple[int, int, RouteT]] = []
         picked: RouteT | None = None

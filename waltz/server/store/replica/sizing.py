@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from waltz.common.records import RECORD_OVERHEAD_BYTES, Record
 
 MAX_COUNT = 4000
-"""Limit of records in one request, even for small records: storages of the original answer without any limit."""
+"""The largest number of records in one request, even for small records: storages of the original do not limit their
+answers."""
 
 FIRST_MEAN_BYTES = 50_000
-"""Assumed size of a record before the first one: the first megabyte is about 20 records, as in the original."""
+"""The assumed size of a record before the first answer: the first megabyte is about 20 records, as in the original."""
 
 
 class Share:
-    """The share of the wanted records in a request, adapted to answers in time and late ones."""
+    """The share of the wanted records in a request. Late answers reduce it, answers in time increase it."""
 
     __slots__ = ("_share",)
 
@@ -20,20 +21,20 @@ class Share:
         self._share = 1.0
 
     def of(self, count: float) -> int:
-        """The present share of ``count``; at least one."""
+        """The present share of ``count``, at least one."""
         return max(1, int(count * self._share))
 
     def shrink(self) -> None:
-        """What was asked for did not come in time: ask for half of it, down to single records."""
+        """After a late answer: halve the share, down to single records."""
         self._share = max(self._share / 2, 1 / MAX_COUNT)
 
     def grow(self) -> None:
-        """The answer came in time: double the share, up to all records."""
+        """After an answer in time: double the share, up to all records."""
         self._share = min(self._share * 2, 1.0)
 
 
 class RecordSizer:
-    """Learns the mean size of records; growing sizes count at once, shrinking ones gradually."""
+    """Learns the mean size of records. Growing sizes count immediately, shrinking sizes gradually."""
 
     __slots__ = ("_mean_bytes", "_share")
 
@@ -42,11 +43,11 @@ class RecordSizer:
         self._share = Share()
 
     def count(self, size_bytes: int) -> int:
-        """Number of records with an expected size of ``size_bytes``; at least one."""
+        """The number of records with an expected size of ``size_bytes``, at least one."""
         return min(MAX_COUNT, self._share.of(size_bytes / self._mean_bytes))
 
     def shrink(self) -> None:
-        """What was asked for did not come in time: ask for half of it, down to single records."""
+        """After a late answer: halve the share, down to single records."""
         self._share.shrink()
 
     def learn(self, records: Sequence[Record]) -> None:

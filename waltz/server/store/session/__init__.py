@@ -2,7 +2,7 @@
 
 1. ``session``: from its recovery to its end.
 2. ``settlement``: the fate of appends that the previous session left undecided.
-3. ``times``: the storages are told what was committed when, and asked for it.
-4. ``next_session`` takes the number of the session that follows; ``continuity`` (pure) checks that no other owner came
+3. ``times``: the times of commits are reported to the storages, and asked of them.
+4. ``next_session`` takes the number of the following session; ``continuity`` (pure) checks that no other owner came in
    between.
 """

@@ -30,14 +30,14 @@ class Begun(NamedTuple):
 
 
 class NextSession:
-    """Keeps a number that was taken ahead until it is used.
+    """Takes session numbers, and keeps a number that was taken ahead until it is used.
 
     Storages do not know a session before its recovery, so a taken number disturbs nothing. If the present session ended
-    first, appends would have to wait as long as ZooKeeper is away.
+    before a number is taken, appends would have to wait as long as ZooKeeper does not answer.
     """
 
     def __init__(self, node: MetadataNode, wake: asyncio.Event, timeout_s: float) -> None:
-        """``wake`` is set whenever the present session may have become one that has to end in any case."""
+        """``wake`` is set whenever the present session may have to end in any case."""
         self._node = node
         self._wake = wake
         self._timeout_s = timeout_s
@@ -45,23 +45,24 @@ class NextSession:
         self.continuity = Continuity()
 
     async def begin(self, generation: int) -> Begun:
-        """Take a number. Raises :class:`SupersededError` when a newer generation has been here, ``ZooKeeperError``,
-        and ``ProtocolError`` when the metadata cannot be decoded."""
+        """Take a number. Raises :class:`SupersededError` when a newer generation has taken a number,
+        ``ZooKeeperError``, and ``ProtocolError`` when the metadata cannot be decoded."""
         begun = Begun(*await self._node.begin_session(generation))
         self.continuity.session_taken(begun.metadata.session_id, generation)
         return begun
 
     async def take(self, generation: int) -> Begun:
-        """The number that was taken ahead for an owner of this generation, or a new one; raises like :meth:`begin`."""
+        """The number that was taken ahead for an owner of this generation, or a new number. Raises like
+        :meth:`begin`."""
         begun, self._ahead = self._ahead, None
         if begun is None or begun.metadata.generation != generation:
             return await self.begin(generation)
         return begun
 
     async def take_ahead(self, session: StoreSession, superfluous: Callable[[], bool]) -> bool:
-        """Take the number of the session that follows ``session``; false if that has to be tried again.
+        """Take the number of the session after ``session``. Returns false if that has to be tried again.
 
-        ``superfluous`` tells whether the session has to end in any case; then the call does not wait for ZooKeeper. A
+        ``superfluous`` returns whether the session has to end in any case; then the call does not wait for ZooKeeper. A
         session that another owner has superseded ends.
         """
         try:
@@ -85,11 +86,11 @@ class NextSession:
 async def unless(
     superfluous: Callable[[], bool], wake: asyncio.Event, work: Coroutine[object, object, ResultT]
 ) -> ResultT:
-    """The result of ``work``, which is cancelled when it has become superfluous.
+    """The result of ``work``. The work is cancelled when it has become superfluous.
 
     Args:
         superfluous: Checked whenever ``wake`` is set.
-        wake: Is left set if the work is cancelled, and else cleared.
+        wake: Stays set if the work is cancelled; otherwise it is cleared.
         work: The work.
 
     Raises:

@@ -1,10 +1,10 @@
 """One store session: the period in which one server, under one session id, writes one partition.
 
-A session starts with a recovery (:mod:`waltz.server.store.recovery.recovery`), then takes batches, hands each to all
-replicas at once, several in flight, and commits them in order as soon as a quorum of the *assigned* replicas has made
-them durable. The failure of one replica leaves the others' work alone; the session ends when a quorum cannot be reached
-any more, when any storage says that it has seen a newer session (rule S2), or when the metadata say so. A session never
-comes back: its successor settles undecided appends (rule S5).
+A session starts with a recovery (:mod:`waltz.server.store.recovery.recovery`). Then it takes batches and hands each
+batch to all replicas; several batches may be in flight. Batches are committed in order, when a quorum of the *assigned*
+replicas has made them durable. The failure of one replica does not affect the others. The session ends when a quorum
+cannot be reached any more, when a storage reports a newer session (rule S2), or when the metadata have a newer session.
+A session is never continued: the next session settles undecided appends (rule S5).
 """
 
 import asyncio
@@ -44,18 +44,22 @@ from waltz.storage.remote.errors import RemoteStorageError
 logger = logging.getLogger(__name__)
 
 OPENING_REPORT_INTERVAL_S = 10.0
-"""Interval of the reports of a long recovery about its obstacle."""
+"""The interval of log lines about the obstacle of a long recovery."""
 
 
 class SessionOwner(Protocol):
-    """Reports of a session to its log; every call is made on the loop."""
+    """The calls of a session to its log. Every call is made in the event loop."""
 
     def session_committed(self, committed: Committed, high_water_mark: int) -> None:
         """The next batches, in order, are committed."""
         ...
 
+    def session_stored(self) -> None:
+        """A replica has acknowledged more, while :attr:`StoreSession.watches_all` is set."""
+        ...
+
     def session_over(self) -> None:
-        """The session has ended by itself; :attr:`StoreSession.ended` says why."""
+        """The session has ended by itself; the reason is :attr:`StoreSession.ended`."""
         ...
 
     def renewal_wanted(self) -> None:
@@ -63,7 +67,7 @@ class SessionOwner(Protocol):
         ...
 
     def readmission_wanted(self, storage: str) -> None:
-        """Another session could take in the replica at a storage that this one must leave out."""
+        """Another session could admit the replica at a storage that this session must leave out."""
         ...
 
     def replica_joined(self, storage: str) -> None:
@@ -74,7 +78,8 @@ class SessionOwner(Protocol):
 class StoreSession:
     """One session of one partition: :meth:`open` once, then :meth:`append`; :meth:`close` in any case."""
 
-    # Without slots each object of so many attributes has a hash table of its own, and a thousand miss the caches.
+    # Without slots, an object with this number of attributes has a hash table of its own: a thousand of them miss the
+    # caches.
     __slots__ = (
         "_assigned",
         "_confirmation",
@@ -111,6 +116,8 @@ class StoreSession:
         "ring",
         "session_id",
         "storages",
+        "untimed",
+        "watches_all",
     )
 
     def __init__(
@@ -126,12 +133,15 @@ class StoreSession:
         options: StoreOptions,
         floor: int = NO_TRANSACTION,
         promised: Mapping[str, int] = MappingProxyType({}),
+        untimed: dict[str, int] | None = None,
     ) -> None:
         """``metadata`` and ``version`` are those of the write that began the session; ``replicas`` are the connect
         strings of the assigned storages.
 
-        ``floor`` is the highest id that the owner has told as committed; ``promised`` has, for storages, the highest of
-        these ids that they are known to have made durable in earlier sessions.
+        ``floor`` is the highest id that the owner has reported as committed. ``promised`` has, for each storage, the
+        highest of these ids that it has made durable in earlier sessions, as far as is known. ``untimed``, which
+        outlives the session, has for each storage the first transaction that it has received as a copy, without the
+        times of commits.
         """
         storages = frozenset(replicas)
         assigned = frozenset(ReplicaId(partition_id, storage) for storage in storages)
@@ -139,13 +149,16 @@ class StoreSession:
         self.session_id = metadata.session_id
         self.generation = metadata.generation
         self.storages = storages
-        """Connect strings of the storages that the session counts on."""
+        """The connect strings of the storages whose quorum the session needs."""
         self.machine = RecoveryMachine(metadata, version, assigned, floor)
         self.connections = connections
         self.options = options
+        self.untimed = {} if untimed is None else untimed
         self._timings = options.timings
+        self.watches_all = False
+        """Whether the owner wants to hear of every acknowledgement."""
         self.ended: SessionEndedError | None = None
-        """Why the session is over; ``None`` while it is not."""
+        """The reason why the session has ended; ``None`` before its end."""
         self._floor = floor
         self._told_below_floor: int | None = None
         self._opening_is_late = False
@@ -155,7 +168,7 @@ class StoreSession:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self.ring: BatchRing | None = None
-        """The batches; ``None`` until the session has opened and once it has ended."""
+        """The batches; ``None`` before the session has opened and after its end."""
         self._ring: BatchRing | None = None
         self._high_water_mark: int | None = None
         self._low_water_mark = NO_TRANSACTION
@@ -188,6 +201,16 @@ class StoreSession:
         return NO_TRANSACTION if decided is None else decided
 
     @property
+    def mark_of_all(self) -> int:
+        """The last committed transaction that every assigned replica has made durable, with all before it."""
+        return min(self.high_water_mark, min(replica.acked for replica in self._members))
+
+    @property
+    def missing_storages(self) -> list[str]:
+        """The assigned storages that are known to be away."""
+        return [replica.storage for replica in self._members if replica.missing]
+
+    @property
     def low_water_mark(self) -> int:
         """The mark with which the session opened."""
         return self._low_water_mark
@@ -204,12 +227,12 @@ class StoreSession:
 
     @property
     def replica_views(self) -> tuple[ReplicaView, ...]:
-        """Every assigned replica, in order of the storages' names."""
+        """The view of every assigned replica, in the order of the storages' names."""
         return tuple(replica.view for replica in self._members)
 
     @property
     def trouble(self) -> str | None:
-        """The obstacle of a session that takes long to open; at once if it is rule S10."""
+        """The obstacle of a session that takes long to open; immediately if the obstacle is rule S10."""
         mark = self.machine.below_floor
         if self.ended is not None or self._high_water_mark is not None:
             return None
@@ -238,7 +261,7 @@ class StoreSession:
     # Life
 
     async def open(self) -> int:
-        """Recover; returns the high-water mark from which the session continues. Raises :class:`SessionEndedError`."""
+        """Recover. Returns the high-water mark from which the session continues. Raises :class:`SessionEndedError`."""
         self._spawn(None, self._write_metadata())
         for replica_id, replica in self._replicas.items():
             self._spawn(replica_id, replica.run())
@@ -251,7 +274,7 @@ class StoreSession:
         return self._high_water_mark
 
     async def close(self) -> None:
-        """Stop everything; idempotent. Undecided appends remain in :meth:`undecided`."""
+        """Stop all work; idempotent. Undecided appends remain in :meth:`undecided`."""
         self.end(SessionEndedError("the session was closed"), tell=False)
         tasks = list(self._tasks.values())
         if self._confirmation is not None:
@@ -259,9 +282,10 @@ class StoreSession:
         for task in tasks:
             self._dismiss(task)
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._times.close()
 
     def end(self, error: SessionEndedError, *, tell: bool = True) -> None:
-        """End the session: it commits nothing any more."""
+        """End the session: it makes no further commits."""
         if self.ended is not None:
             return
         self.ended = error
@@ -273,9 +297,9 @@ class StoreSession:
             self._owner.session_over()
 
     async def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until all given appends are committed; false if the session ended or the time was over.
+        """Wait until all given appends are committed. Returns false if the session or the time has ended before.
 
-        Without ``timeout_s`` the wait lasts as long as there is progress; a session without progress ends.
+        Without ``timeout_s`` the wait lasts as long as there is progress. A session without progress ends.
         """
         deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
         while self.ended is None and self.undecided_batches:
@@ -300,6 +324,8 @@ class StoreSession:
 
     def acknowledged(self) -> None:
         """Check whether more is committed now."""
+        if self.watches_all:
+            self._loop.call_soon(self._owner.session_stored)
         ring = self.ring
         if ring is None:
             return
@@ -339,8 +365,8 @@ class StoreSession:
             self.end(SessionEndedError(f"{sum(live)} of {len(live)} replicas are left, {self._quorum} are needed"))
 
     def _check_stall(self, stood_still_s: float) -> None:
-        """Give up replicas that owe acknowledgements: soon if commitment stands still, later if it continues without
-        them."""
+        """Give up replicas with missing acknowledgements: soon if there are no commits, later if commits continue
+        without them."""
         now_s = self._loop.time()
         options = self.options
         if stood_still_s:
@@ -358,7 +384,7 @@ class StoreSession:
     # Reading
 
     async def read(self, first_id: int, max_count: int, *, except_from: ReplicaId | None = None) -> list[Record]:
-        """Committed records from any replica but one, at least one record. Raises :class:`ReadFailedError`."""
+        """Committed records from any replica except one; at least one record. Raises :class:`ReadFailedError`."""
         if first_id > self.high_water_mark:
             raise ReadFailedError(f"transaction {first_id} is not committed")
         count = min(max_count, self.high_water_mark - first_id + 1)
@@ -371,20 +397,21 @@ class StoreSession:
         return await self._reader.headers(first_id, min(max_count, self.high_water_mark - first_id + 1))
 
     def tell_time(self, time_ms: int) -> None:
-        """Have the storages enter that the high-water mark is committed now; called about once a second."""
+        """Report to the storages that the high-water mark is committed now. Called about once a second."""
         if self.ring is not None:
             self._times.tell(self.high_water_mark, time_ms)
 
     async def time_entry(self, question: TimeQuestion, value: int, timeout_s: float) -> TimeEntry | None:
-        """The best entry that the storages know. Raises as :meth:`CommitTimes.entry`."""
+        """The best entry of the storages. Raises as :meth:`CommitTimes.entry`."""
         return await self._times.entry(question, value, timeout_s)
 
     async def confirm(self, timeout_s: float) -> bool:
-        """Whether a quorum of the replicas still has this session, by their answers to later requests.
+        """Whether a quorum of the replicas still has this session, according to their answers to requests after this
+        call.
 
-        A newer session reaches a quorum before it commits anything, so one of the answering replicas would know it.
-        While appends are under way the next batch is the request; otherwise the replicas are asked. The caller limits
-        the whole time; ``timeout_s`` is how long the question to one replica may go without progress.
+        A newer session reaches a quorum before its first commit, so one of the answering replicas would know it. While
+        appends are under way, the next batch is the request; otherwise the replicas are asked. The caller limits the
+        total time; ``timeout_s`` is the limit without progress of the question to one replica.
         """
         if self.ring is None:
             return False
@@ -412,9 +439,9 @@ class StoreSession:
 
     @property
     def healthy(self) -> bool:
-        """Whether the session has proved that it can commit, at its last commit or question (rule L5).
+        """Whether the last commit or question has proved that the session can commit (rule L5).
 
-        A read of the health has :meth:`confirm_if_idle` ask again.
+        After a read of the health, :meth:`confirm_if_idle` asks again.
         """
         self._looked_at = True
         now_s = self._loop.time()
@@ -424,7 +451,7 @@ class StoreSession:
     def confirm_if_idle(self, *, unasked: bool) -> None:
         """Ask a quorum whether the session is :attr:`healthy`, unless that was proved recently.
 
-        Done if the health was read since the last call, or ``unasked``.
+        Only if the health was read since the last call, or with ``unasked``.
         """
         if not (unasked or self._looked_at):
             return
@@ -474,13 +501,14 @@ class StoreSession:
                 logger.critical("partition %d: %s", self.partition_id, self.trouble)
 
     def give_up(self, reason: str) -> None:
-        """End the session, so that another one is tried."""
+        """End the session, so that the log tries another one."""
         self.end(SessionEndedError(reason))
 
     def noticed(self, error: Exception) -> bool:
-        """A request to a storage has failed; if the storage has seen a newer session, this one is over (rule S2).
+        """Note that a request to a storage has failed. If the storage has seen a newer session, this session ends (rule
+        S2).
 
-        Returns whether it has.
+        Returns whether the storage has seen a newer session.
         """
         fenced = isinstance(error, RemoteStorageError) and error.is_session_fenced
         if fenced:
@@ -488,7 +516,7 @@ class StoreSession:
         return fenced
 
     def barred_replica_reachable(self, storage: str) -> None:
-        """Begin another session for that replica, unless others would lose their progress."""
+        """Begin another session for the sake of this replica, unless other replicas would lose their progress."""
         if self._ring is None:
             if not self.machine.copying:
                 self.end(SessionEndedError("a replica that this recovery had to leave out can be reached again"))
@@ -499,11 +527,11 @@ class StoreSession:
         self._owner.replica_joined(storage)
 
     async def wait_committed(self, transaction_id: int) -> None:
-        """Wait for the others' commit; a standstill in which the waiting replica is needed ends the session."""
+        """Wait for the commit by the other replicas. If commits need the waiting replica, the session ends."""
         while self.high_water_mark < transaction_id and self.ended is None:
             known = self.high_water_mark
             moved = await self._wait_change(self.options.stall_timeout_s) or known != self.high_water_mark
-            # A replica that owes acknowledgements makes progress, or the watch for stalls gives it up.
+            # A replica with missing acknowledgements makes progress, or the check for stalls gives it up.
             if not moved and not any(replica.owes for replica in self._members):
                 self.end(
                     SessionEndedError(f"transaction {transaction_id} is not committed without a returning replica")
@@ -514,7 +542,7 @@ class StoreSession:
         self._high_water_mark = self._low_water_mark = mark
         for replica_id, task in list(self._tasks.items()):
             if replica_id is not None and replica_id not in self._assigned:
-                # A removed replica was a witness of the previous session, and has given its evidence.
+                # A removed replica was a witness of the previous session, and its evidence has been used.
                 self._dismiss(task)
         self._confirmed_s = self._loop.time()
         for replica in self._members:
@@ -538,12 +566,12 @@ class StoreSession:
                 self.execute(self.machine.metadata_written(version))
 
     async def _read_metadata(self, backoff: Backoff) -> tuple[PartitionMetadata, int]:
-        """Read the metadata until it succeeds; without them the session can neither continue nor end."""
+        """Read the metadata until a read succeeds: without the metadata the session can neither continue nor end."""
         while True:
             try:
                 return await self._node.read()
             except NoNodeError as error:
-                self.end(SessionEndedError(f"the partition's metadata are gone: {error}"))
+                self.end(SessionEndedError(f"the partition's metadata are missing: {error}"))
             except (ZooKeeperError, ProtocolError) as error:
                 logger.warning("partition %d: reading the metadata failed: %s", self.partition_id, error)
             await asyncio.sleep(backoff.next_delay_s())
@@ -560,7 +588,7 @@ class StoreSession:
         task.cancel()
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
-        """End the session after the end of one of its tasks, none of which may end by itself (rule L6)."""
+        """End the session after the end of one of its tasks. No task may end by itself (rule L6)."""
         if not self._task_failed(task) and task not in self._dismissed:
             logger.error("partition %d: a task of the store session has ended", self.partition_id)
             self.end(SessionEndedError("defect: a task has ended"))
@@ -578,7 +606,7 @@ class StoreSession:
             raise self.ended
 
     async def _wait_change(self, timeout_s: float | None) -> bool:
-        """Wait until the mark moves, or the session opens or ends; false when the time is over."""
+        """Wait until the mark moves, or the session opens or ends. Returns false after the time."""
         waiter = self._loop.create_future()
         self._waiters.add(waiter)
         try:

@@ -7,7 +7,7 @@ from waltz.common.records import RecordHeader
 from waltz.server.store.interface import Append
 
 HEADERS_PER_REQUEST = 1000
-"""Headers in one request: after a large session thousands may be undecided, and each request costs a round trip."""
+"""The number of headers in one request: thousands of appends may be undecided, and each request costs a round trip."""
 
 
 class HeaderSource(Protocol):
@@ -31,10 +31,10 @@ class Settlement(NamedTuple):
 
 
 async def settle(session: HeaderSource, undecided: Sequence[Append]) -> Settlement:
-    """Compare the request ids in the log with those of the appends, which are in the order of their ids.
+    """Compare the request ids in the log with those of the appends. The appends are in the order of their ids.
 
-    An append is committed if and only if the record at its id has its request id: another server may have written there
-    meanwhile (hazard H1). Raises ``ReadFailedError``; then nothing is known yet.
+    An append is committed if and only if the record at its id has its request id: another server may have written a
+    record there (hazard H1). Raises ``ReadFailedError``; then no outcome is known yet.
     """
     stored: dict[int, bytes] = {}
     if undecided:

@@ -53,7 +53,7 @@ class DescriptorCache:
         return len(self._idle) + (self._current is not None)
 
     def set_current(self, segment: Hashable, files: SegmentFiles) -> None:
-        """Hold the files of a new current segment; the former one becomes an ordinary one."""
+        """Take the files of a new current segment; the former current segment becomes one of the others."""
         with self._mutex:
             if self._current is not None:
                 self._idle[self._current[0]] = self._current[1]
@@ -61,7 +61,7 @@ class DescriptorCache:
             self._evict()
 
     def make_current(self, segment: Hashable, opener: Callable[[], SegmentFiles]) -> SegmentFiles:
-        """Make a known segment the current one, reopening it if needed; the former one was discarded."""
+        """Make a known segment the current segment, and open it if needed; the former current segment was discarded."""
         with self._mutex:
             if self._current is not None and self._current[0] == segment:
                 return self._current[1].files
@@ -70,8 +70,8 @@ class DescriptorCache:
             return held.files
 
     def current_files(self, segment: Hashable) -> SegmentFiles:
-        """The files of the current segment, without a pin: for the writing thread, the only one that changes the
-        current one.
+        """The files of the current segment, without a pin. For the writing thread: no other thread changes the current
+        segment.
 
         Raises ``StorageError`` after :meth:`close`.
         """
@@ -82,7 +82,7 @@ class DescriptorCache:
         return current[1].files
 
     def discard(self, segment: Hashable) -> None:
-        """Close the files of a segment that will be deleted, after the last reader."""
+        """Close the files of a segment before its deletion, when the last reader has released them."""
         with self._mutex:
             if self._current is not None and self._current[0] == segment:
                 held, self._current = self._current[1], None
@@ -91,14 +91,14 @@ class DescriptorCache:
                 _give_up(idle)
 
     def pinned(self, segment: Hashable, opener: Callable[[], SegmentFiles]) -> "Pinned":
-        """For ``with``: the files of a segment, reopened if needed, which stay open inside the block.
+        """For ``with``: the files of a segment, opened if needed. They stay open inside the block.
 
         Entering raises ``StorageError`` after :meth:`close`, ``OSError`` when they cannot be opened.
         """
         return Pinned(self, segment, opener)
 
     def close(self) -> None:
-        """Close everything, what is pinned when it is released; later pins fail."""
+        """Close all files; pinned files when they are released. Later pins fail."""
         with self._mutex:
             self._closed = True
             for held in self._idle.values():

@@ -1,27 +1,29 @@
-"""Whether the disk is so fast at present that waiting for it costs less than having a thread wait for it."""
+"""Decides whether the event loop itself waits for the disk: on a fast disk, a thread for the wait costs more than the
+wait."""
 
 BRIEF_S = 0.005
-"""The event loop waits for a disk whose syncs take less than this on average."""
+"""The event loop waits for the disk while syncs take less than this on average."""
 
 HANG_S = 0.2
-"""A sync that takes this long has held up everything else in the process, if the event loop waited for it."""
+"""A sync of this duration counts as a hang: if the event loop waited for it, everything else in the process stood
+still."""
 
 DISTRUST_S = 60.0
-"""Least time for which threads wait for the disk after a hang."""
+"""The shortest time after a hang for which threads wait for the disk."""
 
 MAX_DISTRUST_S = 86_400.0
-"""The longest time for which a disk that hangs now and then is left to threads after a hang."""
+"""The longest time after a hang for which threads wait for the disk."""
 
 _WEIGHT = 1 / 16
-"""Of the last sync in the average."""
+"""The weight of the last sync in the average."""
 
 
 class DiskPace:
     """The average duration of the last syncs, and the times between those that hung.
 
-    A disk of which nothing is known is slow. A disk that has hung is left to threads for a while, and from its second
-    hang on for twice the longest time between two hangs: so one that hangs now and then holds up the event loop twice,
-    and again only when it was well for longer than ever.
+    An unknown disk counts as slow. After a hang, threads wait for the disk for a while; from the second hang on, for
+    twice the longest time between two hangs. So a disk with occasional hangs holds up the event loop twice, and again
+    only after a longer time without a hang than ever before.
     """
 
     def __init__(self) -> None:
@@ -31,11 +33,11 @@ class DiskPace:
         self._trusted_from_s = float("-inf")
 
     def brief(self, now_s: float) -> bool:
-        """Whether the next sync is likely to be a short one."""
+        """Whether the next sync will probably be short."""
         return self._mean_s < BRIEF_S and now_s >= self._trusted_from_s
 
     def took(self, duration_s: float, now_s: float) -> None:
-        """A small write and its sync have ended."""
+        """Take the duration of a small write and its sync into account."""
         self._mean_s += (min(duration_s, HANG_S) - self._mean_s) * _WEIGHT
         if duration_s >= HANG_S:
             if self._hung_s is not None:

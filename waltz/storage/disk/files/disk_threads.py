@@ -1,7 +1,7 @@
-"""Threads for calls that block, with as little between the event loop and them as possible.
+"""Threads for blocking calls, with as little overhead as possible.
 
-For a call of a tenth of a millisecond an executor, two futures and a shield cost as much as the call itself. Here a
-call is one entry in a queue, and its end one wake-up of the loop.
+For a call of 0.1 ms an executor, two futures and a shield cost as much as the call itself. Here a call is one entry in
+a queue, and the end of the call is one wake-up of the event loop.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class DiskThreads:
-    """A limited number of threads, begun as they are needed. Calls are taken up in order."""
+    """A limited number of threads, each started when it is needed. Calls begin in the order of their requests."""
 
     def __init__(self, max_threads: int, name: str) -> None:
         self.running = 0
-        """Calls that were begun and have not ended."""
+        """The number of calls that have begun and not ended."""
         self._max_threads = max_threads
         self._name = name
         self._threads: list[threading.Thread] = []
@@ -29,9 +29,10 @@ class DiskThreads:
         self._calls: SimpleQueue[_Call[object] | None] = SimpleQueue()
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Call ``function`` in a thread. Ends only when it has ended, also when cancelled.
+        """Call ``function`` in a thread. Returns only after the call has ended, even when cancelled.
 
-        Raises what it raises; ``RuntimeError`` after :meth:`close`, and when not even the first thread can be begun.
+        Raises the exceptions of ``function``; ``RuntimeError`` after :meth:`close`, and when not even one thread can be
+        started.
         """
         call = _Call(function, asyncio.get_running_loop(), self._call_ended)
         self._begin(call)
@@ -51,7 +52,7 @@ class DiskThreads:
                 raise call.error
             return call.value[0]
         finally:
-            call.error = None  # it knows frames that know the call
+            call.error = None  # the traceback refers to frames that refer to the call
             del call, cancellation
 
     def close(self) -> None:
@@ -71,7 +72,7 @@ class DiskThreads:
         self._calls.put(call)  # type: ignore[arg-type]  # a queue of calls with whatever result
 
     def _add_thread(self) -> None:
-        """One more, unless the system has none left: then calls wait for those that there are."""
+        """Start a thread. If the system refuses, calls wait for the present threads."""
         name = f"{self._name}-{len(self._threads)}"
         thread = threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True)
         try:
@@ -81,7 +82,7 @@ class DiskThreads:
                 raise
             if not self._too_few:
                 self._too_few = True
-                logger.warning("%s could not be begun, there are %d: %s", name, len(self._threads), error)
+                logger.warning("thread %s could not be started, there are %d: %s", name, len(self._threads), error)
             return
         self._too_few = False
         self._threads.append(thread)
@@ -103,17 +104,17 @@ class _Call(Generic[T]):
         self._function = function
         self._on_end = on_end
         self.value: list[T] = []
-        """What the function has returned, if it has."""
+        """The result of the function, after it has returned."""
 
     def execute(self) -> None:
-        """For the thread."""
+        """Execute the function and wake the event loop; called by the thread."""
         try:
             self.value.append(self._function())
         except BaseException as error:
             self.error = error
         try:
             self.loop.call_soon_threadsafe(self._end)
-        except RuntimeError:  # the loop was closed: nobody waits
+        except RuntimeError:  # the event loop was closed: nothing waits for the result
             logger.debug("a file operation has ended after its loop")
 
     def _end(self) -> None:
@@ -126,4 +127,4 @@ class _Call(Generic[T]):
 def _work(calls: "SimpleQueue[_Call[object] | None]") -> None:
     while (call := calls.get()) is not None:
         call.execute()
-        del call  # what it holds may be large, and the next one may be long in coming
+        del call  # free its memory now: the next call may come much later

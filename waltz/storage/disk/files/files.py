@@ -1,7 +1,7 @@
 """The narrow interface to files that all code of the storage node uses, and the operating system behind it.
 
-Everything here but :meth:`Files.run` blocks and is meant to be called inside a function given to ``run``. A simulator
-implements the same two protocols over memory and virtual time.
+All methods except ``run``, ``run_read`` and ``run_brief`` block, and are called in a function that is given to one of
+these three. A simulator implements the same two interfaces with memory and virtual time.
 """
 
 import errno
@@ -21,10 +21,11 @@ from waltz.storage.disk.files.disk_threads import DiskThreads
 T = TypeVar("T")
 
 READ_THREADS = 4
-"""So many reads run side by side."""
+"""The largest number of concurrent reads."""
 
 _SIDE_BY_SIDE = 16
-"""So many syncs of different files share what the file system does for each of them."""
+"""The number of concurrent syncs of different files in :meth:`Files.for_each`: the file system does a part of their
+work once."""
 
 _JOIN_LIMIT_BYTES = 256 * 1024
 _MAX_CHUNKS_PER_CALL = 1024  # IOV_MAX of Linux
@@ -37,7 +38,7 @@ class File(Protocol):
         """Up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
 
     def write(self, offset: int, chunks: Sequence[bytes]) -> None:
-        """Write the chunks one behind the other from ``offset``: all of them, or ``OSError`` (some may be written)."""
+        """Write the chunks one behind the other from ``offset`` on. After an ``OSError`` some bytes may be written."""
 
     def size(self) -> int:
         """Current size."""
@@ -52,9 +53,9 @@ class File(Protocol):
         """Return when contents and size are durable (fdatasync)."""
 
     def discard_cache(self) -> None:
-        """Forget clean cached contents, so that the next read sees what the medium holds.
+        """Forget clean pages of the cache, so that the next read gets the bytes of the medium.
 
-        After a failed sync the operating system may keep pages that never reached the medium and call them clean.
+        After a failed sync, the operating system may keep pages as clean that never reached the medium.
         """
 
     def try_lock(self, size: int) -> bool:
@@ -96,6 +97,21 @@ class Files(Protocol):
         """Give a file a second name, durable after :meth:`sync_directory`; ``FileExistsError`` when it is taken."""
         raise OSError(errno.ENOTSUP, "this file system has no links", target)
 
+    def link_directory(self, target: str, path: str) -> None:
+        """Make a symbolic link to a directory, in place of a link of that name; durable after :meth:`sync_directory`.
+
+        ``IsADirectoryError`` when the name is that of a directory.
+        """
+        raise OSError(errno.ENOTSUP, "this file system has no links", path)
+
+    def linked_directory(self, path: str) -> str | None:
+        """The target of a symbolic link; ``None`` when there is no link of that name."""
+        return None
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory, or a link; durable after :meth:`sync_directory`."""
+        raise OSError(errno.ENOTSUP, "this file system keeps its directories", path)
+
     def sync_directory(self, path: str) -> None:
         """Return when creations, removals and renames in the directory are durable."""
 
@@ -108,44 +124,46 @@ class Files(Protocol):
             function(item)
 
     def free_bytes(self, path: str) -> int | None:
-        """How much more the file system of ``path`` takes; ``None`` when that is not known."""
+        """The free bytes of the file system of ``path``; ``None`` when unknown."""
         return None
 
     def time_ms(self) -> int:
-        """Milliseconds since the epoch: the stamp of new files, never used for a decision."""
+        """Milliseconds since the epoch: the time of creation in new files, never used for a decision."""
 
     async def run(self, function: Callable[[], T]) -> T:
         """Call a blocking function without blocking the event loop.
 
-        Ends only when the function has ended, also when cancelled: what it did to the files is then complete.
+        Returns only after the function has ended, even when cancelled: its changes of files are complete then.
         """
 
     async def run_read(self, function: Callable[[], T]) -> T:
-        """Like :meth:`run`, for what only reads: reads never take the places of writes and syncs."""
+        """Like :meth:`run`, for functions that only read: reads never use up the threads of writes and syncs."""
         return await self.run(function)
 
     async def run_brief(self, function: Callable[[], T]) -> T:
-        """Like :meth:`run`, for a small write and its sync when nobody else needs the event loop: it may be blocked.
+        """Like :meth:`run`, for a small write and its sync while nothing else needs the event loop: the event loop may
+        be blocked.
 
-        On a fast disk handing such a call to a thread and back costs as much processor as the call.
+        On a fast disk the way to a thread and back costs as much processor time as the call.
         """
         return await self.run(function)
 
 
 def see_the_medium(file: File) -> None:
-    """Make what an earlier process wrote durable, and read from now on what is.
+    """Make the writes of earlier processes durable, and read durable bytes only from now on.
 
-    Pages that a failed write-back left in memory must not pass for durable.
+    After a failed write-back, pages may be in memory and not on the medium. Such pages must not count as durable.
     """
     file.sync()
     file.discard_cache()
 
 
 class GroupSync:
-    """One datasync at a time, serving everybody who wrote before it began.
+    """Group commit for one file: one datasync at a time, for all writes that ended before its begin.
 
-    Two threads must not sync one descriptor side by side: the operating system reports a failed write-back to only one
-    of them. After a failure every later call fails: durability of what was written is unknown, a retry would lie.
+    Two threads must not sync one descriptor at the same time: the operating system reports a failed write-back to only
+    one of them. After a failure every later call fails: the durability of the earlier writes is unknown, and a
+    successful retry would prove nothing.
     """
 
     def __init__(self, file: File) -> None:
@@ -171,7 +189,8 @@ class GroupSync:
         self._sync_to(ticket)
 
     def write(self, offset: int, chunks: Sequence[bytes]) -> None:
-        """Write what need not be durable before the next sync; a failure shows at the next :meth:`write_and_sync`."""
+        """Write bytes that need not be durable before the next sync. A failure is raised by the next
+        :meth:`write_and_sync`."""
         if self.failure is None:
             try:
                 self._file.write(offset, chunks)
@@ -194,9 +213,10 @@ class GroupSync:
 
 
 def replace_file(files: Files, path: str, chunks: Sequence[bytes], *, lock_size: int | None = None) -> File:
-    """Put a new file with durable contents in the place of ``path``, atomically; it stays open, locked if asked to.
+    """Replace ``path`` by a new file with durable contents, atomically. Returns the new file, open, and locked on
+    request.
 
-    That it is in its place is durable after ``sync_directory`` only. Raises ``OSError``; nothing was replaced then.
+    The replacement is durable after ``sync_directory`` only. After an ``OSError`` nothing was replaced.
     """
     new_path = path + ".new"
     if files.exists(new_path):
@@ -265,7 +285,7 @@ class OsFile(File):
         return b"".join(pieces)
 
     def write(self, offset: int, chunks: Sequence[bytes]) -> None:
-        # Joining small chunks is cheaper than describing each of them to the system; big ones are not copied.
+        # To join small chunks is cheaper than to pass each of them to the system; large chunks are not copied.
         if sum(map(len, chunks)) <= _JOIN_LIMIT_BYTES:
             self._write_rest(b"".join(chunks), offset)
             return
@@ -278,7 +298,7 @@ class OsFile(File):
             offset += size
 
     def _write_rest(self, data: bytes | memoryview, offset: int) -> None:
-        """Write one piece until it is all there or the system says why not."""
+        """Write one piece completely. Raises ``OSError``."""
         written = os.pwrite(self._descriptor, data, offset)
         while written < len(data):
             count = os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
@@ -327,10 +347,11 @@ class OsFile(File):
 
 
 class OsFiles(Files):
-    """The operating system's files. Whoever makes one closes it after everything that uses it."""
+    """The operating system's files. The creator closes it, after everything that uses it."""
 
     def __init__(self, *, max_threads: int = 16, max_read_threads: int = READ_THREADS) -> None:
-        """``max_threads``: how many blocking calls may run side by side, so how many partitions sync at once."""
+        """``max_threads``: the largest number of concurrent blocking calls, and so of partitions that sync at the same
+        time."""
         self._threads = DiskThreads(max_threads, "waltz-disk")
         self._readers = DiskThreads(max_read_threads, "waltz-read")
         self._pace = DiskPace()
@@ -363,6 +384,21 @@ class OsFiles(Files):
 
     def link(self, source: str, target: str) -> None:
         Path(target).hardlink_to(source)
+
+    def link_directory(self, target: str, path: str) -> None:
+        new_path = Path(f"{path}.link")
+        new_path.unlink(missing_ok=True)
+        new_path.symlink_to(target)
+        new_path.replace(path)
+
+    def linked_directory(self, path: str) -> str | None:
+        return str(Path(path).readlink()) if Path(path).is_symlink() else None
+
+    def remove_directory(self, path: str) -> None:
+        if Path(path).is_symlink():
+            Path(path).unlink()
+        else:
+            Path(path).rmdir()
 
     def sync_directory(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

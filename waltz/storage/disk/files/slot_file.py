@@ -1,11 +1,11 @@
-"""A file with an entry of two slots for each partition, under the control file and the session fences.
+"""A file with an entry of two slots for each partition: the base of the control file and the fence file.
 
 Layout (big-endian): a 128-byte header (format version, time of creation, cluster key, number of partitions), then the
 entries: a head of fixed bytes and two slots. The slot with the larger sequence number counts. An update is written into
-the other one and synced, so that a torn write never harms the state before it.
+the other slot and synced, so that a torn write never damages the state before the update.
 
-A write or sync that failed says nothing about what is on the medium, and is not tried again: the next update puts a new
-file with all that is known to be durable in the place of the old one.
+After a failed write or sync the bytes on the medium are unknown, and the write is not tried again. The next update
+replaces the file by a new one with everything that is known to be durable.
 """
 
 import logging
@@ -37,21 +37,21 @@ class Entry(Generic[Value]):
 
     head: bytes
     written: list[bytes]
-    """Both slots as they are durable, or were found."""
+    """The bytes of both slots: durable, or as found at opening."""
     value: Value
     current: int
     """The slot (0 or 1) that counts, from which ``value`` was read."""
     sequence_number: int
-    """The last one that was used."""
+    """The last sequence number that was used."""
     damage: StorageError | None = None
-    """Why there is no value, if there is none."""
+    """The reason, if there is no value."""
     half_damaged: bool = False
-    """One of the slots was damaged when the file was opened, and has not been written since."""
+    """Whether one slot was damaged at opening and has not been written since."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held by whoever updates the entry."""
+    """Held during an update of the entry."""
 
     def take_over(self, value: Value, slot: int, sequence_number: int) -> None:
-        """From here on the value counts that was written into a slot."""
+        """Let a value count that was written into a slot."""
         self.value, self.current, self.sequence_number = value, slot, sequence_number
         self.damage, self.half_damaged = None, False
 
@@ -63,7 +63,7 @@ class SlotUpdate(NamedTuple):
     slot: int
     data: bytes
     other: bytes | None = None
-    """Is written into the other slot after that, and need not be durable before the next sync."""
+    """Bytes for the other slot, written after ``data``; they need not be durable before the next sync."""
 
 
 class SlotFile(Generic[Value]):
@@ -83,7 +83,7 @@ class SlotFile(Generic[Value]):
     ) -> None:
         """Take over an open file, whose first ``lock_size`` bytes are locked.
 
-        ``name`` says in texts what it is. ``given_up`` are files that stay open for as long as this one.
+        ``name`` names the file in messages. ``given_up`` are replaced files, which stay open as long as this file.
         """
         self.path = path
         self.entries = entries
@@ -99,14 +99,14 @@ class SlotFile(Generic[Value]):
 
     @property
     def failure(self) -> str | None:
-        """The failed write or sync after which the file could not be replaced yet."""
+        """The failed write or sync, while the file could not be replaced after the failure; ``None`` otherwise."""
         return self._sync.failure
 
     @property
     def half_damaged(self) -> list[int]:
-        """Partitions of which one of the two slots was damaged at open: by an interrupted update, or later.
+        """Partitions with one slot that was damaged at opening, by an interrupted update or later.
 
-        The other one counts; the next update writes the damaged one anew.
+        The other slot counts; the next update writes the damaged slot anew.
         """
         return [number for number, entry in enumerate(self.entries) if entry.half_damaged]
 
@@ -121,7 +121,7 @@ class SlotFile(Generic[Value]):
     def get(self, partition_id: int) -> Value:
         """The value that counts. Raises ``StorageError`` as :meth:`entry` does, and when the entry is damaged."""
         if self._closed or not 0 <= partition_id < len(self.entries):
-            self.entry(partition_id)  # says why
+            self.entry(partition_id)  # raises the error with the reason
         entry = self.entries[partition_id]
         if entry.damage is not None:
             raise entry.damage
@@ -130,7 +130,7 @@ class SlotFile(Generic[Value]):
     def locked(self, partition_ids: Iterable[int]) -> ExitStack:
         """Hold the locks of entries, for ``with``. Raises ``StorageError`` as :meth:`entry` does."""
         with ExitStack() as locks:
-            for partition_id in sorted(partition_ids):  # in one order, so that two threads never wait for each other
+            for partition_id in sorted(partition_ids):  # in order: two threads never wait for each other
                 locks.enter_context(self.entry(partition_id).lock)
             return locks.pop_all()
 
@@ -139,11 +139,11 @@ class SlotFile(Generic[Value]):
         self.write_all([SlotUpdate(partition_id, slot, data, other)])
 
     def write_all(self, updates: Sequence["SlotUpdate"]) -> None:
-        """Write slots durably, with one sync, into the file that replaced a failed one if need be.
+        """Write slots durably, with one sync. After a failure of the file, replace the file first.
 
-        The caller holds the locks of the entries. What is in the slots counts only when the caller has called
-        :meth:`Entry.take_over`. Raises ``OSError``, and ``ReadOnlyError`` when a file that failed cannot be replaced;
-        the entries are as before then.
+        The caller holds the locks of the entries. The slots count only after :meth:`Entry.take_over`, which the caller
+        calls. Raises ``OSError``, and ``ReadOnlyError`` when a failed file cannot be replaced; the entries are as
+        before then.
         """
         if not updates:
             return
@@ -159,7 +159,7 @@ class SlotFile(Generic[Value]):
                 sync.write(offset, [other])
             with self._renewal:
                 if sync is self._sync:
-                    # Only now would a new file hold it too.
+                    # From here on a replacement of the file has the update, too.
                     for partition_id, slot, data, repeated in updates:
                         written = self.entries[partition_id].written
                         written[slot] = data
@@ -173,9 +173,10 @@ class SlotFile(Generic[Value]):
         return self._header
 
     def write_header(self, header: bytes) -> None:
-        """Write the header durably, into the file that replaced a failed one if need be; no other thread does it.
+        """Write the header durably. After a failure of the file, replace the file first. Only one thread at a time
+        calls this.
 
-        Raises ``OSError``, and ``ReadOnlyError`` when a file that failed cannot be replaced.
+        Raises ``OSError``, and ``ReadOnlyError`` when a failed file cannot be replaced.
         """
         while True:
             sync = self._write_durably([(0, header)])
@@ -185,7 +186,8 @@ class SlotFile(Generic[Value]):
                     return
 
     def _write_durably(self, pieces: Sequence[tuple[int, bytes]]) -> GroupSync:
-        """Returns what has synced it: what counts is in the file only if that is still the one in use."""
+        """Write and sync. Returns the :class:`GroupSync` that was used: the write counts only if that one is still in
+        use."""
         with self._renewal:
             if self._sync.failure is not None:
                 self._renew()
@@ -213,16 +215,16 @@ class SlotFile(Generic[Value]):
                 file.close()
 
     def _offset(self, partition_id: int) -> int:
-        """Where the first slot of a partition is."""
+        """The offset of the first slot of a partition."""
         entry = self.entries[partition_id]
         size_bytes = len(entry.head) + sum(map(len, entry.written))
         return HEADER_SIZE_BYTES + partition_id * size_bytes + len(entry.head)
 
     def _renew(self) -> None:
-        """Put a new file with all that is known to be durable in the place of one that failed.
+        """Replace a failed file by a new one with everything that is known to be durable.
 
-        A failed sync says nothing about the other entries either: nothing of the old file is relied on. It stays open,
-        because its lock keeps away who had opened it before, and another thread may just be failing with it.
+        After a failed sync the other entries are unknown, too, so the bytes of the old file are not used. The old file
+        stays open: its lock keeps away processes that had opened it before, and another thread may still be using it.
         """
         failure = self._sync.failure
         content = [self._header]
@@ -266,7 +268,7 @@ def read_header(name: str, path: str, file: File) -> tuple[bytes, UUID, int]:
 
 
 def read_entry(file: File, partition_id: int, head_size_bytes: int, slot_size_bytes: int) -> tuple[bytes, list[bytes]]:
-    """Head and slots of an entry as they stand in the file; what is missing of them is zeros. ``OSError``."""
+    """The bytes of the head and the slots of an entry; missing bytes are zeros. Raises ``OSError``."""
     size_bytes = head_size_bytes + 2 * slot_size_bytes
     data = file.read(HEADER_SIZE_BYTES + partition_id * size_bytes, size_bytes).ljust(size_bytes, b"\0")
     middle = head_size_bytes + slot_size_bytes

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from waltz.storage.disk.files.files import File
 
 TAIL_LIMIT_BYTES = 4096
-"""Bytes in memory beyond which they are written."""
+"""The largest number of bytes in memory; more are written to the file."""
 
 
 class TailFile(File):
-    """A file to which small pieces are appended that need not be durable, nor in the file, before the next sync.
+    """A file to which small pieces are appended. A piece need not be in the file before the next sync.
 
-    Only :meth:`write_later` leaves bytes in memory. Everything else is as if they were in the file: reads find them,
-    and whatever changes or syncs the file writes them before. Several threads may use it at once.
+    Only :meth:`write_later` leaves bytes in memory. All other methods act as if the bytes were in the file: reads find
+    the bytes, and each change or sync of the file writes the bytes first. Several threads may use the file at the same
+    time.
     """
 
     __slots__ = ("_file", "_lock", "_tail", "_tail_offset")
@@ -26,7 +27,7 @@ class TailFile(File):
         self._tail_offset = 0
 
     def write_later(self, offset: int, data: bytes) -> None:
-        """Write at or behind the end, at the next sync at the latest. Raises ``OSError``, perhaps for earlier bytes."""
+        """Write at or behind the end, at the next sync at the latest. Raises ``OSError``, maybe for earlier bytes."""
         with self._lock:
             if self._tail and offset != self._tail_offset + len(self._tail):
                 self._write_tail()
@@ -81,7 +82,8 @@ class TailFile(File):
         return self._file.try_lock(size)
 
     def close(self) -> None:
-        """Close without syncing; bytes in memory are lost, as those of a file may be. Closing again does nothing."""
+        """Close without syncing. Bytes in memory are lost, as unsynced bytes of a file may be. Closing again does
+        nothing."""
         self._file.close()
 
     def _write_tail(self) -> None:

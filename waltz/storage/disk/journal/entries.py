@@ -27,7 +27,8 @@ class Records(NamedTuple):
 
 
 class NewSegment(NamedTuple):
-    """A segment was begun. The fields are those of the segment's header that the storage directory does not tell."""
+    """A segment was begun. The fields are those fields of the segment's header that do not follow from the storage
+    directory."""
 
     partition_id: int
     first_transaction_id: int
@@ -177,11 +178,11 @@ def walk_entries(data: bytes, start: int, count: int) -> Iterator[tuple[int, int
         yield kind, partition_id, at, end
         at = end
     if data.count(0, at) != limit - at:
-        raise EntryError("there is something behind the last entry")
+        raise EntryError("there are bytes behind the last entry")
 
 
 def decode_entry(data: bytes, kind: int, partition_id: int, start: int, end: int) -> Entry:
-    """Decode one entry, at a place that :func:`walk_entries` has told.
+    """Decode one entry, at a place that :func:`walk_entries` has returned.
 
     Args:
         data: The bytes that were given to :func:`walk_entries`.

@@ -1,8 +1,8 @@
 """The groups of the journal: the entries that one sync makes durable. Pure.
 
-A file of the journal is used again and again; each use is a *life* of the file. A group fills whole blocks of 4 KiB.
-The last eight bytes of each sector of 512 bytes are the mark of the life in which the sector was written. The other
-bytes of all sectors, joined, are
+A file of the journal is used many times; each use is a *life* of the file. A group fills whole blocks of 4 KiB. The
+last eight bytes of each sector of 512 bytes are the mark of the life in which the sector was written. The other bytes
+of all sectors, joined, are
 
 - a head of 57 bytes: magic, sequence of the file, number of the group, oldest number that a replay needs, check of the
   group before, number of partitions, CRC-32 of their ids, number of entries, whether an entry makes earlier entries
@@ -70,7 +70,7 @@ class GroupHead(NamedTuple):
 
 
 def entries_at(head: GroupHead) -> int:
-    """The place in the body where the entries begin."""
+    """The offset in the body at which the entries begin."""
     return _PARTITION_BYTES * head.partition_count
 
 
@@ -93,7 +93,7 @@ def stored_bytes(body_bytes: int) -> int:
 
 
 def mark_of(sequence: int) -> bytes:
-    """The mark that sectors carry of a life."""
+    """The mark of a life in its sectors."""
     return _MARK.pack(sequence, crc32(_SEQUENCE.pack(sequence), crc32(_LIFE)))
 
 
@@ -111,7 +111,7 @@ def gather(data: bytes) -> bytes:
 def life_of(sector: bytes) -> int | None:
     """The life in which a sector was written; 0 for a sector that was never written.
 
-    One flipped bit of the mark does not matter. ``None`` when the bytes are no mark at all.
+    One flipped bit of the mark is tolerated. ``None`` when the bytes are no mark.
     """
     mark = sector[_CONTENT_BYTES:SECTOR_BYTES]
     if len(mark) < _MARK.size:

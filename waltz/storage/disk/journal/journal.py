@@ -17,7 +17,7 @@ DIRECTORY_NAME = "journal"
 DEFAULT_FILE_SIZE_BYTES = 64 << 20
 DEFAULT_MAX_FILES = 8
 MIN_FILES = 2
-"""A journal with one file could not release anything before the file is full."""
+"""With one file, nothing could be released before the file is full."""
 
 
 class Journal:
@@ -177,7 +177,7 @@ class Journal:
         return self.failure is None and self._ring.extend()
 
     def close(self) -> bool:
-        """Close the journal, and say in it that no group is needed, if that is so. Blocking; raises ``OSError``.
+        """Close the journal. If no group is needed, write an entry that says so. Blocking; raises ``OSError``.
 
         Returns whether no group is needed: then the guard of the control file may be taken away.
         """
@@ -196,7 +196,7 @@ class Journal:
             self._file = None
 
     def remains(self) -> Contents:
-        """After a failure: the contents after which another journal begins, in files of its own.
+        """After a failure: the contents after which another journal begins, in new files.
 
         No group of the failed journal may be needed: all segments, marks and fences are durable, and the control file
         is not guarded any more.

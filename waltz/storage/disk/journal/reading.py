@@ -117,7 +117,7 @@ def read_journal(files: Files, directory: str, cluster_key: UUID) -> Contents:
     known = [header for header in headers.values() if header is not None]
     volumes = {header.volume_id for header in known}
     if len(volumes) > 1:
-        raise StorageError(f"{directory} holds files of several journals; move those away that do not belong there")
+        raise StorageError(f"{directory} holds files of several journals; move the files of the other journals away")
     if not volumes:
         lost = [Lost(_FIRST_NUMBER, None)] if paths else []
         return Contents((), False, lost, None, _FIRST_NUMBER, max(paths, default=0) + 1, 0)
@@ -131,9 +131,27 @@ def read_journal(files: Files, directory: str, cluster_key: UUID) -> Contents:
         if header is not None and header.sequence == sequence and header.first_number <= base:
             break
     next_sequence = max(*paths, *(header.sequence for header in known), 0) + 1
-    # A life may have been begun under the old name of its file: the life has no groups, and all before are durable.
+    # A life may have begun under the old name of its file. Such a life has no groups, and all earlier groups are
+    # durable.
     first_number = max(header.first_number for header in known)
     return _judge(found, base, first_number, volume_id, next_sequence)
+
+
+def journal_keys(files: Files, directory: str) -> Iterator[UUID]:
+    """The cluster key in each file of a journal of which the header is whole, the newest file first. Blocking.
+
+    Args:
+        files: The file system.
+        directory: The directory of the journal; need not exist.
+
+    Raises:
+        StorageError: A later version has written a header.
+        OSError: A file cannot be opened.
+    """
+    for _sequence, path in sorted(_paths(files, directory).items(), reverse=True):
+        header = _decode_header(files, path)
+        if header is not None:
+            yield header.cluster_key
 
 
 def read_bodies(files: Files, places: Sequence[Place]) -> Iterator[tuple[GroupHead, bytes]]:
@@ -234,15 +252,19 @@ def _paths(files: Files, directory: str) -> dict[int, str]:
 
 
 def _read_header(files: Files, path: str, cluster_key: UUID) -> FileHeader | None:
-    file = files.open(path, create=False)
-    try:
-        see_the_medium(file)
-        header = decode_header(_read(file, 0, BLOCK_BYTES))
-    finally:
-        file.close()
+    header = _decode_header(files, path)
     if header is not None and header.cluster_key != cluster_key:
         raise StorageError(f"the cluster key does not match: {path}")
     return header
+
+
+def _decode_header(files: Files, path: str) -> FileHeader | None:
+    file = files.open(path, create=False)
+    try:
+        see_the_medium(file)
+        return decode_header(_read(file, 0, BLOCK_BYTES))
+    finally:
+        file.close()
 
 
 def _scan_file(files: Files, path: str, sequence: int, volume_id: bytes, found: _Found) -> None:
@@ -292,7 +314,7 @@ def _next_head(file: File, offset: int, size: int, sequence: int, volume_id: byt
 
 
 def _read(file: File, offset: int, size: int) -> bytes:
-    """As :meth:`File.read`, but sectors that cannot be read are filled with bytes that are no mark of any life."""
+    """As :meth:`File.read`, but with bytes that are the mark of no life in place of unreadable sectors."""
     try:
         return file.read(offset, size)
     except OSError:

@@ -11,8 +11,8 @@ damaged, durably. Nothing of a damaged partition is cut.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -40,6 +40,7 @@ from waltz.storage.disk.journal.entries import (
     walk_entries,
 )
 from waltz.storage.disk.journal.groups import GroupHead, entries_at
+from waltz.storage.disk.journal.journal import DIRECTORY_NAME
 from waltz.storage.disk.journal.reading import Contents, Lost, Place, read_bodies
 from waltz.storage.disk.segment.segment_format import (
     DATA_SUFFIX,
@@ -57,15 +58,20 @@ from waltz.storage.errors import CorruptionError, StorageError
 logger = logging.getLogger(__name__)
 
 LOST_NAME = "journal.lost"
-"""A file in the directory of a partition: it tells why the partition is not served."""
+"""A file in the directory of a partition, with the reason why the partition is not served."""
 
+_LEFT_OUT = (
+    "the journal had records of the partition while its volume was missing; bring them from the other replicas (waltz "
+    "storage repair)"
+)
+_NO_GROUP = -1
 _MAX_REASON_BYTES = 4096
 _MAX_WRITE_BYTES = 1 << 20
 _MIN_WRITE_BYTES = 64 << 10
 _PROGRESS_BYTES = 16 << 20
 
 Progress = Callable[[int, int], None]
-"""Is told the number of bytes that are replayed, and the number of all bytes."""
+"""Is called with the number of replayed bytes and the number of all bytes."""
 
 
 @dataclass(slots=True)
@@ -79,6 +85,8 @@ class Report:
     """The partitions of which a file was changed."""
     damaged: dict[int, str] = field(default_factory=dict)
     """Partitions that must not be served, with the reason; their directories are marked."""
+    left_out: dict[int, str] = field(default_factory=dict)
+    """Absent partitions that lack what the journal has for them, in words."""
 
 
 def replay(
@@ -88,6 +96,7 @@ def replay(
     fence_file: FenceFile,
     contents: Contents,
     progress: Progress | None = None,
+    absent: Collection[int] = (),
 ) -> Report:
     """Make the changes in a journal where they belong, durably. Without a guarded control file, do nothing. Blocking.
 
@@ -98,6 +107,7 @@ def replay(
         fence_file: The fence file of the directory.
         contents: What was read of the journal.
         progress: Called now and then.
+        absent: Partitions whose segments cannot be reached. Their fences and marks are written.
 
     Raises:
         OSError: A file cannot be read, written or synced; the replay may be tried again.
@@ -107,7 +117,10 @@ def replay(
     report = Report()
     if not control_file.guarded:
         return report
-    run = _Replay(files, storage_directory, control_file, fence_file, contents, report)
+    if not files.exists(str(Path(storage_directory) / DIRECTORY_NAME)):
+        # The directory is made before the file is guarded for the first time, and stays.
+        contents = replace(contents, lost=[Lost(_NO_GROUP, None)])
+    run = _Replay(files, storage_directory, control_file, fence_file, contents, report, absent)
     run.all_groups(progress or _ignore)
     return report
 
@@ -206,7 +219,9 @@ class _Replay:
         fence_file: FenceFile,
         contents: Contents,
         report: Report,
+        absent: Collection[int],
     ) -> None:
+        self._absent = absent
         self._files = files
         self._directory = storage_directory
         self._control_file = control_file
@@ -235,6 +250,9 @@ class _Replay:
                 self._report.partitions.add(partition_id)
         self._sync(each for each in self._partitions.values() if each is not None)
         self._raise_fences_and_marks()
+        for partition_id in self._absent:
+            if partition_id in damaged:
+                self._report.left_out[partition_id] = damaged.pop(partition_id)
         for partition_id, reason in damaged.items():
             logger.critical("partition %d is damaged: %s", partition_id, reason)
             mark_lost(self._files, str(Path(self._directory) / str(partition_id)), reason)
@@ -258,10 +276,12 @@ class _Replay:
         """The assigned partitions that lost groups may have concerned, with the reason."""
         damaged: dict[int, str] = {}
         for lost in self._contents.lost:
+            group = f"group {lost.number} of the journal is damaged"
+            what = "the journal is missing" if lost.number == _NO_GROUP else group
             for partition_id in self._concerned(lost):
                 damaged[partition_id] = (
-                    f"group {lost.number} of the journal is damaged, and may have held records of the partition that "
-                    "were acknowledged; bring them from the other replicas (waltz storage repair)"
+                    f"{what}, and may have held records of the partition that were acknowledged; bring them from the "
+                    "other replicas (waltz storage repair)"
                 )
         return damaged
 
@@ -307,6 +327,9 @@ class _Replay:
         """The partition of an entry; ``None`` when the partition is not assigned any more."""
         if partition_id not in self._partitions:
             known = 0 <= partition_id < self._control_file.partition_count and self._is_assigned(partition_id)
+            if known and partition_id in self._absent:
+                self._report.left_out[partition_id] = _LEFT_OUT
+                known = False
             directory = str(Path(self._directory) / str(partition_id))
             key = self._control_file.cluster_key
             self._partitions[partition_id] = _Partition(self._files, directory, key, partition_id) if known else None
@@ -317,7 +340,7 @@ class _Replay:
         self._files.sync_directory(self._directory)
 
     def _raise_fences_and_marks(self) -> None:
-        """Write fences and marks after the segments are synced: a mark never tells of records that are not there."""
+        """Write fences and marks after the segments are synced: a mark never covers records that are not durable."""
         everybody = range(self._control_file.partition_count)
         for partition_id, session_id in self._fences.items():
             if partition_id in everybody and self._is_assigned(partition_id):
@@ -331,7 +354,7 @@ class _Replay:
         try:
             self._fence_file.raise_to(partition_id, session_id)
         except CorruptionError as error:
-            logger.error("partition %d: session %d was let in, but %s", partition_id, session_id, error)
+            logger.error("partition %d: session %d was admitted, but %s", partition_id, session_id, error)
 
     def _raise_mark(self, marked: Marked) -> None:
         try:
@@ -373,12 +396,12 @@ class _Partition:
 
     @property
     def missing(self) -> str | None:
-        """Which bytes are missing, as a text; ``None`` when none are."""
+        """A text about the missing bytes; ``None`` when none are missing."""
         if self._gap is None:
             return None
         segment, offset = self._gap
         path = self._path(segment)
-        return f"bytes of {path} are missing from offset {offset} on, and the journal holds later ones only"
+        return f"bytes of {path} are missing from offset {offset} on, and the journal has later bytes only"
 
     @property
     def end(self) -> Settled | None:

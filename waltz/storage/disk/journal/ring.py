@@ -1,4 +1,4 @@
-"""The files of the journal: filled with zeros once, then overwritten in place each time when they are used again.
+"""The files of the journal: filled with zeros once, then overwritten in place at each further use.
 
 A file is named ``<sequence, 10 digits>.jnl``; before its first use it is named ``<number>.spare``. Each use of a file
 is a *life* with a sequence larger than that of all lives before. The first block of a file is the header: magic,
@@ -71,7 +71,7 @@ def decode_header(block: bytes) -> FileHeader | None:
         if magic != _MAGIC or _CRC.unpack_from(copy, _HEADER.size)[0] != crc32(copy[: _HEADER.size]):
             continue
         if version != VERSION:
-            raise StorageError(f"the journal has version {version}, this is version {VERSION}")
+            raise StorageError(f"the journal has version {version}, this program knows {VERSION} only; use a newer one")
         found.append(FileHeader(UUID(bytes=key), *rest))
     return max(found, key=lambda header: header.sequence, default=None)
 
@@ -134,7 +134,7 @@ class Ring:
             stem = Path(name).stem
             if name.endswith(SPARE_SUFFIX) and stem.isdecimal():
                 self._spares = max(self._spares, int(stem))
-            if name.endswith(SUFFIX) and stem.isdecimal():  # of a life that was begun in vain, perhaps
+            if name.endswith(SUFFIX) and stem.isdecimal():  # perhaps of a life whose begin has failed
                 self.next_sequence = max(self.next_sequence, int(stem) + 1)
         while len(self._free) > max_files:
             self._unfit.append(self._free.pop())
@@ -162,7 +162,7 @@ class Ring:
         return [each.path for each in used[before:]]
 
     def distrust(self) -> None:
-        """Never write to a file again that exists now."""
+        """Never write to the present files again."""
         self._unfit += self._free
         self._free.clear()
 
@@ -200,7 +200,7 @@ class Ring:
             try:
                 path = self._make()
             except OSError as error:
-                text = f"over capacity: no further file of the journal in {self._directory} can be made: {error}"
+                text = f"over capacity: no further file of the journal in {self._directory} can be created: {error}"
                 raise JournalFullError(text) from error
         sequence = self.next_sequence
         self.next_sequence += 1
@@ -252,7 +252,7 @@ class Ring:
                 file.write(offset, [bytes(min(_FILL_BYTES, self.file_size_bytes - offset))])
             file.sync()
         except OSError:
-            self._files.remove(path)  # what it has taken of a disk that is full, others need
+            self._files.remove(path)  # a full disk needs the room for other files
             raise
         finally:
             file.close()

@@ -1,4 +1,4 @@
-"""What is known to be damaged in the segments of one log: met by reads, found and partly mended by scans."""
+"""The known damage in the segments of one log: met by reads, or found and partly mended by scans."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from waltz.storage.disk.segment.segment import Segment
 
 
 class LogDamage:
-    """Damage of a log that could be opened nevertheless. Reads of several threads may meet some at once."""
+    """The damage of an open log. Reads in several threads may report damage at the same time."""
 
     def __init__(
         self,
@@ -20,8 +20,8 @@ class LogDamage:
         pinned: Callable[[Segment], AbstractContextManager[SegmentFiles]],
         change: Callable[[str, Callable[[], None]], None],
     ) -> None:
-        """``view`` gives what is published, ``pinned`` the files of a segment; ``change`` does something to the files,
-        which it names in the text of a failure."""
+        """``view`` returns the readers' view of the log, ``pinned`` the files of a segment. ``change`` carries out a
+        change of the files, and names the change in the text of a failure."""
         self._view = view
         self._pinned = pinned
         self._change = change
@@ -31,7 +31,7 @@ class LogDamage:
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """First and last ids of records known to be damaged; they have to come from another replica."""
+        """First and last ids of records known to be damaged; these records have to come from another replica."""
         return tuple(damaged for segment in self._view().segments for damaged in segment.damaged)
 
     @property
@@ -41,12 +41,12 @@ class LogDamage:
 
     @property
     def headers(self) -> list[str]:
-        """Data files whose header is damaged in a way that does not keep them from being used."""
+        """Data files with a damaged header that can still be used."""
         return [segment.path for segment in self._view().segments if segment.header_damaged]
 
     @property
     def cut_bytes(self) -> int:
-        """Size of the torn write that was cut when the log was opened; 0 when it was whole."""
+        """The size of the torn write that was cut when the log was opened; 0 when none was cut."""
         return sum(segment.cut_bytes for segment in self._view().segments)
 
     @property
@@ -58,18 +58,18 @@ class LogDamage:
 
     @property
     def has_suspects(self) -> bool:
-        """Whether a read has met damage whose extent is not known yet."""
+        """Whether a read has met damage of unknown extent."""
         return bool(self._suspects)
 
     def suspect(self, segment: Segment, transaction_id: int | None) -> None:
-        """A read of the segment failed; at this transaction, if that is known."""
+        """Note that a read of the segment has failed, at this transaction if that is known."""
         with self._lock:
             self._suspects.add(segment)
             if transaction_id is not None:
                 segment.add_damage(transaction_id)
 
     def forget(self, segment: Segment) -> None:
-        """The segment has been removed."""
+        """Forget the damage of a segment that was removed."""
         self._suspects.discard(segment)
 
     # Found by scans
@@ -79,14 +79,14 @@ class LogDamage:
         return [segment for segment in self._view().segments if not suspicious or segment in self._suspects]
 
     def begin_scan(self, segment: Segment) -> SegmentScan:
-        """A scan of what is published in a segment now; it goes on with :meth:`scan_step`."""
+        """Begin a scan of the published part of a segment; :meth:`scan_step` continues the scan."""
         view = self._view()
         return SegmentScan(segment, view.visible(segment), view.epoch, grows=segment is view.segments[-1])
 
     def scan_step(self, scan: SegmentScan) -> bool:
-        """Check another piece of a segment; whether it was the last. Blocking.
+        """Check the next piece of a segment; return whether it was the last one. Blocking.
 
-        May run beside everything else. Raises ``StorageError`` when the log is closed, ``OSError``.
+        May run at the same time as any other method. Raises ``StorageError`` when the log is closed, ``OSError``.
         """
         if self._view().epoch != scan.epoch:
             return True
@@ -94,9 +94,10 @@ class LogDamage:
             return scan.step(handles)
 
     def finish_scan(self, scan: SegmentScan) -> bool:
-        """Take over what a scan has found, and mend the index. Blocking; not beside another change of the log.
+        """Take over the findings of a scan, and mend the index. Blocking; must not overlap with another change of the
+        log.
 
-        Returns false when the log was truncated meanwhile: the scan is worth nothing then. Raises ``OSError``,
+        Returns false when the log was truncated meanwhile, which makes the findings worthless. Raises ``OSError``,
         ``ReadOnlyError``.
         """
         segment, view = scan.segment, self._view()

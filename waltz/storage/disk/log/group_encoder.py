@@ -19,7 +19,7 @@ _COPY_LIMIT_BYTES = 4096
 
 
 class LogEnd(NamedTuple):
-    """Where the next record goes."""
+    """The place of the next record."""
 
     next_transaction_id: int
     segment_first_id: int
@@ -29,18 +29,19 @@ class LogEnd(NamedTuple):
 def encode_group(
     start: LogEnd, threshold_bytes: int, batches: Sequence[Sequence[Record]]
 ) -> tuple[list[SegmentWrite], LogEnd, list[StorageError | None]]:
-    """Encode batches of records one behind the other. The hot path: one loop, and next to no calls of our own.
+    """Encode batches of records one behind the other. The hot path: one loop with hardly any calls.
 
-    A segment takes records until it is larger than the threshold; the next record then begins another one. A threshold
-    below the size of a header cannot be kept: every segment takes a record.
+    A segment takes records until it is larger than the threshold; the next record begins another segment. Every segment
+    takes at least one record, even with a threshold below the size of a header.
 
     Args:
-        start: Where the first record goes.
+        start: The place of the first record.
         threshold_bytes: The size of a segment.
-        batches: Each is encoded up to its first record that is out of order, and the next one goes on behind it.
+        batches: Each batch is encoded up to its first record that is out of order; the next batch follows there.
 
     Returns:
-        All writes, in order; the place behind them; and for each batch why it was not encoded as a whole.
+        All writes, in order; the place behind them; and for each batch the reason why it was not encoded completely, or
+        ``None``.
     """
     threshold_bytes = max(threshold_bytes, HEADER_SIZE_BYTES)
     next_id, segment_first_id, offset = start

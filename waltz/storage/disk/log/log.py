@@ -1,12 +1,11 @@
 """The log of one partition on disk: ordered segments, of which the last one grows.
 
-Life of a group of appends: ``prepare`` checks the order and encodes, ``write_and_sync`` makes it durable in a thread,
-``publish`` makes it visible. A large group may be written while the one before it is being synced: ``write``, then
-``sync``. Readers work on an immutable view, so they need no lock against the writer and never see
-what is not durable.
+The life of a group of appends: ``prepare`` checks the order and encodes, ``write_and_sync`` makes the group durable in
+a thread, ``publish`` makes it visible. A large group may be written during the sync of the group before: ``write``,
+then ``sync``. Readers use an immutable view. So they need no lock against the writer, and see durable records only.
 
-A new segment begins with the record after the one that passed the size threshold. Everything in the old segment is
-durable before the new one exists, so no crash leaves a gap between two segments.
+A new segment begins after the record that has passed the size threshold. Everything in the old segment is durable
+before the new one exists, so no crash leaves a gap between two segments.
 """
 
 import logging
@@ -54,7 +53,7 @@ _MAX_READ_ATTEMPTS = 8
 class Prepared:
     """Encoded appends, ready to be written as one group.
 
-    ``errors[i]`` tells why batch ``i`` was refused at one of its records, ``None`` when all of it was accepted.
+    ``errors[i]`` is the reason why a record of batch ``i`` was refused, or ``None`` when the whole batch was accepted.
     """
 
     start: LogEnd
@@ -63,7 +62,7 @@ class Prepared:
     writes: list[SegmentWrite]
     view: LogView | None = field(default=None, repr=False)
     sync_s: float | None = None
-    """How long the syncs took; ``None`` when there was nothing to sync."""
+    """The duration of the syncs; ``None`` when there was nothing to sync."""
 
     def sync(self, segment: Segment, handles: SegmentFiles, write: SegmentWrite) -> None:
         """Make one of the writes durable. Blocking."""
@@ -85,8 +84,8 @@ class Prepared:
 class PartitionLog:
     """All records of a partition.
 
-    Blocking methods are called inside ``files.run``. Of those that change files only one runs at a time (the caller's
-    duty); reads may run beside it, and beside each other, in other threads.
+    Blocking methods are called inside ``files.run``. The caller has to make sure that methods that change files do not
+    overlap. Reads may run at any time, in other threads.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class PartitionLog:
         self.directory = directory
         self.partition_id = partition_id
         self.read_only_reason: str | None = None
-        """Why nothing is written any more: the failed write or sync. Lasts until the log is opened again."""
+        """The failed write or sync after which nothing is written any more. Lasts until the log is opened again."""
         self._files = files
         self._cluster_key = cluster_key
         self._threshold_bytes = segment_size_threshold_bytes
@@ -118,9 +117,9 @@ class PartitionLog:
             partition_id,
             lambda: [segment.first_transaction_id for segment in self._view.segments],
         )
-        """Which transactions were committed when."""
+        """The times at which transactions were committed."""
         self.damage = LogDamage(lambda: self._view, self._pinned, self._change)
-        """What is damaged, although the log could be opened."""
+        """The damage that did not prevent the opening of the log."""
 
     @classmethod
     def open(
@@ -137,10 +136,10 @@ class PartitionLog:
     ) -> "PartitionLog":
         """Open and recover the log in its directory, which is created when missing. Blocking.
 
-        ``clean_end`` is where it ended when the node was stopped in order, ``None`` when that is not known.
+        ``clean_end`` is the end of the log at the orderly stop of the node, ``None`` when unknown.
 
-        Raises ``StorageError`` when the files belong to another cluster or partition, ``CorruptionError`` when records
-        are damaged or missing that must not be, ``OSError``.
+        Raises ``StorageError`` when the files belong to another cluster or partition, ``CorruptionError`` when required
+        records are damaged or missing, ``OSError``.
         """
         descriptors = DescriptorCache(segment_cache_capacity)
         try:
@@ -190,7 +189,7 @@ class PartitionLog:
 
     @property
     def first_transaction_id(self) -> int:
-        """Id with which the first segment begins; 0 unless old segments were taken away."""
+        """The first id of the first segment; 0 unless old segments were removed."""
         return self._view.segments[0].first_transaction_id
 
     @property
@@ -203,9 +202,9 @@ class PartitionLog:
     def prepare(self, batches: Sequence[Sequence[Record]], after: Prepared | None = None) -> Prepared:
         """Check the order of appends and encode them as one group. Changes nothing; does not block.
 
-        Every batch is one request. At a record that is not the next one its batch is refused, with ``transaction out of
-        order``; the records before it stay accepted, and the next batch goes on behind them. ``after`` is a prepared
-        group still being written behind which these appends go, ``None``: behind what is published.
+        Every batch is one request. A record that is not the next one refuses the rest of its batch, with ``transaction
+        out of order``. The records before it stay accepted, and the next batch continues behind them. ``after`` is the
+        prepared group, still being written, that these appends follow; ``None``: they follow the published records.
         """
         start = self._view.end if after is None else after.end
         if self.read_only_reason is not None:
@@ -216,10 +215,10 @@ class PartitionLog:
     def write_and_sync(self, prepared: Prepared) -> None:
         """Make a group durable. Blocking.
 
-        Any failure makes the log read-only: nothing of the group is published and nothing is ever tried again.
+        Any failure makes the log read-only: nothing of the group is published, and no write is tried again.
 
         Raises ``OSError``, ``ReadOnlyError`` when the log is read-only already, ``StorageError`` when the group does
-        not go on behind what is published.
+        not follow the published records.
         """
         view = self._view
         if prepared.writes:
@@ -230,10 +229,11 @@ class PartitionLog:
         prepared.view = view
 
     def write(self, prepared: Prepared, after: Prepared | None = None) -> bool:
-        """Write a group, and leave it to :meth:`sync` to make it durable. Blocking; may run beside another's sync.
+        """Write a group that :meth:`sync` makes durable later. Blocking; may run during the sync of another group.
 
-        ``after`` is the written group behind which it goes, ``None``: what is published. False when it begins another
-        segment; then nothing was written, and it is one for :meth:`write_and_sync` once the others are published.
+        ``after`` is the written group that this group follows; ``None``: the group follows the published records.
+        Returns false when the group begins another segment. Then nothing was written, and the group is for
+        :meth:`write_and_sync` after the groups before are published.
 
         Raises as :meth:`write_and_sync`.
         """
@@ -255,18 +255,18 @@ class PartitionLog:
         return True
 
     def sync(self, prepared: Prepared) -> None:
-        """Make a group durable that was written; groups in the order of their writes. Blocking.
+        """Make a written group durable. Groups are synced in the order of their writes. Blocking.
 
-        Raises ``OSError``, ``ReadOnlyError`` when any write or sync has failed before; it is not tried again then.
+        Raises ``OSError``, ``ReadOnlyError`` when a write or sync has failed before; no sync is tried then.
         """
         assert prepared.view is not None, "it has to be written first"
         if prepared.writes:
             self._change("sync", partial(self._sync, prepared.view.segments[-1], prepared))
 
     def index_written(self, prepared: Prepared) -> None:
-        """Take the index entries of a group that was written, and that the journal has made durable. Blocking.
+        """Take over the index entries of a written group that the journal has made durable. Blocking.
 
-        They are in the index file after :meth:`flush`. Raises as :meth:`sync`.
+        The entries are in the index file after :meth:`flush`. Raises as :meth:`sync`.
         """
         assert prepared.view is not None, "it has to be written first"
         if prepared.writes:
@@ -279,7 +279,7 @@ class PartitionLog:
                 raise
 
     def take_back(self, prepared: Prepared) -> None:
-        """Remove a group that was written and will never be durable; it was the last one. Blocking; ``OSError``."""
+        """Remove the last written group, which will never be durable. Blocking; raises ``OSError``."""
         if prepared.writes:
             self._change("truncation", partial(self._take_back, prepared.start.offset))
 
@@ -287,7 +287,7 @@ class PartitionLog:
         self._descriptors.current_files(self._view.segments[-1]).data.truncate(offset)
 
     def _order_error(self) -> StorageError:
-        """Why a group cannot be written that does not go on behind what is published."""
+        """The error for a group that does not follow the published records."""
         self._check_writable()
         return StorageError("transaction out of order")
 
@@ -313,7 +313,7 @@ class PartitionLog:
         return segment
 
     def publish(self, prepared: Prepared) -> None:
-        """Make a group visible that :meth:`write_and_sync` has written: its records can be read, the maximum moves."""
+        """Make a durable group visible: its records can be read, and the maximum rises."""
         assert prepared.view is not None, "only what is durable may be published"
         self._view = prepared.view
 
@@ -331,13 +331,13 @@ class PartitionLog:
         last = kept[-1]
         end = self.end_behind(transaction_id)
         self.times.cut(transaction_id)
-        # Readers stop seeing the records before they go; the changed epoch tells those who are just reading them.
+        # The records leave the view before the file; the changed epoch tells readers in the middle of a read.
         self._view = LogView(kept, end, view.epoch + 1)
         self._change("truncation", partial(self._cut, view.segments[len(kept) :], last, end))
         return self.max_transaction_id
 
     def end_behind(self, transaction_id: int) -> LogEnd:
-        """Where the log ends when all records behind ``transaction_id`` are removed. Blocking.
+        """The end of the log after a removal of all records behind ``transaction_id``. Blocking.
 
         Raises ``StorageError`` when the id is out of range or the place to cut is damaged, ``OSError``.
         """
@@ -378,7 +378,8 @@ class PartitionLog:
         self.damage.forget(segment)
 
     def write_times(self) -> None:
-        """Write what the time index has in memory. Blocking; what cannot be written may be lost."""
+        """Write the entries of the time index that are in memory. Blocking; entries that cannot be written may be
+        lost."""
         if self._closed or self.read_only_reason is not None:
             return
         try:
@@ -388,7 +389,8 @@ class PartitionLog:
             logger.warning(text, self.partition_id, self.directory, error)
 
     def flush(self) -> None:
-        """Make index and data of the current segment durable, as a low-water mark wants it. Blocking; ``OSError``."""
+        """Make data and index of the current segment durable, as required before a low-water mark. Blocking; raises
+        ``OSError``."""
         self._change("flush", self._flush)
 
     def _flush(self) -> None:
@@ -397,7 +399,8 @@ class PartitionLog:
             segment.flush(handles)
 
     def close(self) -> None:
-        """Flush, unless the log is read-only, and close all files; again does nothing. Blocking; ``OSError``."""
+        """Flush, unless the log is read-only, and close all files. A second call does nothing. Blocking; raises
+        ``OSError``."""
         if self._closed:
             return
         try:
@@ -409,7 +412,7 @@ class PartitionLog:
             self._descriptors.close()
 
     def delete_files(self) -> None:
-        """Close, and remove the files of all segments, durably; the directory stays. Blocking; ``OSError``."""
+        """Close, and remove the files of all segments, durably; the directory stays. Blocking; raises ``OSError``."""
         self._closed = True
         self._descriptors.close()
         for segment in reversed(self._view.segments):
@@ -428,7 +431,8 @@ class PartitionLog:
         )
 
     def _change(self, what: str, function: Callable[[], T]) -> T:
-        """Do something to the files; if it fails in any way, their state is uncertain and nothing more is written."""
+        """Carry out a change of the files. After a failure of any kind their state is unknown, and nothing more is
+        written."""
         self._check_writable()
         try:
             return function()
@@ -444,36 +448,37 @@ class PartitionLog:
     # Reading
 
     def read(self, first: int, max_count: int, max_bytes: int | None = None) -> list[Record]:
-        """The records ``first``, ``first + 1``, ... as far as there are any, at most ``max_count``. Blocking.
+        """The records ``first``, ``first + 1``, ..., at most ``max_count``. Blocking.
 
-        Stops before the records' size on disk would pass ``max_bytes``, but not before one record was read. Empty when
-        ``first`` is out of range.
+        The size on disk of the records is at most ``max_bytes``, unless one record is larger. Empty when ``first`` is
+        out of range.
 
         Raises ``CorruptionError`` when one of them is damaged, ``StorageError`` when the log is closed, ``OSError``.
         """
         return [record for block in self._read(first, max_count, max_bytes, as_records) for record in block]
 
     def read_encoded(self, first: int, max_count: int, max_bytes: int | None = None) -> tuple[int, list[bytes]]:
-        """Like :meth:`read`: how many records, and their encoding in a list on the wire in pieces."""
+        """Like :meth:`read`: the number of records, and their encoding in a list on the wire, in pieces."""
         pieces: list[bytes] = []
         for block in self._read(first, max_count, max_bytes, as_wire_pieces):
             pieces += block
         return len(pieces) // WIRE_PIECES, pieces
 
     def read_stored(self, first: int, max_count: int, max_bytes: int | None = None) -> list[StoredRecords]:
-        """Like :meth:`read`, but the records as they are on disk, checked, in blocks that follow each other."""
+        """Like :meth:`read`, but the checked bytes of the records as on disk, in consecutive blocks."""
         return self._read(first, max_count, max_bytes, as_stored)
 
     def read_headers(self, first: int, max_count: int, max_bytes: int | None = None) -> tuple[list[RecordHeader], int]:
-        """Like :meth:`read`, without the payloads (which are checked all the same), and how many bytes were read.
+        """Like :meth:`read`, without the payloads, which are checked, too; and the number of bytes that were read.
 
-        ``max_bytes`` limits what is read, payloads and all; of these no more than a block is in memory at a time.
+        ``max_bytes`` limits the bytes that are read, payloads included. At most one block is in memory at a time.
         """
         blocks = self._read(first, max_count, max_bytes, as_headers)
         return [header for headers, _ in blocks for header in headers], sum(size_bytes for _, size_bytes in blocks)
 
     def _read(self, first: int, max_count: int, max_bytes: int | None, convert: Converter[T]) -> list[T]:
-        """Blocks of records from the present view; once more if a truncation took the ground away meanwhile."""
+        """Blocks of records from the present view. If a truncation has removed records meanwhile, the read is
+        repeated."""
         for _ in range(_MAX_READ_ATTEMPTS):
             view = self._view
             try:
@@ -484,7 +489,7 @@ class PartitionLog:
             else:
                 if self._view.epoch == view.epoch:
                     return blocks
-        raise StorageError("truncated again and again while it was read")
+        raise StorageError("truncated many times during one read")
 
     def _blocks(
         self, view: LogView, first: int, max_count: int, max_bytes: int | None, convert: Converter[T]

@@ -52,14 +52,14 @@ def open_segments(
         segment, handles = create_segment(files, directory, cluster_key, partition_id, 0)
         descriptors.set_current(segment, handles)
         segments.append(segment)
-    # Files that an earlier process created or removed are durable only after this.
+    # Only this makes files durable that an earlier process has created or removed.
     files.sync_directory(directory)
     files.sync_directory(str(Path(directory).parent))
     return tuple(segments)
 
 
 def _segment_end(last: SegmentHeader, clean_end: LogEnd) -> SegmentEnd | None:
-    """The clean end of the last segment; ``None`` if another program has begun another segment since."""
+    """The clean end of the last segment; ``None`` if another program has begun a further segment since."""
     if last.first_transaction_id != clean_end.segment_first_id:
         return None
     return SegmentEnd(clean_end.next_transaction_id, clean_end.offset)
@@ -86,7 +86,8 @@ def _segment_headers(
 
 
 def _discard_unfinished(files: Files, directory: str, path: str, partition_id: int, beyond: int) -> None:
-    """Remove a segment whose creation was interrupted; it never had a record. Anywhere but at the end it is damage."""
+    """Remove a segment whose creation was interrupted, and which never had a record. Before the last place it is
+    damage."""
     stem = Path(path).stem
     if not stem.isdecimal() or int(stem) <= beyond:
         raise CorruptionError(partition_id, None, path, "the header of the segment is missing")

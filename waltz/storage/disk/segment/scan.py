@@ -1,7 +1,7 @@
-"""Scans of whole segments in the background: every record and every index entry is checked, piece by piece.
+"""Scans whole segments in the background: every record and every index entry is checked, piece by piece.
 
-The opening of a segment checks only its end. A scan checks the rest: damaged records have to come from another replica,
-wrong index entries follow from the records and are mended in place.
+The opening of a segment checks only its end. A scan checks the rest. Damaged records have to come from another replica.
+Wrong index entries are computed from the records and mended in place.
 """
 
 import logging
@@ -30,7 +30,7 @@ _BLOCK_BYTES = 4096
 
 
 class TolerantReader(Reader):
-    """Reads unreadable bytes of the medium as zeros, so that the rest can be read."""
+    """A reader that returns zeros in place of unreadable bytes."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -65,7 +65,7 @@ class Run(NamedTuple):
 
 
 class SegmentScan:
-    """One pass over a segment, to its visible end at the beginning."""
+    """One pass over a segment, up to the end that is visible at the beginning of the pass."""
 
     __slots__ = (
         "_grows",
@@ -82,16 +82,16 @@ class SegmentScan:
     )
 
     def __init__(self, segment: Segment, visible: Extent, epoch: int, *, grows: bool) -> None:
-        """``epoch`` is the log's: a truncation ends the scan. ``grows``: the segment is the current one."""
+        """``epoch`` is that of the log: a truncation ends the scan. ``grows``: the segment is the current one."""
         self.segment = segment
         self.visible = visible
         self.epoch = epoch
         self.damaged: list[tuple[int, int]] = []
         """First and last ids of damaged records found."""
         self.wrong_entries: list[tuple[int, int]] = []
-        """Transaction ids and offsets of intact records that the index does not lead to."""
+        """Transaction ids and offsets of intact records with a wrong index entry."""
         self.damaged_header = False
-        """Whether the header of the data file is not what it was."""
+        """Whether the header of the data file has changed."""
         self.wrong_header = False
         """Whether the header of the index file differs from that of the data file."""
         self._next_id = segment.first_transaction_id
@@ -102,7 +102,7 @@ class SegmentScan:
     def step(self, handles: SegmentFiles) -> bool:
         """Check another piece; returns whether it was the last one. Blocking; ``OSError`` when the files are gone."""
         if self._offset == HEADER_SIZE_BYTES:
-            if not self._grows:  # the content of the medium has to be read, not that of the page cache
+            if not self._grows:  # the bytes of the medium have to be read, not those of the page cache
                 handles.data.discard_cache()
             self._check_headers(handles)
         stop_id, end = self.visible.next_transaction_id, self.visible.end_offset
@@ -116,7 +116,7 @@ class SegmentScan:
         self._offset = offsets[-1]
         if self._next_id < stop_id and self._offset < end:
             size = valid_record_size(contents.data, self._offset, end, self._next_id)
-            if size is not None:  # it only reaches beyond the step
+            if size is not None:  # the record only extends beyond the step
                 self._check_entries(contents, (self._offset, self._offset + size))
                 self._next_id += 1
                 self._offset += size
@@ -139,7 +139,7 @@ class SegmentScan:
         )
 
     def _check_headers(self, handles: SegmentFiles) -> None:
-        """Check the headers, which may only differ in the time of creation."""
+        """Check the headers. They may differ in the time of creation only."""
         expected = self.segment.header._replace(version=0, creation_time_ms=0)
         found = []
         for file in (handles.data, handles.index):
@@ -171,12 +171,12 @@ class SegmentScan:
             self.wrong_entries += wrong
 
     def _skip_damage(self, contents: SegmentContents) -> None:
-        # The beginning of the damage is certain, and is the end of the record before it.
+        # The beginning of the damage is certain: the end of the record before.
         self._check_entries(contents, (self._offset, self._offset))
         stop_id, end = self.visible.next_transaction_id, self.visible.end_offset
         later = contents.later_indexed_record(self._offset, self._next_id, end, min(stop_id, self._index_end))
         if later is None:
-            self._index_end = self._next_id  # it is useless from here on
+            self._index_end = self._next_id  # the index is useless from here on
             found = find_later_record(contents.data, self._offset, end, self._next_id)
             later = found if found is not None and found[0] < stop_id else None
         if later is None:

@@ -53,7 +53,7 @@ class SegmentWrite(NamedTuple):
 
 
 class ReadLimit:
-    """The bytes (of records on disk) that a read may still return. The first record is granted in any case."""
+    """The number of bytes of records on disk that a read may still return. The first record is always granted."""
 
     __slots__ = ("_begun", "reached", "remaining_bytes")
 
@@ -80,7 +80,7 @@ class Extent(NamedTuple):
 
 
 Converter = Callable[[bytes, Sequence[int], int], tuple[int, T]]
-"""Converts the bytes of consecutive records, given their bounds in the file and the first id.
+"""Converts the bytes of consecutive records; the arguments include their bounds in the file and the first id.
 
 It stops at the first damaged record, and returns the number of records before it.
 """
@@ -118,7 +118,7 @@ def as_stored(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> tupl
 
 
 class RecordCheck(NamedTuple):
-    """Result of checking one record for a tool: ``record`` is ``None`` unless its checksum is right."""
+    """The result of the check of one record for a tool. ``record`` is ``None`` unless the checksum is right."""
 
     transaction_id: int
     index_ok: bool
@@ -127,9 +127,9 @@ class RecordCheck(NamedTuple):
 
 
 class Segment:
-    """A segment by its paths and extent; the open files are arguments.
+    """The paths and the extent of a segment. Methods get the open files as arguments.
 
-    ``next_transaction_id`` and ``end_offset`` move with writes; readers get their visible extent.
+    ``next_transaction_id`` and ``end_offset`` rise with writes. Readers get the visible extent as an argument.
     """
 
     __slots__ = (
@@ -159,7 +159,7 @@ class Segment:
 
     @property
     def first_transaction_id(self) -> int:
-        """Id of the first record, also of an empty segment."""
+        """The id of the first record, also of an empty segment."""
         return self.header.first_transaction_id
 
     def open_files(self, files: Files) -> SegmentFiles:
@@ -174,13 +174,14 @@ class Segment:
     # Writing
 
     def write(self, handles: SegmentFiles, write: SegmentWrite) -> None:
-        """Write records after all former ones. They count when :meth:`sync` has made them durable."""
+        """Write records behind all earlier records. They count when :meth:`sync` has made them durable."""
         handles.data.write(write.offset, write.chunks)
 
     def sync(self, handles: SegmentFiles, write: SegmentWrite) -> None:
         """Make written records durable, in the order of the writes, then write the index entries.
 
-        The index follows the synced data, so that after a crash it never refers to records that were not durable.
+        The index is written after the sync of the data, so that after a crash the index never refers to records that
+        were not durable.
         """
         handles.data.datasync()
         self.write_index(handles, write)
@@ -195,9 +196,9 @@ class Segment:
         self.end_offset = write.end_offset
 
     def write_index_later(self, handles: SegmentFiles, write: SegmentWrite) -> None:
-        """As :meth:`write_index`, but in the file with the next :meth:`flush`, unless there is much before.
+        """As :meth:`write_index`, but the entries may wait in memory until the next :meth:`flush`.
 
-        Until then, a crash leaves it to the journal to tell that the records were durable.
+        After a crash before that, only the journal proves that the records were durable.
         """
         entries_offset = index_offset(self.header.first_transaction_id, write.first_transaction_id)
         handles.index.write_later(entries_offset, encode_index(write.record_offsets))
@@ -224,12 +225,12 @@ class Segment:
                 return entries[0] + size
             if valid_record_size(handles.data, entries[1], self.end_offset, transaction_id + 1) is not None:
                 return entries[1]
-        raise self._corruption(transaction_id, "neither the record nor the one behind it is intact")
+        raise self._corruption(transaction_id, "neither the record nor the next record is intact")
 
     def truncate(self, handles: SegmentFiles, transaction_id: int, offset: int) -> None:
         """Remove the records after ``transaction_id``, which ends at ``offset``, durably. Raises ``OSError``.
 
-        The index is cut first: it never reaches further than the records.
+        The index is cut first: it never extends beyond the records.
         """
         if transaction_id + 1 == self.next_transaction_id:
             return
@@ -240,7 +241,7 @@ class Segment:
         self._end_with(transaction_id, offset)
 
     def cut(self, handles: SegmentFiles, transaction_id: int, offset: int) -> None:
-        """As :meth:`truncate`, but durable with the next :meth:`flush` only. Raises ``OSError``."""
+        """As :meth:`truncate`, but durable only after the next :meth:`flush`. Raises ``OSError``."""
         handles.index.truncate(index_offset(self.first_transaction_id, transaction_id + 1))
         handles.data.truncate(offset)
         self._end_with(transaction_id, offset)
@@ -253,7 +254,7 @@ class Segment:
         )
 
     def mend_index(self, handles: SegmentFiles, entries: Sequence[tuple[int, int]], *, header: bool) -> None:
-        """Write index entries (transaction id, offset) anew, durably, and the header if asked to. ``OSError``."""
+        """Write index entries (transaction id, offset) anew, durably, and on request the header. Raises ``OSError``."""
         if header:
             handles.index.write(0, [self.header._replace(version=0).encode()])
         for transaction_id, offset in entries:
@@ -267,7 +268,7 @@ class Segment:
         self.damaged = tuple(sorted((*self.damaged, (transaction_id, transaction_id))))
 
     def flush(self, handles: SegmentFiles) -> None:
-        """Make data and index durable, in this order: the index never leads to records that are not there."""
+        """Make data and index durable, in this order: the index never refers to missing records."""
         handles.data.sync()
         handles.index.sync()
 
@@ -276,7 +277,7 @@ class Segment:
     def read_blocks(
         self, handles: SegmentFiles, first: int, stop: int, visible: Extent, limit: ReadLimit, convert: Converter[T]
     ) -> Iterator[T]:
-        """The records ``first`` to ``stop - 1``, converted in blocks that are read at once, until the limit is reached.
+        """The records ``first`` to ``stop - 1``, converted block by block, up to the limit.
 
         Raises ``CorruptionError`` at a damaged record, ``OSError``.
         """
@@ -308,7 +309,7 @@ class Segment:
         """The records between the offsets, with one read."""
         start, end = offsets[0], offsets[-1]
         if not HEADER_SIZE_BYTES <= start < end <= visible.end_offset:
-            raise self._corruption(first, f"{self.index_path} points outside of the records")
+            raise self._corruption(first, f"{self.index_path} refers to a place outside of the records")
         count, converted = convert(handles.data.read(start, end - start), offsets, first)
         if count < len(offsets) - 1:
             raise self._corruption(first + count, f"no intact record at offset {offsets[count]}")
@@ -339,10 +340,10 @@ class Segment:
 
 
 def _count_within(offsets: Sequence[int], farthest: int) -> int:
-    """The number of records, at least one, that end at or before ``farthest``.
+    """The number of records that end at or before ``farthest``; at least one.
 
-    Offsets ascend; in a damaged index they may not: then the read of the records finds the damage, and reads no more
-    than the bytes up to ``farthest``.
+    Offsets ascend, except in a damaged index. Then the read of the records finds the damage, and reads no more than the
+    bytes up to ``farthest``.
     """
     count = max(bisect_right(offsets, farthest, 1) - 1, 1)
     return count if offsets[count] > offsets[0] else 1

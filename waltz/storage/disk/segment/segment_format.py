@@ -33,7 +33,8 @@ _UNSIGNED_LENGTH = struct.Struct(">I")
 _LENGTH_OFFSET = 28
 _ID = struct.Struct(">q")
 _FIRST_BLOCK_BYTES = 1 << 13
-"""Size of the first read, doubled each time up to :data:`_SCAN_BLOCK_BYTES`: a search that ends soon reads little."""
+"""The size of the first read of a scan. Each further read is twice as large, up to :data:`_SCAN_BLOCK_BYTES`. So a
+search that ends soon reads little."""
 _SCAN_BLOCK_BYTES = 1 << 20
 
 
@@ -110,7 +111,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(buffer: bytes, start: int, end: int, transaction_id: int) -> Record | None:
-    """The record that fills ``buffer[start:end]`` exactly, ``None`` if that is not an intact record of this id."""
+    """The record that fills ``buffer[start:end]`` exactly; ``None`` without an intact record of this id."""
     data_start, data_end = start + RECORD_PREFIX.size, end - RECORD_CRC.size
     if data_start > data_end or end > len(buffer):
         return None
@@ -123,9 +124,10 @@ def decode_record(buffer: bytes, start: int, end: int, transaction_id: int) -> R
 
 
 def decode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[Record]:
-    """The records that begin at the bounds, up to the first damaged one; the last bound is their end.
+    """The records that begin at the bounds, up to the first damaged record. The last bound is the end of the last
+    record.
 
-    Bounds are relative to the file, and the buffer begins at the first of them.
+    Bounds are offsets in the file; the buffer begins at the first bound.
     """
     start = bounds[0]
     records: list[Record] = []
@@ -170,7 +172,7 @@ def intact_sizes(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> l
 
 
 def header_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> list[RecordHeader]:
-    """Like :func:`decode_span`, but without the payloads, which are checked and not copied."""
+    """Like :func:`decode_span`, but without the payloads: these are checked, but not copied."""
     headers: list[RecordHeader] = []
     begin = 0
     for size in intact_sizes(buffer, bounds, transaction_id):
@@ -194,16 +196,16 @@ def encode_span(buffer: bytes, bounds: Sequence[int], transaction_id: int) -> li
 
 
 def stored_id_and_size(prefix: bytes) -> tuple[int, int]:
-    """The transaction id and the size on disk (even negative) by the first 36 bytes of a record."""
+    """The transaction id and the size on disk (possibly negative) according to the first 36 bytes of a record."""
     return _ID.unpack_from(prefix)[0], STORED_OVERHEAD_BYTES + _LENGTH.unpack_from(prefix, _LENGTH_OFFSET)[0]
 
 
 def add_record_offsets(offsets: list[int], data: bytes, start: int, end: int, count: int, offset: int) -> None:
     """Add the file offsets of the ``count`` records that fill ``data[start:end]``.
 
-    The first is at ``offset``; the others follow by their lengths, and are not checked otherwise.
+    The first record is at ``offset``; the lengths give the places of the others. Nothing else is checked.
 
-    Raises ``ValueError`` when they do not fill it.
+    Raises ``ValueError`` when the records do not fill the range.
     """
     at, difference, unpack = start, offset - start, _UNSIGNED_LENGTH.unpack_from
     last = end - STORED_OVERHEAD_BYTES
@@ -219,7 +221,7 @@ def add_record_offsets(offsets: list[int], data: bytes, start: int, end: int, co
 def valid_record_size(reader: Reader, offset: int, end: int, transaction_id: int) -> int | None:
     """Size in bytes of the intact record of this id at ``offset``, ``None`` without one.
 
-    ``end`` is the size of the file: memory grows only with existing bytes, even for a damaged length.
+    ``end`` is the size of the file: even with a damaged length, no more memory is taken than the file has bytes.
     """
     prefix = reader.read(offset, RECORD_PREFIX.size) if offset >= HEADER_SIZE_BYTES else b""
     if len(prefix) < RECORD_PREFIX.size:
@@ -231,9 +233,9 @@ def valid_record_size(reader: Reader, offset: int, end: int, transaction_id: int
 
 
 def scan_records(reader: Reader, offset: int, end: int, transaction_id: int) -> Sequence[int]:
-    """Offsets of the intact records from ``transaction_id`` at ``offset`` on, and the end of the last one.
+    """The offsets of the intact records from ``transaction_id`` at ``offset`` on, and the end of the last record.
 
-    Stops at the first damaged record; so the result has one element more than there are records.
+    Stops at the first damaged record. The result has one element more than the number of records.
     """
     offsets = array("q", [offset])
     block, block_start, block_size = b"", offset, _FIRST_BLOCK_BYTES
@@ -241,7 +243,7 @@ def scan_records(reader: Reader, offset: int, end: int, transaction_id: int) -> 
         position = offset - block_start
         size = _size_at(block, position)
         if size is None or position + size > len(block):
-            # The record is not (wholly) in the block: read a new block from here, large enough for a plausible record.
+            # The block does not have the whole record: read a new block from here, large enough for a plausible record.
             block, block_start, position = reader.read(offset, min(block_size, end - offset)), offset, 0
             block_size = min(2 * block_size, _SCAN_BLOCK_BYTES)
             size = _size_at(block, 0)
@@ -258,7 +260,7 @@ def scan_records(reader: Reader, offset: int, end: int, transaction_id: int) -> 
 
 
 def _size_at(block: bytes, position: int) -> int | None:
-    """The size of the record at ``position`` by its prefix, ``None`` if the prefix is not in the block."""
+    """The size of the record at ``position`` according to its prefix; ``None`` if the prefix is not in the block."""
     if position + RECORD_PREFIX.size > len(block):
         return None
     size: int = STORED_OVERHEAD_BYTES + _LENGTH.unpack_from(block, position + _LENGTH_OFFSET)[0]
@@ -277,8 +279,8 @@ def _is_intact(block: bytes, position: int, size: int, transaction_id: int) -> b
 def find_later_record(reader: Reader, offset: int, end: int, transaction_id: int) -> tuple[int, int] | None:
     """The first intact record with a larger id after a damaged place: ``(transaction id, offset)``.
 
-    ``transaction_id`` should be at ``offset`` but is damaged. An id is plausible if the records between would have had
-    room. ``None`` means a torn tail: no complete record follows.
+    ``transaction_id`` should be at ``offset``, but is damaged. An id is plausible if there is room for the records in
+    between. ``None``: no complete record follows, so the tail is torn.
     """
     largest_id = transaction_id + (end - offset) // STORED_OVERHEAD_BYTES
     pattern = _ids_pattern(transaction_id + 1, largest_id)
@@ -302,7 +304,8 @@ def find_later_record(reader: Reader, offset: int, end: int, transaction_id: int
 
 
 def _ids_pattern(lowest: int, highest: int) -> re.Pattern[bytes]:
-    """Matches the places at which the big-endian bytes of an id from the range (and of a few others) may begin."""
+    """A pattern for the places at which the big-endian bytes of an id from the range, or of a few other ids, may
+    begin."""
     low, high = _ID.pack(lowest), _ID.pack(max(lowest, highest))
     common = 0
     while common < _ID.size and low[common] == high[common]:

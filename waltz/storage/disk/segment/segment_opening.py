@@ -29,10 +29,10 @@ def create_segment(
 ) -> tuple[Segment, SegmentFiles]:
     """Create both files of an empty segment, durably; the index file first, as in the original.
 
-    Leftovers of an interrupted creation or deletion with the same names are discarded: an index file without its data
+    Remains of an interrupted creation or deletion with the same names are discarded: an index file without its data
     file, or a data file without a complete header.
 
-    Raises ``StorageError`` when there is a data file already, ``OSError``.
+    Raises ``StorageError`` when the data file exists already, ``OSError``.
     """
     header = SegmentHeader(0, files.time_ms(), cluster_key, partition_id, first_transaction_id)
     segment = Segment(str(Path(directory) / data_file_name(first_transaction_id)), header)
@@ -70,12 +70,12 @@ def _create_file(files: Files, path: str, header: SegmentHeader) -> File:
 
 
 def read_header(files: Files, path: str, cluster_key: UUID, partition_id: int) -> SegmentHeader | None:
-    """The header of a data file; ``None`` if its creation was interrupted, so that it never had a record.
+    """The header of a data file; ``None`` if the creation of the file was interrupted: such a file never had a record.
 
-    The header has the first transaction id. If the name of the file has another one, the first record decides.
+    The header has the first transaction id. If the name of the file has another id, the first record decides.
 
-    Raises ``StorageError`` when it is not a segment of this partition, ``CorruptionError`` when its range of records
-    cannot be told, ``OSError``.
+    Raises ``StorageError`` when the file is not a segment of this partition, ``CorruptionError`` when the range of its
+    records is unknown, ``OSError``.
     """
     file = files.open(path, create=False)
     try:
@@ -93,7 +93,7 @@ def read_header(files: Files, path: str, cluster_key: UUID, partition_id: int) -
             and int(stem) != first_id
             and valid_record_size(file, HEADER_SIZE_BYTES, size, first_id) is None
         ):
-            reason = f"its header tells {first_id} as the first transaction, its name {int(stem)}"
+            reason = f"the first transaction is {first_id} according to the header, {int(stem)} according to the name"
             raise CorruptionError(partition_id, None, path, reason)
         return header
     finally:
@@ -110,8 +110,8 @@ def open_segment(
 
     ``header`` is the result of :func:`read_header`.
 
-    Raises ``StorageError`` when the index file belongs elsewhere, ``CorruptionError`` (the files are then as they
-    were), ``OSError``.
+    Raises ``StorageError`` when the index file belongs to another segment, ``CorruptionError`` (no file has changed
+    then), ``OSError``.
     """
     segment = Segment(path, header)
     data = files.open(path, create=False)
@@ -136,7 +136,7 @@ def open_segment(
 
 
 def _usable_index_size(segment: Segment, index: File) -> int:
-    """Size of the index file, 0 when its header never became complete: the index is then rebuilt."""
+    """The size of the index file; 0 when the header was never completed: the index is rebuilt then."""
     data = index.read(0, HEADER_SIZE_BYTES)
     if len(data) < HEADER_SIZE_BYTES or not any(data):
         logger.warning("%s has no header; rebuilding it", segment.index_path)
@@ -147,7 +147,7 @@ def _usable_index_size(segment: Segment, index: File) -> int:
     if header.partition_id != segment.header.partition_id:
         raise StorageError(f"partition id does not match: {segment.index_path}")
     if header.first_transaction_id != segment.first_transaction_id:
-        logger.error("%s: the header tells a wrong first transaction; mending it", segment.index_path)
+        logger.error("%s: the first transaction in the header is wrong; mending it", segment.index_path)
         index.write(0, [segment.header.encode()])
     return index.size()
 

@@ -1,20 +1,24 @@
-"""Decides the content of a segment at its opening. It only reads: the segment carries out the decision.
+"""Decides the content of a segment at its opening. This module only reads: the segment carries out the decision.
 
-Records before a start point are trusted without a check: the start point is the last record if the end is known (a
-later segment follows, or the node was stopped in order), otherwise the last index entry or, when the index reaches
-beyond the local low-water mark, the checkpoint (multiple of 1000) before it. From there every record is checked (all
-others by a scan in the background). For a damaged record there are these cases:
+Records before a start point are not checked at the opening, but by a scan in the background. The start point is the
+last record if the end is known: a later segment follows, or the node was stopped in order. Otherwise the start point is
+the last index entry; when the index extends beyond the local low-water mark, the checkpoint (multiple of 1000) before
+the last index entry, or the mark if the mark is later. Every record from the start point on is checked. For a damaged
+record there are these cases:
 
-- a later intact record at the exact place in the index: damage in the middle, because index entries are written after
-  synced records. The segment opens with all its records, and reads of the damaged ones fail; they have to come from
-  another replica;
-- at or below the local low-water mark, or before a known end: also damage. The next records are found by a search;
-  without any and with an unknown end the segment is refused. The only exception is an index that ends before the mark:
-  it reached the mark when that was set, so the log was cut since, and the present records were written after that;
-- one bit is missing that a lost sector explains as well as a flipped bit: the bit is set, so that the record is intact;
-- the rest of an interrupted write, and nothing else: neither this record nor any later one was acknowledged, even if
-  later ones are intact because pieces of the write reached the medium in another order. The log is cut from there on;
-- otherwise it may have been acknowledged, although the index does not have it: the segment is refused (rule S9).
+- a later record is intact at the exact place in the index: damage in the middle, because index entries are written
+  after synced records. The segment opens with all its records, and reads of the damaged records fail; these have to
+  come from another replica;
+- the record is at or below the local low-water mark, or before a known end: also damage. The next records are found by
+  a search; if there are none and the end is unknown, the segment is refused. The only exception is an index that ends
+  before the mark: the index covered the mark when the mark was set, so the log was cut since, and the present records
+  were written after the cut;
+- one bit is missing, and both a lost sector and a flipped bit explain that: the bit is set, and the record is intact;
+- an interrupted write explains the damage, and nothing else does: neither this record nor any later record was
+  acknowledged. Later records may be intact, because pieces of a write may reach the medium in another order. The log is
+  cut from the damaged record on;
+- otherwise the record may have been acknowledged, although the index has no entry for it: the segment is refused (rule
+  S9).
 """
 
 import logging
@@ -63,19 +67,20 @@ class SegmentContents:
         return self.first_transaction_id + entries - 1
 
     def was_cut_before(self, transaction_id: int) -> bool:
-        """Whether the index, which a low-water mark makes durable up to itself, ends before a record below the mark.
+        """Whether the index ends before a record that is below the local low-water mark. A low-water mark is set after
+        the index up to the mark is durable.
 
-        Then the log was cut there after the mark was set. An index without its header is no evidence.
+        In this case the log was cut there after the mark was set. An index without its header proves nothing.
         """
         return self.index_size >= HEADER_SIZE_BYTES and self.index_max < transaction_id
 
     def index_entries(self, first_id: int, end_id: int) -> Sequence[int]:
-        """The index entries of ids that certainly have one."""
+        """The index entries of a range of ids; all of these ids must have an entry."""
         start = index_offset(self.first_transaction_id, first_id)
         return decode_index(self.index.read(start, INDEX_ENTRY_SIZE_BYTES * (end_id - first_id)))
 
     def later_indexed_record(self, offset: int, transaction_id: int, end: int, end_id: int) -> tuple[int, int] | None:
-        """The first later record that is intact at the place of its index entry, before the offset and the id
+        """The first later record that is intact at the place in its index entry, before the offset and the id
         ``end``."""
         end_id = min(end_id, self.index_max + 1)
         for block_id in range(transaction_id + 1, end_id, _INDEX_BLOCK_ENTRIES):
@@ -130,13 +135,13 @@ class Recovered(NamedTuple):
     entries: Sequence[int]
     damaged: tuple[tuple[int, int], ...]
     lost_bits: tuple[Bit, ...]
-    """Bits to be set, durably, before the index refers to their records."""
+    """The bits that have to be set, durably, before the index refers to their records."""
 
 
 def recover(contents: SegmentContents, known: Known) -> Recovered:
     """Decide the content of a segment.
 
-    Raises ``CorruptionError`` when required records are gone, ``OSError`` when the files cannot be read.
+    Raises ``CorruptionError`` when required records are missing, ``OSError`` when the files cannot be read.
     """
     start_id, offset = _start(contents, known)
     data = contents.data
@@ -153,7 +158,7 @@ def recover(contents: SegmentContents, known: Known) -> Recovered:
             break
         later = contents.later_indexed_record(offset, next_id, contents.data_size, index_end)
         if later is None:
-            index_end = next_id  # it is useless from here on, so it is not read again after the next damage
+            index_end = next_id  # the index is useless from here on, and is not read again after the next damage
             bit = lost_bit(contents.data, offset, contents.data_size, next_id)
             if bit is not None:
                 lost_bits.append(bit)
@@ -165,7 +170,7 @@ def recover(contents: SegmentContents, known: Known) -> Recovered:
         later_id, later_offset = later
         damaged.append((next_id, later_id - 1))
         _report(contents, offset, next_id, later_id - 1)
-        # The beginning of the damage is certain; only the index has the places inside it.
+        # The beginning of the damage is certain; places inside the damage are in the index only.
         entries.append(offset)
         inside_end = max(min(later_id, contents.index_max + 1), next_id + 1)
         entries.extend(contents.index_entries(next_id + 1, inside_end))
@@ -176,7 +181,7 @@ def recover(contents: SegmentContents, known: Known) -> Recovered:
 
 
 def _start(contents: SegmentContents, known: Known) -> tuple[int, int]:
-    """Transaction id and offset from which records are checked; the first record if the index is useless."""
+    """The transaction id and the offset from which on records are checked; the first record if the index is useless."""
     first_id, index_max = contents.first_transaction_id, contents.index_max
     if index_max <= known.local_low_water_mark or index_max + 1 == known.next_transaction_id:
         start_id = index_max
@@ -184,20 +189,20 @@ def _start(contents: SegmentContents, known: Known) -> tuple[int, int]:
         checkpoint = (index_max - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
         start_id = max(checkpoint, known.local_low_water_mark)
     if start_id > first_id:
-        # A log that was cut below the mark may have new entries without a later sync: a crash can leave later entries
-        # without earlier ones.
+        # A log that was cut below the mark may have new entries without a later sync: after a crash there may be later
+        # entries without earlier ones.
         unsynced_from = max(first_id, (start_id - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL)
         entries = contents.index_entries(unsynced_from, start_id + 1)
         offset = entries[-1]
         intact = valid_record_size(contents.data, offset, contents.data_size, start_id) is not None
         if intact and min(entries) >= HEADER_SIZE_BYTES:
             return start_id, offset
-        logger.warning("%s: no intact record %d where the index tells; scanning all", contents.path, start_id)
+        logger.warning("%s: no intact record %d at its place in the index; scanning all", contents.path, start_id)
     return first_id, HEADER_SIZE_BYTES
 
 
 def _after_damage(contents: SegmentContents, known: Known, offset: int, transaction_id: int) -> tuple[int, int] | None:
-    """The next records after a damaged one, if the index does not have them; ``None`` for a torn tail."""
+    """The next records after a damaged record, if the index does not have them; ``None`` for a torn tail."""
     size = contents.data_size
     if known.was_durable(transaction_id):
         later = find_later_record(contents.data, offset, size, transaction_id)
@@ -205,7 +210,7 @@ def _after_damage(contents: SegmentContents, known: Known, offset: int, transact
         if later is not None:
             return later
         if known.following_first_id is not None:
-            return None  # the segment turns out not to reach the next one
+            return None  # the check of the end finds that the segment ends too early
         if contents.was_cut_before(transaction_id) and is_torn(contents.data, offset, size, transaction_id):
             return None
         raise CorruptionError(
@@ -220,13 +225,14 @@ def _after_damage(contents: SegmentContents, known: Known, offset: int, transact
         contents.partition_id,
         transaction_id,
         contents.path,
-        f"no intact record at offset {offset}, and what is there is not what an interrupted write leaves: "
+        f"no intact record at offset {offset}, and the bytes there are not the rest of an interrupted write: "
         "it may have been acknowledged",
     )
 
 
 def _known_end(contents: SegmentContents, known: Known, offset: int, transaction_id: int) -> tuple[int, int] | None:
-    """The end of a segment whose last records are damaged, if all of them have their bytes and their index entries."""
+    """The end of a segment with damaged last records, if all of these records have their bytes and their index
+    entries."""
     end_id = known.next_transaction_id
     if end_id is None or transaction_id >= end_id or contents.index_max + 1 < end_id:
         return None
@@ -246,7 +252,7 @@ def _check_complete(contents: SegmentContents, next_id: int, known: Known) -> No
             contents.partition_id,
             next_id,
             contents.path,
-            f"the segment ends before transaction {next_id}, the next one begins with {following_first_id}",
+            f"the segment ends before transaction {next_id}, the next segment begins with {following_first_id}",
         )
     if next_id <= min(low_water_mark, contents.index_max):
         raise CorruptionError(

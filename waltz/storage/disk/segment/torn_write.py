@@ -2,14 +2,14 @@
 
 A write that is interrupted by a loss of power leaves some of its sectors unchanged: zeros, or beyond the end of the
 file. All other sectors are right. So a record was certainly never synced, and never acknowledged, only if missing
-sectors explain all of its damage. They do not if
+sectors explain all of its damage. Missing sectors do not explain the damage if
 
-- any present byte contradicts: the transaction id, the length, the place of the next record;
-- the payload matches its own checksum: then zeros in it are payload;
-- one flipped bit explains the damage, too: that happens to complete records whose payload has zeros.
+- a present byte contradicts the transaction id, the length or the place of the next record;
+- the payload matches its own checksum: then zeros in the payload are real;
+- one flipped bit explains the damage, too: bits may flip in complete records, and their payloads may have zeros.
 
-If only one bit is missing, for example of a few bytes of a record before the end of a sector, both explanations concern
-the same record, which is known: with the bit it is intact (:func:`lost_bit`).
+If only one bit is missing, for example in the last few bytes of a sector, both explanations lead to the same record:
+the record that is intact with the bit (:func:`lost_bit`).
 """
 
 from collections.abc import Sequence
@@ -40,9 +40,9 @@ _STRIDE_BITS = 1 << 12
 
 
 def is_torn(reader: Reader, offset: int, end: int, transaction_id: int) -> bool:
-    """Whether the damaged record of this id at ``offset`` was being written when the power failed.
+    """Whether a loss of power has certainly interrupted the write of the damaged record of this id at ``offset``.
 
-    ``end`` is the size of the file. False in doubt.
+    ``end`` is the size of the file. In doubt the result is false.
     """
     return _is_explained_by_loss(reader, offset, end, transaction_id) and _flipped_bit(reader, offset, end) is None
 
@@ -73,8 +73,8 @@ class WithBits:
 def lost_bit(reader: Reader, offset: int, end: int, transaction_id: int) -> Bit | None:
     """The bit that makes the record of this id at ``offset`` intact, if a lost sector explains the missing bit.
 
-    Whether the sector was never written or the bit has flipped, the record was this one: setting the bit restores an
-    acknowledged record, or completes another one, as if the write had ended in time. ``end`` is the size of the file.
+    In both cases, a sector that was never written or a flipped bit, the record was this one. The set bit restores an
+    acknowledged record, or completes a record as if its write had ended in time. ``end`` is the size of the file.
     """
     if not _is_explained_by_loss(reader, offset, end, transaction_id):
         return None
@@ -89,9 +89,9 @@ def lost_bit(reader: Reader, offset: int, end: int, transaction_id: int) -> Bit 
 
 
 class _Piece:
-    """Bytes of the file from ``offset`` on, to the end of a sector or of the file, with the sectors that are missing.
+    """The bytes of the file from ``offset`` to the end of a sector or of the file, and the missing sectors among them.
 
-    Of its first sector only the bytes of the piece count.
+    In the first sector only the bytes of the piece count.
     """
 
     def __init__(self, reader: Reader, offset: int, size: int) -> None:
@@ -162,7 +162,7 @@ def _flipped_bit(reader: Reader, offset: int, end: int) -> Bit | None:
 
 
 def _syndrome(reader: Reader, offset: int, size: int, length: int) -> int:
-    """The difference between the CRC of a record with that length and the CRC stored after it."""
+    """The difference between the CRC of a record of that length and the stored CRC behind it."""
     prefix = reader.read(offset, RECORD_PREFIX.size)
     found = crc32(prefix[:_LENGTH_AT] + length.to_bytes(_CHECKSUM_AT - _LENGTH_AT, "big") + prefix[_CHECKSUM_AT:])
     crc_offset = offset + size - RECORD_CRC.size
@@ -173,10 +173,11 @@ def _syndrome(reader: Reader, offset: int, size: int, length: int) -> int:
 
 
 def _bit_of(syndrome: int, offset: int, covered_bytes: int) -> Bit | None:
-    """The bit, of the CRC or of the ``covered_bytes`` from ``offset`` on before it, that makes this difference.
+    """The bit that makes this difference: a bit of the CRC, or of the ``covered_bytes`` before the CRC, from ``offset``
+    on.
 
-    A bit n places before the end of the covered bytes makes the n-th power of the generator: the n of the syndrome is
-    searched for in strides.
+    A bit n places before the end of the covered bytes makes the n-th power of the generator. The search for the n of
+    the syndrome goes in strides.
     """
     if syndrome == 0:
         return None

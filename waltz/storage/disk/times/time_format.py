@@ -1,7 +1,8 @@
 """The format of the files of a time index, and the search among their entries. Pure.
 
-A file begins with a header; entries of equal size follow. Ids grow from entry to entry, times do not fall. Each entry
-has a checksum that begins with the header's, so neither a torn write nor an entry of another file is taken for one.
+A file begins with a header; entries of equal size follow. Ids grow from entry to entry, times do not fall. The checksum
+of each entry begins with the checksum of the header. So neither a torn write nor an entry of another file counts as an
+entry.
 """
 
 import struct
@@ -25,28 +26,28 @@ ENTRY_BYTES = _ENTRY.size + _CRC.size
 
 
 class TimeEntry(NamedTuple):
-    """Everything up to the transaction was committed at that time, by the clock of the partition's owner."""
+    """At this time, by the clock of the partition's owner, all transactions up to this one were committed."""
 
     transaction_id: int
     time_ms: int
 
 
 class TimeHeader(NamedTuple):
-    """What a file belongs to: ``first_transaction_id`` is that of its segment."""
+    """The identity of a file. ``first_transaction_id`` is the first id of the segment."""
 
     cluster_key: UUID
     partition_id: int
     first_transaction_id: int
 
     def encode(self) -> bytes:
-        """The header as it stands in the file."""
+        """The header as bytes of the file."""
         key, partition_id, first_id = self
         fields = _HEADER.pack(_MAGIC, VERSION, key.bytes, partition_id, first_id)
         return fields + _CRC.pack(crc32(fields))
 
     @property
     def checksum(self) -> int:
-        """Where the checksums of the entries begin."""
+        """The value with which the checksums of the entries begin."""
         found: int = _CRC.unpack(self.encode()[-_CRC.size :])[0]
         return found
 
@@ -62,7 +63,7 @@ def time_index_path(data_path: str) -> str:
 
 
 def encode_entry(header: TimeHeader, entry: TimeEntry) -> bytes:
-    """An entry as it stands in a file with that header."""
+    """An entry as bytes of a file with that header."""
     fields = _ENTRY.pack(*entry)
     return fields + _CRC.pack(crc32(fields, header.checksum))
 
@@ -78,7 +79,7 @@ def decode_entry(header: TimeHeader, data: bytes) -> TimeEntry | None:
 
 
 def entry_offset(position: int) -> int:
-    """Where the entry of this position begins."""
+    """The offset of the entry at this position."""
     return HEADER_BYTES + position * ENTRY_BYTES
 
 
@@ -93,9 +94,9 @@ def last_position(
     """The position of the last entry that is wanted.
 
     Args:
-        read: The entry of a position; ``None`` when that is damaged: it is passed over.
+        read: Returns the entry at a position; ``None`` for a damaged entry, which is passed over.
         count: Number of positions.
-        is_wanted: True for all entries up to some place, false for all behind it.
+        is_wanted: True for all entries up to some position, false for all later entries.
 
     Returns:
         ``None`` when no entry is wanted.

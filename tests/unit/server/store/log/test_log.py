@@ -906,3 +906,84 @@ async def test_a_new_generation_does_not_wait_for_what_a_renewal_waits_for() -> 
         world.storages[B].resume()
         await server.wait(lambda: server.log.opened_generation == 2)
         await server.wait(lambda: server.listener.decided_count == 10)
+
+
+# What all storages have
+
+
+async def test_what_all_storages_have_is_told_when_the_last_one_has_it_on_disk() -> None:
+    async with World() as world:
+        server = await world.server()
+        await server.write(3)
+        await all_clean(world)
+        world.storages[C].pause()
+        await server.write(2)
+        told = server.listener.by_all
+        assert told == [], "nobody has asked"
+        server.log.await_all(4)
+        await server.write()
+        assert [mark for mark, _ in told] == [2], "two of three are a commit, and the first mark is told once"
+        world.storages[C].resume()
+        await wait_until(lambda: told[-1][0] >= 4)
+        assert len(world.stored(C)) > told[-1][0]
+        assert told == sorted(set(told))
+        assert {count for _, count in told} == {3}
+        count = len(told)
+        await server.write(2)
+        await all_equal(world, 8)
+        assert len(told) == count, "nobody waits any more"
+
+
+async def test_a_storage_that_is_away_is_known_and_holds_up_what_all_have_until_it_is_back() -> None:
+    async with World() as world:
+        server = await world.server()
+        await server.write(3)
+        await all_clean(world)
+        assert server.log.missing_storages == []
+        world.storages[B].stop()
+        await wait_until(lambda: server.log.missing_storages == [B])
+        await server.write(2)
+        server.log.await_all(4)
+        assert server.listener.by_all[-1] == (2, 3)
+        world.storages[B].start()
+        await wait_until(lambda: server.listener.by_all[-1] == (4, 3))
+        assert server.log.missing_storages == []
+        assert len(world.stored(B)) == 5
+
+
+async def test_the_next_session_goes_on_telling_what_all_have() -> None:
+    async with World(options=options(checkpoint_interval=4)) as world:
+        server = await world.server()
+        await server.write(2)
+        await all_clean(world)
+        world.storages[B].stop()
+        await server.write(5)
+        server.log.await_all(6)
+        await wait_until(lambda: world.metadata.session_id > 0)
+        assert server.listener.by_all[-1][0] < 6
+        world.storages[B].start()
+        await wait_until(lambda: server.listener.by_all[-1] == (6, 3))
+        assert len(world.stored(B)) == 7
+
+
+async def test_a_storage_that_is_not_assigned_any_more_counts_neither_for_nor_against() -> None:
+    async with World((*NAMES, "d:1")) as world:
+        world.assigned = frozenset(NAMES)
+        server = await world.server()
+        await server.write(3)
+        await all_clean(world)
+        world.storages[C].stop()
+        world.storages["d:1"].stop()
+        await server.write()
+        server.log.await_all(3)
+        assert server.listener.by_all[-1] == (2, 3)
+        count = len(server.listener.by_all)
+        world.assigned = frozenset((A, B, "d:1"))
+        server.log.set_replicas(world.assigned)
+        await server.write()
+        await wait_until(lambda: server.log.missing_storages == ["d:1"])
+        assert server.listener.by_all[count:] in ([], [(-1, 3)]), "the new storage has nothing yet"
+        world.storages["d:1"].start()
+        await wait_until(lambda: server.listener.by_all[-1][0] >= 3)
+        assert len(world.stored("d:1")) >= 4
+        assert len(world.stored(C)) == 3

@@ -166,6 +166,7 @@ class Session:
         self.fake_machine = Machine(effects)
         self.machine = cast("RecoveryMachine", self.fake_machine)
         self.storage = Connections()
+        self.untimed: dict[str, int] = {}
         self.connections = cast("StorageConnections", self.storage)
         self.ring: BatchRing | None = BatchRing(0, 1 << 20)
         self.high_water_mark = -1

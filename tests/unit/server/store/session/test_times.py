@@ -4,10 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.server.store.fakes import FakeClient
 from tests.unit.server.store.world import NAMES, Server, World, wait_until
-from waltz.common.wire.storage_times import TimeQuestion
+from waltz.common.wire.storage_times import CommitTime, TimeQuestion
 from waltz.server.store.interface import ReadFailedError, TimeEntry, TimesNotKeptError
+from waltz.server.store.session import times as session_times
 from waltz.server.store.session.times import best_entry
+from waltz.storage.remote.errors import RemoteStorageError
 
 AT, COVERING = TimeQuestion
 A, B, C = NAMES
@@ -27,6 +30,10 @@ def test_the_best_entry_is_the_highest_that_is_not_late_or_the_earliest_that_cov
     times = [entry.time_ms for entry in known if entry.transaction_id >= value]
     assert (None if covering is None else covering.time_ms) == min(times, default=None)
     assert covering is None or covering.transaction_id >= value
+
+
+def lag_of(server: Server, name: str) -> int | None:
+    return next(each.lag_transactions for each in server.log.replica_views if each.storage == name)
 
 
 def told(world: World, name: str) -> list[TimeEntry]:
@@ -69,6 +76,84 @@ async def test_a_storage_that_comes_back_is_told_later() -> None:
 
         await wait_until(is_told)
         assert all(entry.transaction_id <= 6 for entry in told(world, C))
+
+
+async def test_a_storage_that_gets_copies_gets_their_times() -> None:
+    """By catching up, while its own entries are older and newer ones."""
+    async with World() as world:
+        server = await world.server()
+        await server.write(1)
+        await wait_until(lambda: world.storages[C].partition.maximum == 0)
+        await tell(world, server, 500, (C, TimeEntry(0, 500)))
+        world.storages[C].stop()
+        await server.write(5)
+        await tell(world, server, 1000, (A, TimeEntry(5, 1000)))
+        await server.write(5)
+        await tell(world, server, 2000, (A, TimeEntry(10, 2000)))
+        told(world, B).insert(2, TimeEntry(8, 1500))
+        world.storages[C].start()
+        await wait_until(lambda: world.storages[C].partition.maximum == 10)
+        await wait_until(lambda: lag_of(server, C) == 0)
+
+        def is_told() -> bool:
+            server.log.tell_time(3000)
+            return {TimeEntry(5, 1000), TimeEntry(8, 1500), TimeEntry(10, 2000)} <= {*told(world, C)}
+
+        await wait_until(is_told)
+        assert told(world, C)[0] == TimeEntry(0, 500)
+
+
+async def test_times_are_copied_when_a_source_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_times, "COPY_RETRY_S", 0.0)
+    async with World() as world:
+        server = await world.server()
+        world.storages[C].stop()
+        await server.write(6)
+        await tell(world, server, 1000, (A, TimeEntry(5, 1000)), (B, TimeEntry(5, 1000)))
+        told(world, A).insert(0, TimeEntry(3, 700))
+        failing = 3
+
+        async def times(*_: object, **__: object) -> list[CommitTime]:
+            nonlocal failing
+            failing -= 1
+            raise RemoteStorageError("busy")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FakeClient, "times", times)
+            world.storages[C].start()
+
+            def has_failed() -> bool:
+                server.log.tell_time(3000)
+                return failing <= 0
+
+            await wait_until(has_failed)
+        assert TimeEntry(3, 700) not in told(world, C)
+
+        def is_told() -> bool:
+            server.log.tell_time(3000)
+            return TimeEntry(3, 700) in told(world, C)
+
+        await wait_until(is_told)
+
+
+async def test_storages_of_the_original_get_and_give_no_times() -> None:
+    async with World() as world:
+        server = await world.server()
+        world.storages[C].stop()
+        await server.write(6)
+        for name in (A, B):
+            world.storages[name].keeps_times = False
+        world.storages[C].start()
+        await wait_until(lambda: world.storages[C].partition.maximum == 5)
+        await wait_until(lambda: lag_of(server, C) == 0)
+
+        def is_settled() -> bool:
+            server.log.tell_time(3000)
+            session = server.log._session
+            return session is not None and not server.log._untimed and not session._times._copies
+
+        await wait_until(is_settled)
+        assert all(entry.transaction_id == 5 for entry in told(world, C))
 
 
 async def test_the_best_of_all_answers_counts() -> None:

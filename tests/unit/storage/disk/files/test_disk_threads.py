@@ -86,7 +86,7 @@ async def test_without_a_further_thread_calls_wait_for_those_that_there_are(
     with monkeypatch.context() as scarce:
         scarce.setattr(threading.Thread, "start", no_thread)
         assert await asyncio.gather(*[threads.run(threading.current_thread) for _ in range(3)]) == threads._threads * 3
-    assert caplog.text.count("test-disk-1 could not be begun, there are 1: can't start new thread") == 1
+    assert caplog.text.count("thread test-disk-1 could not be started, there are 1: can't start new thread") == 1
     assert threads.running == 0
     both = threading.Barrier(2)
     await asyncio.gather(*[threads.run(lambda: both.wait(TIMEOUT_S)) for _ in range(2)])

@@ -197,7 +197,7 @@ def test_a_full_disk_makes_a_journal_smaller() -> None:
     journal.append([Fenced(1, 2)])
     names = files.list_directory(DIRECTORY)
     files.fail(OSError(errno.ENOSPC, "injected"), operation="write")
-    with pytest.raises(JournalFullError, match="no further file of the journal in /journal can be made"):
+    with pytest.raises(JournalFullError, match="no further file of the journal in /journal can be created"):
         journal.append([Fenced(1, 3)])
     assert files.list_directory(DIRECTORY) == names
     assert journal.failure is None

@@ -490,7 +490,7 @@ def test_what_was_replayed_is_durable(seed: int) -> None:
     assert crashed.found() == [record(number) for number in range(7)]
     assert len(read_all(open_log(crashed.files, "/1", partition_id=1))) == 2
     assert FenceFile.open(crashed.files, "/", KEY, 2).get(0) == 5
-    assert ControlFile.open(crashed.files, "/").partition(0).session_id == 5
+    assert ControlFile.open(crashed.files, "/", KEY).partition(0).session_id == 5
 
 
 def test_what_lies_behind_the_last_entry_is_cut() -> None:
@@ -537,11 +537,23 @@ def test_bytes_that_are_missing_before_an_entry_keep_the_partition_out() -> None
     report = crashed.replay()
     path = path_of(0, 0)
     assert report.damaged == {
-        0: f"bytes of {path} are missing from offset {crashed.end} on, and the journal holds later ones only"
+        0: f"bytes of {path} are missing from offset {crashed.end} on, and the journal has later bytes only"
     }
     assert lost_reason(crashed.files, "/0") == report.damaged[0]
     forget_lost(crashed.files, "/0")
     assert lost_reason(crashed.files, "/0") is None
+
+
+def test_a_journal_that_is_missing_keeps_all_partitions_out() -> None:
+    """The guard tells that there was one: it may have held what was acknowledged."""
+    crashed = Crashed()
+    crashed.journal.append([records_entry(4, 1, crashed.end)])
+    crashed.files.root.names.pop("journal")
+    assert crashed.replay().damaged == {
+        0: "the journal is missing, and may have held records of the partition that were acknowledged; bring them from "
+        "the other replicas (waltz storage repair)"
+    }
+    assert lost_reason(crashed.files, "/0") is not None
 
 
 def test_a_directory_that_is_missing_keeps_the_partition_out() -> None:

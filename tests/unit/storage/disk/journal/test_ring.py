@@ -49,7 +49,7 @@ def test_the_header_of_a_later_version_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("waltz.storage.disk.journal.ring.VERSION", 2)
     block = HEADER.encode()
     monkeypatch.undo()
-    with pytest.raises(StorageError, match="the journal has version 2, this is version 1"):
+    with pytest.raises(StorageError, match="the journal has version 2, this program knows 1 only; use a newer one"):
         decode_header(block)
 
 

@@ -318,7 +318,7 @@ def test_gap_between_segments_is_corruption(files: CrashFiles, lost: int) -> Non
     three_segments(files).close()
     files.remove(segment_path(lost))
     if lost == 7:
-        with pytest.raises(CorruptionError, match="the next one begins with 14"):
+        with pytest.raises(CorruptionError, match="the next segment begins with 14"):
             open_log(files)
     else:
         # Old segments may have been archived by the operator; what is there is whole.

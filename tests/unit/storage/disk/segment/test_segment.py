@@ -141,7 +141,7 @@ def test_a_damaged_last_record_is_not_cut(files: CrashFiles, count: int) -> None
     """No interrupted write leaves a flipped bit: the record may have been acknowledged."""
     made = Made(files, records(0, count))
     made.flip(made.offsets[-1] - 2)
-    made.assert_refused("not what an interrupted write leaves")
+    made.assert_refused("not the rest of an interrupted write")
 
 
 def test_cut_is_told_to_the_operator(files: CrashFiles, caplog: pytest.LogCaptureFixture) -> None:
@@ -254,7 +254,7 @@ def test_a_torn_write_whose_pieces_came_in_another_order_is_cut(files: CrashFile
 def test_a_segment_whose_header_tells_another_first_transaction_is_not_cut(files: CrashFiles) -> None:
     made = Made(files, records(0, 30))
     made.flip(32)
-    with pytest.raises(CorruptionError, match="as the first transaction, its name 0"):
+    with pytest.raises(CorruptionError, match="according to the header, 0 according to the name"):
         read_header(files, made.path, KEY, PARTITION)
     assert files.open_files == 0
 
@@ -333,25 +333,25 @@ def test_intact_records_that_the_index_does_not_know_are_never_cut(files: CrashF
 def test_what_no_write_of_ours_leaves_is_not_cut(files: CrashFiles, tail: bytes) -> None:
     made = Made(files, records(0, 3))
     made.damage(data=made.data + tail)
-    made.assert_refused("not what an interrupted write leaves")
+    made.assert_refused("not the rest of an interrupted write")
 
 
 def test_negative_length_is_no_torn_record(files: CrashFiles) -> None:
     made = Made(files, records(0, 5))
     body = struct.pack(">q16siii", 5, bytes(16), 0, -4, 0)
     made.damage(data=made.data + body + struct.pack(">I", crc32(body)))
-    made.assert_refused("not what an interrupted write leaves")
+    made.assert_refused("not the rest of an interrupted write")
 
 
 def test_segment_in_the_middle_must_reach_the_next_one(files: CrashFiles) -> None:
     made = Made(files, records(0, 30))
     made.open(-1, 30)[1].close()
-    made.assert_refused("the segment ends before transaction 30, the next one begins with 31", following=31)
+    made.assert_refused("the segment ends before transaction 30, the next segment begins with 31", following=31)
     made.assert_refused("begins with 29", following=29)
     made.damage(data=made.data[: made.offsets[29]])
-    made.assert_refused("ends before transaction 29, the next one begins with 30", following=30)
+    made.assert_refused("ends before transaction 29, the next segment begins with 30", following=30)
     made.damage(data=made.data[:-1], index=made.index[:-8])
-    made.assert_refused("ends before transaction 29, the next one begins with 30", following=30)
+    made.assert_refused("ends before transaction 29, the next segment begins with 30", following=30)
     made.damage(index=made.index)
     made.damage(data=made.data + encode_record(record(30))[:-1])
     segment, handles = made.open(-1, 30)

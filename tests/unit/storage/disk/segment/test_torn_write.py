@@ -61,7 +61,7 @@ def test_one_flipped_bit_in_what_was_acknowledged_is_never_cut(payload: bytes, n
     files, items = make([payload] * 50)
     flip(files, offsets_of(items)[number] + at)
     before = files.contents(SEG)
-    with pytest.raises(CorruptionError, match=f"transaction {number}, .*not what an interrupted write leaves"):
+    with pytest.raises(CorruptionError, match=f"transaction {number}, .*not the rest of an interrupted write"):
         open_log(files)
     assert files.contents(SEG) == before
 

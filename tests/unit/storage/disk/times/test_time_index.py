@@ -61,6 +61,30 @@ class TimeIndexMachine(RuleBasedStateMachine):
         if step:
             self.model.append(TimeEntry(last.transaction_id + step, max(time_ms, last.time_ms)))
 
+    @rule(entries=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=8))
+    def enter(self, entries: list[tuple[int, int]]) -> None:
+        """What another storage knows: each new entry is true, and none is out of order."""
+        last = self.model[-1] if self.model else TimeEntry(-1, 0)
+        for transaction_id, time_ms in sorted(dict(entries).items()):
+            if transaction_id > last.transaction_id:
+                last = TimeEntry(transaction_id, max(time_ms, last.time_ms))
+                self.model.append(last)
+        known = {entry.transaction_id for entry in self.model}
+        new = {each: TimeEntry(each, time_ms) for each, time_ms in dict(entries).items() if each not in known}
+        merged = sorted([*self.model, *new.values()])
+        for place in reversed(range(len(merged) - 1)):
+            if merged[place].transaction_id in new:
+                earlier_ms = min(merged[place].time_ms, merged[place + 1].time_ms)
+                merged[place] = merged[place]._replace(time_ms=earlier_ms)
+        for place in range(1, len(merged)):
+            if merged[place].transaction_id in new:
+                later_ms = max(merged[place].time_ms, merged[place - 1].time_ms)
+                merged[place] = merged[place]._replace(time_ms=later_ms)
+        self.model = merged
+        found = self.index.enter(entries)
+        assert found == (merged[-1] if merged else None)
+        assert not self.index.has_unwritten
+
     @rule()
     def begin_segment(self) -> None:
         following = (self.model[-1].transaction_id if self.model else -1) + 1
@@ -101,6 +125,9 @@ class TimeIndexMachine(RuleBasedStateMachine):
         for transaction_id in range(-1, (self.model[-1].transaction_id if self.model else 0) + 3):
             following = [entry for entry in self.model if entry.transaction_id >= transaction_id]
             assert self.index.covering(transaction_id) == min(following, default=None)
+            assert self.index.entries(transaction_id, 3) == following[:3]
+        assert self.model == sorted(self.model)
+        assert [entry.time_ms for entry in self.model] == sorted(entry.time_ms for entry in self.model)
 
     def teardown(self) -> None:
         assert self.files.open_files == 0
@@ -202,3 +229,37 @@ def test_an_index_that_cannot_be_opened_is_empty_and_takes_nothing() -> None:
     assert not index.has_unwritten
     assert index.at(100) is index.covering(0) is None
     assert open_index(files).at(100) == TimeEntry(5, 50)
+
+
+def test_a_replacement_that_was_not_finished_is_removed() -> None:
+    files = new_files()
+    index = open_index(files)
+    index.add(5, 50)
+    index.write()
+    files.fail(OSError("no rename"), operation="rename")
+    with pytest.raises(OSError, match="no rename"):
+        index.enter([(3, 30)])
+    assert index.entries(0, 9) == [TimeEntry(5, 50)]
+    index = open_index(files)
+    assert files.list_directory(DIRECTORY) == [f"{0:019d}.tdx"]
+    assert index.enter([(3, 30), (4, 70)]) == TimeEntry(5, 50)
+    assert open_index(files).entries(0, 9) == [TimeEntry(3, 30), TimeEntry(4, 50), TimeEntry(5, 50)]
+
+
+def test_many_entries_are_entered_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_index, "MAX_UNWRITTEN", 8)
+    monkeypatch.setattr(time_index, "_READ_ENTRIES", 7)
+    files = new_files()
+    index = open_index(files, (0, 40))
+    entries = [TimeEntry(number, number) for number in range(100)]
+    assert index.enter(entries[50:]) == entries[-1]
+    assert index.enter(entries[:60]) == entries[-1]
+    assert index.entries(0, 1000) == open_index(files, (0, 40)).entries(0, 1000) == entries
+    assert index.entries(30, 20) == entries[30:50]
+
+
+def test_an_index_that_cannot_be_opened_takes_nothing_from_others() -> None:
+    files = new_files()
+    index = TimeIndex(files, DIRECTORY, KEY, PARTITION, lambda: (0,))
+    assert index.enter([(3, 30)]) is None
+    assert files.list_directory(DIRECTORY) == []

@@ -1,41 +1,40 @@
-"""Follows the partitions that take no appends by their properties in ZooKeeper."""
+"""Follows which appends the partitions take by their properties in ZooKeeper."""
 
 import asyncio
 import json
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from waltz.common.cluster.following import Follower
 from waltz.common.zk.client import NoNodeError, ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
+from waltz.server.partition.append_rule import DEFAULT_RULE, AppendRule, append_rule
 
 logger = logging.getLogger(__name__)
 
-_PROPERTY = "disabled"
 
+class PropertyWatch:
+    """Keeps :attr:`rules` up to date and calls ``on_change`` when they have changed.
 
-class DisabledWatch:
-    """Keeps :attr:`disabled` up to date and calls ``on_change`` when it has become another value.
-
-    Servers use only this property of a partition; all others are for clients. A node without valid properties leaves
-    its partition unchanged.
+    A node without valid properties leaves its partition unchanged.
     """
 
     def __init__(
         self,
         zookeeper: ZooKeeper,
         root: str,
-        on_change: Callable[[frozenset[int]], None],
+        on_change: Callable[[Mapping[int, AppendRule]], None],
         random_source: random.Random,
     ) -> None:
-        self.disabled: frozenset[int] = frozenset()
+        self.rules: Mapping[int, AppendRule] = {}
+        """Those that differ from the default, by partition."""
         self._zookeeper = zookeeper
         self._paths = ClusterPaths.of(root)
         self._on_change = on_change
         self._follower = Follower("the properties of partitions", self._catch_up, random_source)
-        self._found: set[int] = set()  # the last read value; becomes `disabled` at the call of `on_change`
+        self._found: dict[int, AppendRule] = {}  # the last read value; becomes `rules` at the call of `on_change`
         self._list_is_old = True
         self._old: set[int] = set()  # partitions whose nodes have changed since the last read
         self._watched: set[int] = set()
@@ -66,14 +65,14 @@ class DisabledWatch:
             if isinstance(outcome, BaseException):
                 self._old.add(partition_id)
                 failure = outcome
-            elif outcome:
-                self._found.add(partition_id)
+            elif outcome != DEFAULT_RULE:
+                self._found[partition_id] = outcome
             else:
-                self._found.discard(partition_id)
-        if self._found != self.disabled:
-            disabled = frozenset(self._found)
-            self._on_change(disabled)
-            self.disabled = disabled
+                self._found.pop(partition_id, None)
+        if self._found != self.rules:
+            rules = dict(self._found)
+            self._on_change(rules)
+            self.rules = rules
         if failure is not None:
             raise failure
 
@@ -89,27 +88,23 @@ class DisabledWatch:
             else:
                 return {int(name) for name in names if name.isascii() and name.isdigit()}
 
-    async def _read(self, partition_id: int) -> bool:
-        """Whether a partition is disabled; one without properties is not."""
+    async def _read(self, partition_id: int) -> AppendRule:
+        """The rule of a partition; without properties the default."""
         path = self._paths.partition_properties(partition_id)
         self._watched.add(partition_id)
         try:
             data, _ = await self._zookeeper.get(path, partial(self._node_changed, partition_id))
         except NoNodeError:
             self._watched.discard(partition_id)
-            return False
+            return DEFAULT_RULE
         except BaseException:
             self._watched.discard(partition_id)
             raise
         try:
-            fields = json.loads(data or b"")
-            disabled = fields.get(_PROPERTY, False)
-        except (ValueError, AttributeError, RecursionError):
-            disabled = None
-        if not isinstance(disabled, bool):
-            logger.error("%s does not hold properties of a partition; what held before holds on", path)
-            return partition_id in self._found
-        return disabled
+            return append_rule(json.loads(data or b""))
+        except (ValueError, RecursionError) as error:
+            logger.error("%s does not hold properties of a partition; what held before holds on: %s", path, error)
+            return self._found.get(partition_id, DEFAULT_RULE)
 
     def _list_changed(self) -> None:
         self._list_is_old = True

@@ -1,13 +1,13 @@
-"""How old what somebody lacks of a partition is: the marks of the last time, with their times. Pure."""
+"""The age of the transactions that a reader or replica lacks, computed from recent marks and their times. Pure."""
 
 from bisect import bisect_right
 
 MAX_NOTED = 64
-"""Marks that are remembered; the older ones lie farther apart."""
+"""The number of remembered marks. Older marks have larger distances."""
 
 
 class MarkAges:
-    """High-water marks that were noted about once a second, and when."""
+    """High-water marks, noted about once a second, with their times."""
 
     __slots__ = ("_marks", "_times_s")
 
@@ -16,7 +16,7 @@ class MarkAges:
         self._times_s: list[float] = []
 
     def note(self, mark: int, now_s: float) -> None:
-        """The high-water mark is this one now. Marks above it were lost."""
+        """Note the present high-water mark. Remembered marks above it were lost."""
         known = bisect_right(self._marks, mark)
         if known and self._marks[known - 1] == mark and known == len(self._marks):
             return
@@ -25,11 +25,11 @@ class MarkAges:
             self._marks.append(mark)
             self._times_s.append(now_s)
         if len(self._marks) > MAX_NOTED:
-            # Without an older mark its transactions count as those of the next one: younger than they are.
+            # Without an older mark, its transactions count as those of the next mark: younger than they are.
             del self._marks[0 : MAX_NOTED // 2 : 2], self._times_s[0 : MAX_NOTED // 2 : 2]
 
     def age_s(self, position: int, now_s: float) -> float:
-        """For how long at least the oldest transaction behind a position has been committed; 0: there is none, or none
-        that is older than the last mark."""
+        """The time since the commit of the oldest transaction behind a position, at least; 0 without a transaction that
+        is older than the last mark."""
         found = bisect_right(self._marks, position)
         return now_s - self._times_s[found] if found < len(self._marks) else 0.0

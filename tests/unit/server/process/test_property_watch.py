@@ -1,9 +1,9 @@
-"""Following which partitions are disabled, beside what properties and other programs write."""
+"""Following which appends the partitions take, beside what properties and other programs write."""
 
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -11,9 +11,11 @@ import pytest
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from waltz.common import tasks
 from waltz.common.cluster import following
+from waltz.common.consistency import Consistency
 from waltz.common.zk.client import ConnectionLossError, Stat, Watch
 from waltz.common.zk.paths import ClusterPaths
-from waltz.server.process.disabled_watch import DisabledWatch
+from waltz.server.partition.append_rule import AppendRule
+from waltz.server.process.property_watch import PropertyWatch
 from waltz.table.properties import change_properties
 
 ROOT = "/cluster"
@@ -29,14 +31,18 @@ async def zookeeper() -> AsyncIterator[MemoryZooKeeper]:
 
 
 @asynccontextmanager
-async def watching(zookeeper: MemoryZooKeeper) -> AsyncIterator[tuple[DisabledWatch, list[frozenset[int]]]]:
-    told: list[frozenset[int]] = []
-    watch = DisabledWatch(zookeeper, ROOT, told.append, random.Random(1))
+async def watching(zookeeper: MemoryZooKeeper) -> AsyncIterator[tuple[PropertyWatch, list[set[int]]]]:
+    told: list[set[int]] = []
+    watch = PropertyWatch(zookeeper, ROOT, lambda rules: told.append(disabled_by(rules)), random.Random(1))
     await watch.start()
     try:
         yield watch, told
     finally:
         await watch.close()
+
+
+def disabled_by(rules: Mapping[int, AppendRule]) -> set[int]:
+    return {partition_id for partition_id, rule in rules.items() if rule.disabled}
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -47,11 +53,11 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_a_cluster_without_properties_is_asked_once(zookeeper: MemoryZooKeeper) -> None:
     async with watching(zookeeper) as (watch, told):
-        assert watch.disabled == frozenset()
+        assert watch.rules == {}
         assert told == []
         await change_properties(zookeeper, ROOT, 3, {"format": "table"})
         await change_properties(zookeeper, ROOT, 4, {"disabled": True})
-        await until(lambda: watch.disabled == {4})
+        await until(lambda: disabled_by(watch.rules) == {4})
         assert told == [{4}]
 
 
@@ -61,16 +67,28 @@ async def test_what_is_disabled_is_known_when_it_has_started(zookeeper: MemoryZo
     async with watching(zookeeper) as (watch, told):
         assert told == [{1, 5}]
         await change_properties(zookeeper, ROOT, 2, {"disabled": True})
-        await until(lambda: watch.disabled == {1, 2, 5})
+        await until(lambda: disabled_by(watch.rules) == {1, 2, 5})
         await change_properties(zookeeper, ROOT, 5, {"disabled": None})
-        await until(lambda: watch.disabled == {1, 2})
+        await until(lambda: disabled_by(watch.rules) == {1, 2})
         await zookeeper.delete(PATHS.partition_properties(1))
-        await until(lambda: watch.disabled == {2})
+        await until(lambda: disabled_by(watch.rules) == {2})
         await zookeeper.create(PATHS.partition_properties(1), b'{"change":1,"disabled":true}')
-        await until(lambda: watch.disabled == {1, 2})
+        await until(lambda: disabled_by(watch.rules) == {1, 2})
 
 
-@pytest.mark.parametrize("data", [None, b"", b"[]", b'{"disabled":1}', b"\xff", b"[" * 100_000])
+async def test_what_is_demanded_of_appends_is_followed(zookeeper: MemoryZooKeeper) -> None:
+    async with watching(zookeeper) as (watch, _):
+        await change_properties(zookeeper, ROOT, 1, {"consistency": "leader_all", "refuseLegacyWriters": True})
+        await until(lambda: watch.rules == {1: AppendRule(False, Consistency.LEADER_ALL, True, True)})
+        await change_properties(zookeeper, ROOT, 1, {"requireConsistency": False, "refuseLegacyWriters": None})
+        await until(lambda: watch.rules == {1: AppendRule(False, Consistency.LEADER_ALL, False, False)})
+        await change_properties(zookeeper, ROOT, 1, {"requireConsistency": None, "consistency": None})
+        await until(lambda: watch.rules == {})
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"", b"[]", b'{"disabled":1}', b'{"consistency":"most"}', b"\xff", b"[" * 100_000]
+)
 async def test_a_node_of_something_else_leaves_the_partition_as_it_was(
     data: bytes | None, zookeeper: MemoryZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -79,10 +97,10 @@ async def test_a_node_of_something_else_leaves_the_partition_as_it_was(
     async with watching(zookeeper) as (watch, told):
         await zookeeper.set(PATHS.partition_properties(0), data)
         await until(lambda: "does not hold properties" in caplog.text)
-        assert watch.disabled == {0}
+        assert disabled_by(watch.rules) == {0}
         later = {"change": 3, "of a later version": [], "disabled": False}
         await zookeeper.set(PATHS.partition_properties(0), json.dumps(later).encode())
-        await until(lambda: told == [{0}, frozenset()])
+        await until(lambda: told == [{0}, set()])
 
 
 async def test_random_changes_are_followed(zookeeper: MemoryZooKeeper) -> None:
@@ -102,8 +120,8 @@ async def test_random_changes_are_followed(zookeeper: MemoryZooKeeper) -> None:
                 await change_properties(zookeeper, ROOT, partition_id, {"disabled": False, "rowType": "zlib"})
                 disabled.discard(partition_id)
             if chance.random() < 0.3:
-                await until(lambda: watch.disabled == disabled)
-        await until(lambda: watch.disabled == disabled)
+                await until(lambda: disabled_by(watch.rules) == disabled)
+        await until(lambda: disabled_by(watch.rules) == disabled)
 
 
 class Failing(MemoryZooKeeper):
@@ -134,13 +152,13 @@ async def test_what_could_not_be_read_is_read_again(monkeypatch: pytest.MonkeyPa
         await change_properties(other, ROOT, partition_id, {"disabled": True})
     zookeeper.failures = 1
     with pytest.raises(ConnectionLossError):
-        await DisabledWatch(zookeeper, ROOT, lambda _: None, random.Random(1)).start()
+        await PropertyWatch(zookeeper, ROOT, lambda _: None, random.Random(1)).start()
     async with watching(zookeeper) as (watch, _):
-        assert watch.disabled == {0, 1, 2}
+        assert disabled_by(watch.rules) == {0, 1, 2}
         zookeeper.failures = 4
         await change_properties(other, ROOT, 0, {"disabled": None})
         await change_properties(other, ROOT, 7, {"disabled": True})
-        await until(lambda: watch.disabled == {1, 2, 7})
+        await until(lambda: disabled_by(watch.rules) == {1, 2, 7})
         assert zookeeper.failures == 0
     await zookeeper.close()
     await other.close()
@@ -150,17 +168,17 @@ async def test_a_change_that_could_not_be_applied_is_applied_again(
     monkeypatch: pytest.MonkeyPatch, zookeeper: MemoryZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tasks, "RESTART_PAUSE_S", 0)
-    seen: list[frozenset[int]] = []
+    seen: list[set[int]] = []
 
-    def apply(disabled: frozenset[int]) -> None:
-        seen.append(disabled)
+    def apply(rules: Mapping[int, AppendRule]) -> None:
+        seen.append(disabled_by(rules))
         if len(seen) < 3:
             raise ArithmeticError("planted")
 
-    watch = DisabledWatch(zookeeper, ROOT, apply, random.Random(1))
+    watch = PropertyWatch(zookeeper, ROOT, apply, random.Random(1))
     await watch.start()
     await change_properties(zookeeper, ROOT, 2, {"disabled": True})
-    await until(lambda: watch.disabled == {2})
+    await until(lambda: disabled_by(watch.rules) == {2})
     assert seen == [{2}] * 3
     assert "planted" in caplog.text
     await watch.close()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.server.partition.mark_ages import MAX_NOTED, MarkAges
+from waltz.common.mark_ages import MAX_NOTED, MarkAges
 
 STEPS = st.lists(st.tuples(st.integers(0, 5), st.floats(0.5, 3)), max_size=300)
 

@@ -1,0 +1,234 @@
+"""The table of rights, and what follows from it, against a plain reading of it."""
+
+import base64
+import hashlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.protection import (
+    ALL,
+    DOCUMENT_PATH,
+    OPEN,
+    PREPARED,
+    TABLE,
+    AclEntry,
+    Protection,
+    ProtectionError,
+    Role,
+    bits,
+    checked,
+    identity_of,
+    letters,
+    open_for_original,
+    relative,
+    rights_at,
+)
+
+NAMES = st.text(st.characters(exclude_characters="/", exclude_categories=("Cs", "Cc")), min_size=1, max_size=6)
+SEGMENTS = st.sampled_from(sorted({name for line in TABLE for name in line.pattern.split("/")} - {"*"})) | NAMES
+PATHS = st.lists(SEGMENTS, max_size=5).map("/".join) | st.sampled_from(TABLE).flatmap(
+    lambda line: st.lists(SEGMENTS, min_size=4, max_size=4).map(
+        lambda names: "/".join(names.pop() if part == "*" and names else part for part in line.pattern.split("/"))
+    )
+)
+USER = st.text(
+    st.characters(codec="ascii", exclude_characters=":", exclude_categories=("Cc", "Z")), min_size=1, max_size=8
+)
+IDENTITIES = st.builds(identity_of, USER, st.text(max_size=20))
+
+
+@st.composite
+def protections(draw: st.DrawFn) -> Protection:
+    identities = draw(st.lists(IDENTITIES, min_size=1, max_size=8, unique_by=lambda each: each.partition(":")[0]))
+    admins = draw(st.integers(1, len(identities)))
+    users: dict[Role, tuple[str, ...]] = {Role.ADMIN: tuple(sorted(identities[:admins]))}
+    for identity in identities[admins:]:
+        role = draw(st.sampled_from([Role.SERVER, Role.STORAGE, Role.CLIENT]))
+        users[role] = tuple(sorted((*users.get(role, ()), identity)))
+    return Protection({role: users.get(role, ()) for role in Role}, draw(st.booleans()))
+
+
+def naive_permissions(role: str, path: str) -> set[str]:
+    """By going through the table with the names of the path, one after the other."""
+    if role == "admin":
+        return set("cdrwa")
+    for line in TABLE:
+        pattern, names = line.pattern.split("/"), path.split("/")
+        while pattern and names and pattern[0] in ("*", names[0]):
+            pattern, names = pattern[1:], names[1:]
+        if not pattern and not names:
+            return set(getattr(line, role))
+    return set()
+
+
+@given(protections(), PATHS)
+def test_a_list_is_what_the_table_says(protection: Protection, path: str) -> None:
+    found: dict[str, set[str]] = {}
+    for entry in protection.acl_of(path):
+        assert entry.permissions
+        assert (entry.scheme == "digest") is (entry.id != "anyone")
+        found[entry.id] = set(letters(entry.permissions))
+    wanted = {identity: naive_permissions(role.value, path) for role in Role for identity in protection.users[role]}
+    if protection.with_original_nodes:
+        wanted["anyone"] = naive_permissions("original", path)
+    assert found == {name: permissions for name, permissions in wanted.items() if permissions}
+    assert len(found) == len(protection.acl_of(path))
+
+
+@given(protections(), PATHS)
+def test_only_what_the_original_creates_may_be_open(protection: Protection, path: str) -> None:
+    assert protection.accepts(path, protection.acl_of(path))
+    is_of_original = path.count("/") == path.startswith("serverDescriptors/") + 2 * path.startswith("store/partition/")
+    is_of_original = is_of_original and path.startswith(("serverDescriptors/", "store/partition/"))
+    assert protection.accepts(path, OPEN) is (protection.with_original_nodes and is_of_original)
+    assert not protection.accepts(path, frozenset())
+
+
+@given(PATHS)
+def test_nobody_but_admins_changes_lists(path: str) -> None:
+    line = rights_at(path)
+    assert "a" not in line.server + line.storage + line.client + line.original
+
+
+def test_the_lines_are_in_order_and_each_can_match() -> None:
+    patterns = [line.pattern for line in TABLE]
+    assert len(set(patterns)) == len(patterns)
+    assert [rights_at(pattern) for pattern in patterns] == list(TABLE)
+
+
+def test_every_path_of_a_cluster_has_a_line() -> None:
+    """Those for admins only are listed here: a new path must not be closed to its users by mistake."""
+    paths = ClusterPaths.of("/r")
+    given_by = {
+        **{name: getattr(paths, name) for name, kind in vars(ClusterPaths).items() if isinstance(kind, property)},
+        "server_descriptor": paths.server_descriptor("s_1"),
+        "partition": paths.partition(0),
+        "partition_properties": paths.partition_properties(0),
+        "cursor": paths.cursor("g", 0),
+        "consumer_members": paths.consumer_members("g"),
+        "consumer_owners": paths.consumer_owners("g"),
+        "election": paths.election(0),
+        "applied_rules_of": paths.applied_rules_of("server-a:1"),
+        "replica_move": paths.replica_move(0),
+        "archive_lock": paths.archive_lock(0),
+        "storage_labels": paths.storage_labels("a:1"),
+        "ring": paths.ring("a"),
+    }
+    methods = {name for name, kind in vars(ClusterPaths).items() if callable(kind) and not name.startswith("_")}
+    assert methods - {"of"} <= given_by.keys(), "a path that this test does not know yet"
+    closed = {name for name, path in given_by.items() if not any(rights_at(relative("/r", path) or "")[1:5])}
+    assert closed == {"admin_lock", "replica_moves", "replica_move", "replica_moves_lock"}
+
+
+def test_what_clients_find_prepared_is_theirs() -> None:
+    for path in PREPARED:
+        assert set("rw" if path == "ext/clock" else "cr") <= set(rights_at(path).client)
+    assert "c" not in rights_at("ext").client
+    assert dict(open_for_original())["serverDescriptors"] == "cdrw"
+    assert not any(pattern.startswith("ext") for pattern, _ in open_for_original())
+
+
+@given(st.sets(st.sampled_from("cdrwa")))
+def test_letters(chosen: set[str]) -> None:
+    assert set(letters(bits("".join(chosen)))) == chosen
+    assert bits("cdrwa") == ALL == 31
+
+
+@given(st.text(max_size=20))
+def test_identities_are_those_of_zookeeper(password: str) -> None:
+    digest = base64.b64encode(hashlib.sha1(f"svc:{password}".encode()).digest()).decode()
+    assert identity_of("svc", password) == f"svc:{digest}"
+
+
+def test_a_known_identity() -> None:
+    """That of ZooKeeper's documentation."""
+    assert identity_of("super", "admin") == "super:xQJmxLMiHGwaqBvst5y6rkB6HQs="
+
+
+def test_text_of_an_entry_has_no_hash() -> None:
+    assert str(AclEntry("digest", identity_of("svc", "password"), 5)) == "digest:svc:cr"
+    assert str(AclEntry("world", "anyone", 31)) == "world:anyone:cdrwa"
+
+
+@given(protections())
+def test_encoding(protection: Protection) -> None:
+    assert Protection.decode(protection.encode()) == protection
+    assert Protection.decode(protection.encode()).encode() == protection.encode()
+
+
+def test_golden_document() -> None:
+    identity = identity_of("ops", "password")
+    assert json.loads(Protection({Role.ADMIN: (identity,)}).encode()) == {
+        "version": 1,
+        "withOriginalNodes": False,
+        "users": {"server": [], "storage": [], "client": [], "admin": [identity]},
+    }
+
+
+@given(
+    st.binary(max_size=40)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["version", "users", "withOriginalNodes", "server", "x"]), inner, max_size=4
+            )
+        ),
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_hostile_documents(data: bytes) -> None:
+    with pytest.raises(ProtectionError):
+        Protection.decode(data)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("version", 2),
+        ("withOriginalNodes", "yes"),
+        ("users", {"admin": ["ops"]}),
+        ("users", {"admin": ["ops:bm8="]}),
+        ("users", {"admin": [7]}),
+        ("users", {"boss": []}),
+        ("users", {"admin": []}),
+        ("users", []),
+        ("more", 1),
+    ],
+)
+def test_documents_that_say_something_else(field: str, value: object) -> None:
+    good = json.loads(Protection({Role.ADMIN: (identity_of("ops", "password"),)}).encode())
+    with pytest.raises(ProtectionError):
+        Protection.decode(json.dumps({**good, field: value}).encode())
+    with pytest.raises(ProtectionError):
+        Protection.decode(None)
+    with pytest.raises(ProtectionError):
+        Protection.decode(b"[" * 100_000)
+
+
+def test_impossible_protections() -> None:
+    ops, twice = identity_of("ops", "password"), identity_of("ops", "other")
+    for users, why in (
+        ({Role.SERVER: (ops,)}, "no user with the role admin"),
+        ({Role.ADMIN: (ops,), Role.CLIENT: (twice,)}, "user ops is in two roles: admin and client"),
+        ({Role.ADMIN: tuple(identity_of(f"user{number}", "") for number in range(101))}, "there are 101 users"),
+    ):
+        with pytest.raises(ProtectionError, match=why):
+            checked(Protection(users))
+
+
+@given(PATHS)
+def test_relative(path: str) -> None:
+    assert relative("/a/b", "/a/b") == ""
+    assert relative("/a/b", f"/a/b/{path}") == path
+    assert relative("/a/b", f"/a/bc/{path}") is None
+    assert relative("/a/b", "/a") is None
+
+
+def test_the_document_is_for_all_users() -> None:
+    line = rights_at(DOCUMENT_PATH)
+    assert (line.server, line.storage, line.client, line.original) == ("r", "r", "r", "")

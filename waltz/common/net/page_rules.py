@@ -1,0 +1,47 @@
+"""The right that each page of an HTTP port needs: one table, which docs/security.md shows and a test compares.
+
+What a page names decides. Metrics, health and the console name partitions of the whole cluster, so that they need the
+right to all of them; a grant at ``*`` is one.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from waltz.common.access import Right
+
+
+class PageRule(NamedTuple):
+    """What the reader of a page needs."""
+
+    right: Right | None
+    """``None`` if everybody may read the page."""
+    everywhere: bool = False
+    """The right to every partition of the cluster, and not to the node alone."""
+
+
+_OPEN: Final = PageRule(None)
+_NODE: Final = PageRule(Right.DESCRIBE)
+_ALL: Final = PageRule(Right.DESCRIBE, everywhere=True)
+_CHANGE: Final = PageRule(Right.ADMIN, everywhere=True)
+
+PAGE_RULES: Final[Mapping[str, PageRule]] = {
+    "GET /ping": _OPEN,
+    "GET /buildinfo": _NODE,
+    "GET /metrics": _ALL,
+    "GET /metrics/prometheus": _ALL,
+    "GET /health": _ALL,
+    "GET /acl/refused": _NODE,
+    "GET /console": _ALL,
+    "GET /console/cluster.json": _ALL,
+    "GET /console/history.json": _ALL,
+    "GET /console/partition.json": _ALL,
+    "GET /console/console.css": _ALL,
+    "GET /console/console.js": _ALL,
+    "GET /console/icon.svg": _ALL,
+}
+"""By method and path."""
+
+
+def page_rule(method: str, path: str) -> PageRule:
+    """The rule of a page; that of an unknown one is strict, and tells nobody whether it exists."""
+    return PAGE_RULES.get(f"{method} {path}") or (_ALL if method == "GET" else _CHANGE)

@@ -1,0 +1,552 @@
+"""The directories of a storage node on several disks: where each partition is, and which disks are there.
+
+The first directory holds control file, fence file and journal. Each further directory is a *volume*: it has an id of
+its own in ``volume.json``. ``volumes.json`` in the first directory tells the volume of each partition that is not in
+the first directory itself. A symbolic link ``<first>/<partition>`` leads there, so that all other code, and the
+original, find the partition in the first directory.
+
+Volumes are known by their ids, not by their paths: disks may be mounted elsewhere. A volume that is missing never looks
+like empty partitions: its partitions are *absent*, and nothing is written for them.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Self, TypeVar
+from uuid import UUID, uuid4
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from waltz.common.storage_health import ABSENT_VOLUME, LOST_WITH_VOLUME
+from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.files.files import File, Files, replace_file
+from waltz.storage.disk.journal.journal import DIRECTORY_NAME
+from waltz.storage.disk.journal.replay import mark_lost
+from waltz.storage.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+VOLUME_NAME = "volume.json"
+"""The file of a volume with its id."""
+
+VOLUMES_NAME = "volumes.json"
+"""The file of the first directory with the volume of each partition."""
+
+EVEN_WITHIN_BYTES = 512 << 20
+"""Directories whose free space differs by less than this from the best are equally good for a new partition."""
+
+_FORMAT = 1
+_MAX_SIZE_BYTES = 16 << 20
+_NO_PARTITIONS = ("lost+found", VOLUME_NAME, VOLUME_NAME + ".new")
+_LOCK_SIZE_BYTES = 1
+_COPIED_AT_ONCE_BYTES = 1 << 20
+_MOVING = ".moving"
+"""Ending of the directory of a partition on its way to the first directory."""
+_MOVED = ".moved"
+"""Ending of the directory of a partition that was moved out of the first directory."""
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    format: int
+
+
+class _VolumeDocument(_Document):
+    """``volume.json``."""
+
+    id: UUID
+    cluster_key: UUID
+
+
+class _Place(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    volume: UUID
+    lost: str | None = None
+    """Why the partition lacks acknowledged records, to be told when the volume is back."""
+
+
+class _VolumesDocument(_Document):
+    """``volumes.json``."""
+
+    volumes: dict[UUID, str] = {}
+    """The directory where each volume was seen last."""
+    partitions: dict[int, _Place] = {}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for partition_id, place in self.partitions.items():
+            if place.volume not in self.volumes:
+                raise ValueError(f"partition {partition_id} is on volume {place.volume}, which is not listed")
+        return self
+
+
+class VolumeState(NamedTuple):
+    """One directory of a storage node."""
+
+    path: str
+    """The directory, or where a missing volume was seen last."""
+    volume_id: UUID | None
+    """``None``: the first directory."""
+    present: bool
+    partition_ids: tuple[int, ...]
+    """The partitions that ``volumes.json`` has there. Those of the first directory are not listed."""
+
+
+@dataclass(slots=True)
+class Volumes:
+    """The volumes of a storage directory. All methods block, and may be called from any thread."""
+
+    _files: Files
+    _first: str
+    _cluster_key: UUID
+    _known: _VolumesDocument
+    _paths: dict[UUID, str] = field(default_factory=dict)
+    """The volumes that are there, with their directories."""
+    _locks: list[File] = field(default_factory=list)
+    _random: random.Random = field(default_factory=random.Random)
+    _changing: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def open(cls, files: Files, directory: str, further: Sequence[str] | None, cluster_key: UUID) -> "Volumes":
+        """Find and lock the volumes of a storage directory, make those that are new, and put links right.
+
+        Without further directories, and without ``volumes.json``, nothing is written.
+
+        Args:
+            files: The file system.
+            directory: The first directory; its control file is locked.
+            further: The other configured directories; ``None``: the directories where the volumes were seen last.
+            cluster_key: The key of the cluster.
+
+        Raises:
+            StorageError: A directory is missing, in use, of another cluster or another node, or holds other files.
+            OSError: A file cannot be read or written.
+        """
+        known = _read(files, str(Path(directory) / VOLUMES_NAME), _VolumesDocument) or _VolumesDocument(format=_FORMAT)
+        volumes = cls(files, directory, cluster_key, known)
+        try:
+            if further is None:
+                volumes._find(list(known.volumes.values()), begin=False)
+            else:
+                volumes._find(further, begin=True)
+        except BaseException:
+            volumes.close()
+            raise
+        return volumes
+
+    def close(self) -> None:
+        """Let other processes have the volumes."""
+        for lock in self._locks:
+            lock.close()
+        self._locks.clear()
+
+    # What is where
+
+    def absence(self, partition_id: int) -> str | None:
+        """Why a partition is absent: its volume is missing. ``None`` for all others."""
+        place = self._known.partitions.get(partition_id)
+        if place is None or place.volume in self._paths:
+            return None
+        path = self._known.volumes[place.volume]
+        return f"{ABSENT_VOLUME}{place.volume} is missing; it was in {path}"
+
+    def absent(self) -> frozenset[int]:
+        """The partitions of missing volumes."""
+        return frozenset(
+            partition_id for partition_id, place in self._known.partitions.items() if place.volume not in self._paths
+        )
+
+    def lost(self) -> list[int]:
+        """The absent partitions that lack what the journal had for them."""
+        return sorted(partition_id for partition_id, place in self._known.partitions.items() if place.lost)
+
+    def paths(self) -> list[str]:
+        """The directories that are there, the first one first."""
+        return [self._first, *self._paths.values()]
+
+    def states(self) -> list[VolumeState]:
+        """All directories, the first one first."""
+        held: dict[UUID, list[int]] = {volume_id: [] for volume_id in self._known.volumes}
+        for partition_id, place in sorted(self._known.partitions.items()):
+            held[place.volume].append(partition_id)
+        return [
+            VolumeState(self._first, None, True, ()),
+            *(
+                VolumeState(
+                    self._paths.get(volume_id, path), volume_id, volume_id in self._paths, tuple(held[volume_id])
+                )
+                for volume_id, path in self._known.volumes.items()
+            ),
+        ]
+
+    # Changes
+
+    def place(self, partition_id: int) -> None:
+        """Choose the directory of a partition that has none yet; a partition of the first directory stays there.
+
+        Of the directories with the most free space the one with the fewest partitions is taken. Raises ``OSError``.
+        """
+        link = str(Path(self._first) / str(partition_id))
+        with self._changing:
+            if not self._paths or partition_id in self._known.partitions or self._files.exists(link):
+                return
+            volume_id = self._roomiest(partition_id)
+            if volume_id is None:
+                return
+            target = self._target(volume_id, partition_id)
+            if not self._files.exists(target):
+                self._files.make_directory(target)
+            self._files.sync_directory(self._paths[volume_id])
+            self._change({partition_id: _Place(volume=volume_id)})
+            self._files.link_directory(target, link)
+            self._files.sync_directory(self._first)
+
+    def note_lost(self, reasons: Mapping[int, str]) -> None:
+        """Note that absent partitions lack records that the journal had for them; durable. Raises ``OSError``."""
+        if reasons:
+            with self._changing:
+                known = self._known.partitions
+                self._change({each: known[each].model_copy(update={"lost": text}) for each, text in reasons.items()})
+
+    def guard(self, control_file: ControlFile) -> None:
+        """Keep nodes of the original from a directory in which something is lost, as a journal does.
+
+        Raises ``StorageError`` and ``OSError``.
+        """
+        if control_file.guarded:
+            return
+        journal = str(Path(self._first) / DIRECTORY_NAME)
+        if not self._files.exists(journal):  # without its directory the journal would count as missing
+            self._files.make_directory(journal)
+            self._files.sync_directory(self._first)
+        control_file.guard()
+
+    def forget(self, volume_id: UUID) -> tuple[int, ...]:
+        """Forget a missing volume that will not come back; its partitions are marked as lost.
+
+        The partitions are not empty: they lack what was acknowledged. They are not served until they are removed, and
+        copied from their other replicas. The control file has to be :meth:`guarded <guard>` first: the original would
+        take them for empty.
+
+        Returns:
+            The partitions.
+
+        Raises:
+            StorageError: There is no such volume, or it is not missing.
+            OSError: A file cannot be written.
+        """
+        if volume_id not in self._known.volumes:
+            known = ", ".join(map(str, self._known.volumes)) or "none"
+            raise StorageError(f"{self._first} has no volume {volume_id}; its volumes: {known}")
+        if volume_id in self._paths:
+            raise StorageError(f"volume {volume_id} is not missing: it is in {self._paths[volume_id]}")
+        gone = self._held_by(volume_id)
+        with self._changing:
+            for partition_id in gone:
+                staged = self._staged(partition_id)
+                if self._files.exists(staged):
+                    self._remove(staged)
+                mark_lost(self._files, staged, f"volume {volume_id}{LOST_WITH_VOLUME}")
+            self._drop([volume_id])
+            for partition_id in gone:
+                self._finish(partition_id, self._staged(partition_id))
+        return tuple(gone)
+
+    def move(self, partition_id: int, path: str) -> str | None:
+        """Move the files of a partition whose log is closed to another of the directories.
+
+        The files are copied and made durable first. Then ``volumes.json`` and the link change, and the old files are
+        removed. A move that was interrupted may be repeated.
+
+        Returns:
+            The directory it was moved from; ``None``: it is there already.
+
+        Raises:
+            StorageError: The directory is not one of the node, or the partition is absent or has no files.
+            OSError: A file cannot be read or written.
+        """
+        absence = self.absence(partition_id)
+        if absence is not None:
+            raise StorageError(f"partition {partition_id} cannot be moved: {absence}")
+        wanted = _absolute(path)
+        to = next((each for each, known in self._paths.items() if known == wanted), None)
+        if to is None and wanted != _absolute(self._first):
+            raise StorageError(f"{path} is none of the directories of the node: {', '.join(self.paths())}")
+        link = str(Path(self._first) / str(partition_id))
+        place = self._known.partitions.get(partition_id)
+        if not self._files.exists(link):
+            raise StorageError(f"partition {partition_id} has no files in {self._first}")
+        if to == (None if place is None else place.volume):
+            return None
+        source = link if place is None else self._target(place.volume, partition_id)
+        with self._changing:
+            if to is None:
+                self._move_to_first(partition_id, source)
+            else:
+                self._move_to_volume(partition_id, source, to, link)
+        return str(Path(source).parent)
+
+    # Internals
+
+    def _move_to_volume(self, partition_id: int, source: str, to: UUID, link: str) -> None:
+        target = self._target(to, partition_id)
+        self._copy(source, target)
+        if source == link:  # a directory cannot be replaced by a link in one step
+            source = link + _MOVED
+            self._files.rename(link, source)
+            self._files.sync_directory(self._first)
+        self._change({partition_id: _Place(volume=to)})
+        self._files.link_directory(target, link)
+        self._files.sync_directory(self._first)
+        self._remove(source)
+
+    def _move_to_first(self, partition_id: int, source: str) -> None:
+        staged = self._staged(partition_id)
+        self._copy(source, staged)
+        partitions = {each: place for each, place in self._known.partitions.items() if each != partition_id}
+        self._known = self._known.model_copy(update={"partitions": partitions})
+        self._write()
+        self._finish(partition_id, staged)
+        self._remove(source)
+
+    def _staged(self, partition_id: int) -> str:
+        return str(Path(self._first) / f"{partition_id}{_MOVING}")
+
+    def _finish(self, partition_id: int, staged: str) -> None:
+        self._unlink(partition_id)
+        self._files.rename(staged, str(Path(self._first) / str(partition_id)))
+        self._files.sync_directory(self._first)
+
+    def _finish_moves(self) -> None:
+        """Finish or undo a move that was interrupted: ``volumes.json`` decides."""
+        for name in self._files.list_directory(self._first):
+            path, stem = str(Path(self._first) / name), Path(name).stem
+            if not stem.isdecimal() or not name.endswith((_MOVING, _MOVED)):
+                continue
+            if int(stem) in self._known.partitions:
+                self._remove(path)
+            else:
+                self._finish(int(stem), path)
+
+    def _copy(self, source: str, target: str) -> None:
+        """Copy the files of a partition, durably, in place of what an interrupted move has left there."""
+        if self._files.exists(target):
+            self._remove(target)
+        self._files.make_directory(target)
+        for name in self._files.list_directory(source):
+            self._copy_file(str(Path(source) / name), str(Path(target) / name))
+        self._files.sync_directory(target)
+        self._files.sync_directory(str(Path(target).parent))
+
+    def _copy_file(self, source: str, target: str) -> None:
+        read = self._files.open(source, create=False)
+        try:
+            written = self._files.open(target, create=True)
+            try:
+                for offset in range(0, read.size(), _COPIED_AT_ONCE_BYTES):
+                    written.write(offset, [read.read(offset, _COPIED_AT_ONCE_BYTES)])
+                written.sync()
+            finally:
+                written.close()
+        finally:
+            read.close()
+
+    def _remove(self, directory: str) -> None:
+        for name in self._files.list_directory(directory):
+            self._files.remove(str(Path(directory) / name))
+        self._files.remove_directory(directory)
+        self._files.sync_directory(str(Path(directory).parent))
+
+    def _find(self, further: Sequence[str], *, begin: bool) -> None:
+        first = _absolute(self._first)
+        unused: list[str] = []
+        seen: set[str] = {first}
+        for path in map(_absolute, further):
+            if path in seen:
+                raise StorageError(f"{path} is listed twice in storage.directories")
+            seen.add(path)
+            if not self._take(path):
+                unused.append(path)
+        missing = [each for each in self._known.volumes if each not in self._paths]
+        unneeded = [each for each in missing if not self._held_by(each)]
+        if unneeded:
+            self._drop(unneeded)
+        missing = [each for each in missing if each not in unneeded]
+        for volume_id in missing:
+            logger.critical(
+                "volume %s is missing (it was in %s): its partitions %s are not served",
+                volume_id,
+                self._known.volumes[volume_id],
+                ", ".join(map(str, self._held_by(volume_id))),
+            )
+        for path in unused if begin else ():
+            self._begin(path, missing)
+        for volume_id, path in self._paths.items():
+            self._know(volume_id, path)
+        self._finish_moves()
+        self._put_right()
+
+    def _held_by(self, volume_id: UUID) -> list[int]:
+        return sorted(each for each, place in self._known.partitions.items() if place.volume == volume_id)
+
+    def _take(self, path: str) -> bool:
+        """Lock the volume of a directory; false if there is none."""
+        if not self._files.exists(path):
+            return False
+        file_path = str(Path(path) / VOLUME_NAME)
+        found = _read(self._files, file_path, _VolumeDocument)
+        others = [name for name in self._files.list_directory(path) if name not in _NO_PARTITIONS]
+        if found is None:
+            if others:
+                raise StorageError(
+                    f"{path} is not empty and has no {VOLUME_NAME} ({others[0]}): a further directory has to be empty "
+                    "at first"
+                )
+            return False
+        if found.cluster_key != self._cluster_key:
+            raise StorageError(f"{path} is a volume of another cluster (key {found.cluster_key})")
+        if found.id not in self._known.volumes and others:
+            raise StorageError(
+                f"{path} is volume {found.id}, which {Path(self._first) / VOLUMES_NAME} does not know: it belongs to "
+                "another storage node, or is an old copy; correct storage.directories, or empty the directory"
+            )
+        self._lock(file_path)
+        if found.id not in self._known.volumes:  # an empty volume that was forgotten
+            self._know(found.id, path)
+        self._paths[found.id] = path
+        return True
+
+    def _lock(self, file_path: str) -> None:
+        try:
+            file = self._files.open(file_path, create=False)
+        except BlockingIOError:
+            raise StorageError(f"{Path(file_path).parent} is in use by another storage node") from None
+        self._locks.append(file)
+        if not file.try_lock(_LOCK_SIZE_BYTES):
+            raise StorageError(f"{Path(file_path).parent} is in use by another storage node")
+
+    def _begin(self, path: str, missing: Collection[UUID]) -> None:
+        """Make an empty directory a volume. While volumes are missing, it may be where one of them was mounted."""
+        if missing:
+            logger.critical(
+                "%s is left alone, since a volume is missing that may belong there: mount it, or forget it with waltz "
+                "disk forget-volume",
+                path,
+            )
+            return
+        if not self._files.exists(path):
+            raise StorageError(f"{path} does not exist; create it or correct storage.directories")
+        volume_id = uuid4()
+        # First the id is known, then used: a crash leaves a volume without partitions, which the next start forgets.
+        self._know(volume_id, path)
+        document = _VolumeDocument(format=_FORMAT, id=volume_id, cluster_key=self._cluster_key)
+        file_path = str(Path(path) / VOLUME_NAME)
+        replace_file(self._files, file_path, [document.model_dump_json().encode()]).close()
+        self._files.sync_directory(path)
+        self._lock(file_path)
+        self._paths[volume_id] = path
+        logger.info("%s is a new volume of the storage node: %s", path, volume_id)
+
+    def _know(self, volume_id: UUID, path: str) -> None:
+        if self._known.volumes.get(volume_id) != path:
+            self._known = self._known.model_copy(update={"volumes": {**self._known.volumes, volume_id: path}})
+            self._write()
+
+    def _put_right(self) -> None:
+        """Have the links lead to where the volumes are now, and mark partitions that have missed something."""
+        changed, returned = False, {}
+        for partition_id, place in self._known.partitions.items():
+            if place.volume not in self._paths:
+                continue
+            link, target = str(Path(self._first) / str(partition_id)), self._target(place.volume, partition_id)
+            if self._files.linked_directory(link) != target:
+                if self._files.exists(link) and self._files.linked_directory(link) is None:
+                    raise StorageError(
+                        f"partition {partition_id} is in {link} and, by {VOLUMES_NAME}, in {target}: find out which of "
+                        "them is right, and move the other one away"
+                    )
+                self._files.link_directory(target, link)
+                changed = True
+            if place.lost is not None:
+                mark_lost(self._files, target, place.lost)
+                returned[partition_id] = place.model_copy(update={"lost": None})
+        if changed:
+            self._files.sync_directory(self._first)
+        if returned:
+            self._change(returned)
+
+    def _is_used(self, volume_id: UUID, partition_id: int) -> bool:
+        """Whether a volume has files of a partition that are not the partition's any more."""
+        target = self._target(volume_id, partition_id)
+        return self._files.exists(target) and bool(self._files.list_directory(target))
+
+    def _roomiest(self, partition_id: int) -> UUID | None:
+        """The volume for a new partition; ``None``: the first directory."""
+        everywhere: dict[UUID | None, str] = {None: self._first}
+        everywhere |= {each: path for each, path in self._paths.items() if not self._is_used(each, partition_id)}
+        free = {volume_id: self._files.free_bytes(path) or 0 for volume_id, path in everywhere.items()}
+        good = [each for each, size_bytes in free.items() if size_bytes >= max(free.values()) - EVEN_WITHIN_BYTES]
+        held = {each: self._count(each) for each in good}
+        return self._random.choice([each for each in good if held[each] == min(held.values())])
+
+    def _count(self, volume_id: UUID | None) -> int:
+        if volume_id is not None:
+            return len(self._held_by(volume_id))
+        names = self._files.list_directory(self._first)
+        return sum(name.isdecimal() and int(name) not in self._known.partitions for name in names)
+
+    def _target(self, volume_id: UUID, partition_id: int) -> str:
+        return str(Path(self._paths[volume_id]) / str(partition_id))
+
+    def _unlink(self, partition_id: int) -> None:
+        link = str(Path(self._first) / str(partition_id))
+        if self._files.linked_directory(link) is not None:
+            self._files.remove_directory(link)
+
+    def _drop(self, volume_ids: Iterable[UUID]) -> None:
+        gone = set(volume_ids)
+        volumes = {each: path for each, path in self._known.volumes.items() if each not in gone}
+        places = {each: place for each, place in self._known.partitions.items() if place.volume not in gone}
+        self._known = self._known.model_copy(update={"volumes": volumes, "partitions": places})
+        self._write()
+
+    def _change(self, places: Mapping[int, _Place]) -> None:
+        partitions = {**self._known.partitions, **places}
+        self._known = self._known.model_copy(update={"partitions": partitions})
+        self._write()
+
+    def _write(self) -> None:
+        path = str(Path(self._first) / VOLUMES_NAME)
+        text = self._known.model_dump_json(indent=1, exclude_none=True)
+        replace_file(self._files, path, [text.encode()]).close()
+        self._files.sync_directory(self._first)
+
+
+DocumentT = TypeVar("DocumentT", bound=_Document)
+
+
+def _read(files: Files, path: str, model: type[DocumentT]) -> DocumentT | None:
+    """The content of a file; ``None`` when there is no file."""
+    if not files.exists(path):
+        return None
+    file = files.open(path, create=False)
+    try:
+        data = file.read(0, _MAX_SIZE_BYTES)
+    finally:
+        file.close()
+    try:
+        found = model.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = ".".join(map(str, first["loc"]))
+        raise StorageError(f"{path} is damaged: {at + ': ' if at else ''}{first['msg']}") from None
+    if found.format != _FORMAT:
+        raise StorageError(f"{path} has format {found.format}, which this version does not know")
+    return found
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute())
