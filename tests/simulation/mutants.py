@@ -192,7 +192,7 @@ MUTANTS: dict[str, Mutant] = {
     "repair-leaves-a-gap": Mutant(
         "a repair takes a damaged file away before the whole one is in its place",
         60,
-        37,
+        44,
         _patch(Salvage, "_keep_aside", storage.move_aside),
         conditions=CONDITIONS["repairs"],
     ),
@@ -301,14 +301,14 @@ MUTANTS: dict[str, Mutant] = {
     "S1-fence-checked-once": Mutant(
         "a storage answers a newer session before the write of an older one has ended, and acknowledges both",
         60,
-        15,
+        13,
         storage.answer_before_the_write_ends,
         ("flap", "depose", "slow-disk"),
     ),
     "S2-slips-back": Mutant(
         "a replica whose connection broke goes on where it was, without joining again",
         40,
-        7,
+        3,
         storage.slip_back,
         ("break-connections", "cut", "kill-storage"),
         {"checkpoint_interval": 250_000},
@@ -365,7 +365,7 @@ MUTANTS: dict[str, Mutant] = {
     "S6-any-replica": Mutant(
         "a bulk reader takes any replica, whatever the metadata say of it",
         40,
-        0,
+        3,
         _patch(replicas, "_objection", borders.object_to_nobody),
         ("strand-minority",),
         {"bulk_read_interval_s": 0.3, "partitions": 3},
@@ -381,7 +381,7 @@ MUTANTS: dict[str, Mutant] = {
     "S7-mark-not-recorded": Mutant(
         "a mark is used before it is recorded",
         60,
-        45,
+        25,
         _patch(RecoveryMachine, "_records_for", storage.record_nothing),
         ("recover-twice",),
         {
@@ -426,7 +426,7 @@ MUTANTS: dict[str, Mutant] = {
     "S9-everything-is-torn": Mutant(
         "whatever is not intact behind the last checkpoint is cut off as a torn write",
         20,
-        3,
+        0,
         _patch(storage_recovery, "is_torn", lambda *_: True),
         ("bit-rot",),
         {"fault_count": 24},
@@ -465,7 +465,7 @@ MUTANTS: dict[str, Mutant] = {
     "H3-dirty-tail-kept": Mutant(
         "a storage that is assigned again is cut to the mark of the log, not to its own",
         30,
-        12,
+        1,
         storage.trust_below_the_mark,
         ("re-add-stranded",),
         {"storages": 6, "replicas": 3, "fault_count": 4},
@@ -487,7 +487,7 @@ MUTANTS: dict[str, Mutant] = {
     "metadata-without-compare": Mutant(
         "metadata are written whatever others wrote",
         20,
-        9,
+        3,
         _patch(MetadataNode, "write", storage.write_without_comparing),
         ("begin-in-the-dark",),
         {
@@ -503,7 +503,7 @@ MUTANTS: dict[str, Mutant] = {
     "ready-of-an-older-generation": Mutant(
         "an owner answers a mount that knows a newer generation than its session's",
         60,
-        15,
+        30,
         borders.serve_future_generations,
         ("boomerang",),
         {
@@ -547,7 +547,7 @@ MUTANTS: dict[str, Mutant] = {
     "S10-loss-not-recorded": Mutant(
         "a storage that comes back with less than it has acknowledged keeps its vote, which the next owner counts",
         20,
-        1,
+        3,
         storage.take_all_for_intact,
         ("roll-back-disk-within-session",),
         {"fault_count": 10},
@@ -568,7 +568,7 @@ MUTANTS: dict[str, Mutant] = {
     "decide-with-one": Mutant(
         "a recovery takes the word of one replica",
         10,
-        0,
+        1,
         _patch(recovery, "decide_high_water_mark", storage.decide_with_one),
     ),
     "errors-are-acknowledgements": Mutant(
@@ -795,7 +795,7 @@ MUTANTS: dict[str, Mutant] = {
     "mark-of-an-older-generation": Mutant(
         "an owner tells its mark to who has heard of a newer generation",
         30,
-        22,
+        0,
         borders.marks_of_any_generation,
         ("boomerang",),
         {
@@ -827,9 +827,15 @@ MUTANTS: dict[str, Mutant] = {
     "mark-of-an-older-question": Mutant(
         "a client takes the answer to a question that was given up for the answer to the next one",
         20,
-        11,
+        8,
         _patch(MarkQuestions, "_ask", marks.answers_of_older_questions),
-        conditions={**CONDITIONS["isolated-sides"], "fault_count": 20, "journal_share": 0.0},
+        conditions={
+            **CONDITIONS["isolated-sides"],
+            "members": 4,
+            "duration_s": 60.0,
+            "fault_count": 20,
+            "journal_share": 0.0,
+        },
     ),
     "fresh-by-an-unconfirmed-mark": Mutant(
         "a fresh read of a table is answered by a mark that no majority of the storages has confirmed",
@@ -860,7 +866,7 @@ MUTANTS: dict[str, Mutant] = {
     "ahead-without-proof": Mutant(
         "an owner says that a client is ahead of the log without having asked a quorum of the storages",
         20,
-        18,
+        16,
         _patch(Sequencer, "await_proof", marks.ahead_without_proof),
         conditions={**CONDITIONS["isolated-sides"], "duration_s": 90.0, "fault_count": 30},
     ),
@@ -947,7 +953,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-fence-overtaken": Mutant(
         "what came behind a fence is looked at before that is carried out",
         20,
-        1,
+        3,
         _patch(Sequencer, "_may_look", property(sessions.look_behind_fences)),
         conditions=CONDITIONS["write-sessions"],
     ),

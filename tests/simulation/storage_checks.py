@@ -33,6 +33,10 @@ COMPARED_RECORDS = 100
 """Number of last records that are compared whenever a log is opened; in the end all are."""
 REPLAYED_EVERY = 32
 """Number of acknowledgements of a storage with a journal after which a copy of its disk is drained and compared."""
+NOTED_AT_FIRST = 8
+"""Number of first fences and marks of a storage with a journal that are looked for in a drained copy of its disk."""
+NOTED_EVERY = 4
+"""Of later fences and marks one of this number is looked for: the copies took a third of the processor time."""
 
 Key = tuple[str, int]
 """Name of a storage, and a partition."""
@@ -53,6 +57,7 @@ class StorageChecks:
         self.replaced: set[str] = set()
         """Storages that have ever got another disk: owners may not know yet what is not on it."""
         self._journaled: dict[str, int] = defaultdict(int)
+        self._noted: dict[str, int] = defaultdict(int)
         self._since_opened: dict[Key, int] = {}
         """The highest transaction that each has acknowledged since it was opened."""
         self._on_deleted: Callable[[str, int], None] | None = None
@@ -137,6 +142,12 @@ class StorageChecks:
         self._journaled[storage] += 1
         if not held or self._journaled[storage] % REPLAYED_EVERY == 0:
             self.recovered(storage, partition, records)
+
+    def noted(self, storage: str, partition: StoragePartition, mark: tuple[int, int] | None = None) -> None:
+        """A storage with a journal has taken a fence, or a mark: now and then a copy of the disk is drained for it."""
+        self._noted[storage] += 1
+        if self._noted[storage] <= NOTED_AT_FIRST or self._noted[storage] % NOTED_EVERY == 0:
+            self.recovered(storage, partition, mark=mark)
 
     def recovered(
         self,
@@ -317,7 +328,7 @@ class StorageChecks:
             message = request.message
             if isinstance(partition._durability, Journaled):
                 if isinstance(message, wire.SetLowWaterMarkRequest):
-                    self.recovered(_host(), partition, mark=(message.session_id, message.low_water_mark))
+                    self.noted(_host(), partition, mark=(message.session_id, message.low_water_mark))
                 elif isinstance(message, wire.TruncateRequest):
                     self.recovered(_host(), partition, last=partition.max_transaction_id)
             return frame
@@ -326,7 +337,7 @@ class StorageChecks:
             before = partition._fenced_session_id
             await settle_fence(partition)
             if partition._fenced_session_id > before and isinstance(partition._durability, Journaled):
-                self.recovered(_host(), partition)
+                self.noted(_host(), partition)
 
         def marked(partition: StoragePartition, session_id: int, mark: int) -> None:
             set_mark(partition, session_id, mark)
