@@ -359,7 +359,10 @@ def test_programs_read_what_other_commands_print(cluster: LocalCluster) -> None:
         ("client high-water-mark -p 4", "there is no partition 4; the cluster has 4"),
         ("client create-consumer -tpc 1 -ap 9", "the command needs 9 partitions, but the cluster has 4"),
         ("performance test-consumers -s 1 -t 1 -ap 9", "the command needs 9 partitions, but the cluster has 4"),
-        ("performance test-producers -s 1 -t 1 -p 1 -i 0 -ap 9", "the command needs 9 partitions, but the cluster has 4"),
+        (
+            "performance test-producers -s 1 -t 1 -p 1 -i 0 -ap 9",
+            "the command needs 9 partitions, but the cluster has 4",
+        ),
         ("performance test-producers -s 40000000 -t 1 -p 1 -i 0", "40000000"),
     ],
 )

@@ -135,7 +135,9 @@ def test_replicas_move_under_load_though_the_tool_and_a_storage_are_killed(clust
     assert plan["partitions"] == [
         {"partition": each, "steps": ["EXCHANGE", "LEAVE", "JOIN", "CLEAR"]} for each in range(PARTITIONS)
     ]
-    assert failed(*move, "--apply") == "Error: nothing was done: there is no terminal for a question; give --yes to agree"
+    assert (
+        failed(*move, "--apply") == "Error: nothing was done: there is no terminal for a question; give --yes to agree"
+    )
     assert held(spare) == {}
     appended = [len(asyncio.run(sequences(cluster, [source], each))[0]) for each in range(PARTITIONS)]
     # The owner tells the storages once a second what is committed.

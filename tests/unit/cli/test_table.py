@@ -182,7 +182,9 @@ def test_a_truncate_asks(shell: Shell, capsys: pytest.CaptureFixture[str], monke
     shell("put", "k", "v")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert shell("truncate") == 1
-    assert capsys.readouterr().err == "Error: nothing was done: there is no terminal for a question; give --yes to agree\n"
+    assert (
+        capsys.readouterr().err == "Error: nothing was done: there is no terminal for a question; give --yes to agree\n"
+    )
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with terminal(b"\n") as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)

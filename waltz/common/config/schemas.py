@@ -56,8 +56,8 @@ def _check_acl(acl: "AclConfig", tls: "TlsConfig", connections: "ConnectionsConf
         raise ValueError(f"{prefix}.acl.auditLog needs {prefix}.acl.enabled: without access rules nothing is audited")
     if acl.enabled and (tls.plaintext or tls.trust_store_location is None):
         raise ValueError(
-            f"{prefix}.acl.enabled needs TLS with {prefix}.ssl.trustStore.location: without a trust store all peers are "
-            "anonymous, since no certificate is verified"
+            f"{prefix}.acl.enabled needs TLS with {prefix}.ssl.trustStore.location: without a trust store all peers "
+            "are anonymous, since no certificate is verified"
         )
     if connections.max_per_principal is not None and not acl.enabled:
         raise ValueError(
