@@ -5,7 +5,7 @@ import collections
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import uvloop
@@ -28,13 +28,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the faults and of the load")
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--clients", type=int, default=3)
+    parser.add_argument("--faults", type=int, default=0, metavar="N", help="do not end before so many (default: 0)")
     parser.add_argument("--directory", type=Path, help="where nodes write (default: a temporary directory)")
     parser.add_argument("--keep", action="store_true", help="keep logs, data and history of a good campaign, too")
     parser.add_argument("--judge", type=Path, metavar="FILE", help="only judge the history in a file again")
     arguments = parser.parse_args()
     if arguments.judge is not None:
         return report(arguments.judge)
-    options = Options(arguments.operations, arguments.seed, arguments.servers, arguments.clients)
+    options = Options(arguments.operations, arguments.seed, arguments.servers, arguments.clients, arguments.faults)
     directory = Path(tempfile.mkdtemp(prefix="waltz-histories-", dir=arguments.directory))
     print(f"{options}\nlogs, data and history in {directory}", flush=True)
     campaign = Campaign(options, directory)
@@ -59,8 +60,9 @@ def report(path: Path) -> int:
         print(f"there is no history: {error}")
         return 1
     wrong = violations(history)
-    print("\n".join(lines(history)))
-    missed = [name for name, count in counts(history).items() if not count]
+    reached = counts(history)
+    print("\n".join(lines(history, reached)))
+    missed = [name for name, count in reached.items() if not count]
     for name in missed:
         print(f"  not reached: {name}")
     for each in wrong[:SHOWN]:
@@ -74,7 +76,7 @@ def report(path: Path) -> int:
     return int(bool(wrong) or (bool(missed) and is_long))
 
 
-def lines(history: History) -> Iterator[str]:
+def lines(history: History, reached: Mapping[str, int]) -> Iterator[str]:
     """What there was, for people."""
     calls = collections.Counter(each.invoked.call.f for each in history.operations.values())
     outcomes = collections.Counter(each.outcome for each in history.operations.values())
@@ -86,7 +88,7 @@ def lines(history: History) -> Iterator[str]:
     yield f"  {'records':<12}{records:>10,}"
     yield f"  {'effects':<12}{sum(map(len, history.effects.values())):>10,}"
     yield "  reached:"
-    yield from (f"  {count:>10,}  {name}" for name, count in counts(history).items() if count)
+    yield from (f"  {count:>10,}  {name}" for name, count in reached.items() if count)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,8 @@ MOVE_TIMEOUT_S = 180.0
 STUCK_S = 180.0
 """After so long without a finished operation a campaign is given up."""
 MOVE_ATTEMPTS = 5
+NO_ZOOKEEPER = "no ZooKeeper server answers"
+"""Nodes end with this error at their start, for their supervisor to start them again."""
 EAGER = {"storage.maxRetryInterval": 1000}
 """Servers try a storage that is back again so often at least (in milliseconds)."""
 
@@ -57,9 +59,12 @@ class Options(NamedTuple):
     """What to run."""
 
     operations: int
+    """After so many it ends."""
     seed: int
     servers: int = 2
     clients: int = 3
+    faults: int = 0
+    """It does not end before so many have ended."""
 
 
 class Campaign:
@@ -95,7 +100,8 @@ class Campaign:
         self._source, self._spare = layout.storages[0], layout.storages[-1]
         self._children: Children
         self.faults = 0
-        """How many there were."""
+        """How many have begun."""
+        self._ended_faults = 0
 
     @property
     def history(self) -> Path:
@@ -181,8 +187,14 @@ class Campaign:
                 self._check()
 
     def _check(self) -> None:
-        """Nobody may end unasked."""
-        self._cluster.check()
+        """Nobody may end unasked, except who did not find ZooKeeper at its start."""
+        for name in self._cluster.layout.names:
+            with contextlib.suppress(KeyError):  # it was killed
+                child = self._cluster.child(name)
+                if not child.running:
+                    if NO_ZOOKEEPER not in child.log_tail():
+                        child.check()
+                    self._cluster.bring_back(name)
         for name, worker in list(self._workers.items()):
             if self._unwell[name] or "settled" in worker.latest or worker.reader is None or not worker.reader.done():
                 continue
@@ -200,7 +212,11 @@ class Campaign:
     # The campaign
 
     async def _work(self) -> None:
+        """Until there are enough operations, or Ctrl-C."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._finished.set)
         with contextlib.ExitStack() as stack:
+            stack.callback(loop.remove_signal_handler, signal.SIGINT)
             faults, owners = [
                 stack.enter_context((self._directory / name).open("w", buffering=1))
                 for name in ("nemesis.jsonl", "owners.jsonl")
@@ -214,7 +230,10 @@ class Campaign:
         started_at_s = shown_at_s = moved_at_s = time.monotonic()
         before = 0
         try:
-            while (done := self._done) < self._options.operations:
+            while not self._finished.is_set():
+                done = self._done
+                if done >= self._options.operations and self._ended_faults >= self._options.faults:
+                    break
                 await asyncio.sleep(TICK_S)
                 self._check()
                 now_s = time.monotonic()
@@ -306,6 +325,7 @@ class Campaign:
                     await self._kill(targets[0], fault.lasting_s)
             line_ = FaultLine(kind=fault.kind.value, targets=targets, at_ns=at_ns, until_ns=time.monotonic_ns())
             write(text_of(line_))
+            self._ended_faults += 1
 
     @contextlib.asynccontextmanager
     async def _unwell_meanwhile(self, targets: Sequence[str]) -> AsyncIterator[None]:

@@ -37,7 +37,7 @@ class Fault(NamedTuple):
 
 CALM_S = 3.0
 """Without faults at the beginning."""
-MEAN_PAUSE_S = 1.5
+MEAN_PAUSE_S = 2.5
 """Between two faults."""
 MEAN_LASTING_S = 2.0
 LONGEST_S = 10.0
@@ -66,7 +66,7 @@ def schedule(seed: int, servers: Sequence[str], storages: Sequence[str], clients
         if kind is Kind.CUT:
             targets = draw.choice(pairs)
         elif kind is not Kind.MOVE:
-            targets = (draw.choice((*nodes, *nodes, *clients, ZOOKEEPER)),)
+            targets = (draw.choice((*nodes, *nodes, *clients, ZOOKEEPER, ZOOKEEPER)),)
         lasting_s = min(draw.expovariate(1 / MEAN_LASTING_S), LONGEST_S)
         if free_at_s.get(targets, 0.0) <= now_s:
             free_at_s[targets] = now_s + lasting_s + RESTART_S

@@ -17,11 +17,6 @@ def counts(history: History) -> dict[str, int]:
     return {name: count(history) for name, count in CONDITIONS.items()}
 
 
-def missed(history: History) -> list[str]:
-    """The states that were not reached."""
-    return [name for name, count in counts(history).items() if not count]
-
-
 def _appends(history: History) -> Iterator[Operation]:
     """All operations that may write."""
     return (each for each in history.operations.values() if not isinstance(each.invoked.call, ReadCall | FenceCall))

@@ -13,7 +13,7 @@ from tests.histories import acknowledgements, fences, ledger
 from tests.histories.__main__ import report
 from tests.histories.events import Header, HistoryError, merge, read
 from tests.histories.judge import collect, violations
-from tests.histories.sometimes import CONDITIONS, counts, missed
+from tests.histories.sometimes import CONDITIONS, counts
 
 Events = list[dict[str, Any]]
 
@@ -280,7 +280,7 @@ def test_rare_states_are_counted_from_the_history(tmp_path: Path) -> None:
         "a client was killed": 1,
         "the lines from a server to a storage were cut": 1,
     }
-    assert missed(history) == [name for name in CONDITIONS if not counts(history)[name]]
+    assert counts(history).keys() == CONDITIONS.keys()
 
 
 def test_what_is_no_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
