@@ -89,6 +89,25 @@ class Exchange(NamedTuple):
         return web.Response(body=line_of(message), status=status, content_type="application/json", headers=headers)
 
 
+@contextlib.asynccontextmanager
+async def streaming(request: web.Request, response: web.StreamResponse) -> AsyncIterator[None]:
+    """Begin an answer whose body follows. What fails from then on cuts the connection: it is too late for a problem.
+
+    Raises ``ConnectionError`` then.
+    """
+    await response.prepare(request)
+    try:
+        yield
+    except ConnectionError:
+        raise  # the reader has gone
+    except Exception as error:
+        if problem_of(error) is None:
+            logger.exception("an answer could not be ended")
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionAbortedError(f"the answer was cut: {error}") from error
+
+
 async def _body(request: web.Request) -> bytes:
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):

@@ -13,7 +13,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.net.backoff import Backoff
 from waltz.common.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
-from waltz.table.errors import PropertiesError
+from waltz.table.errors import PropertiesError, StoreError
 from waltz.table.face.configured import properties_of
 from waltz.table.face.partition import TablePartition
 from waltz.table.face.table import Table
@@ -132,6 +132,7 @@ class Partitions:
                 for task in gone:
                     task.cancel()
                 await asyncio.gather(*gone, return_exceptions=True)
+                self.problems = {each: text for each, text in self.problems.items() if each in self._keeping}
             await asyncio.sleep(SEARCH_S)
 
     async def _is_table(self, partition_id: int) -> bool:
@@ -149,6 +150,8 @@ class Partitions:
         while True:
             try:
                 async with self.client.table(partition_id, store=self._store, directory=directory) as table:
+                    if not table.partition.store.finds_rows:
+                        raise StoreError(f"view.store: a store of the kind {self._store} keeps no rows to be served")
                     self._served[partition_id] = Served(table, table.partition, self._log)
                     self.problems.pop(partition_id, None)
                     self.changed.set()

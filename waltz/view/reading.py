@@ -25,7 +25,7 @@ from waltz.table.served.questions import (
 )
 from waltz.table.served.texts import line_of, row_text, text_of, version_text
 from waltz.table.view import Reading
-from waltz.view.exchange import Exchange
+from waltz.view.exchange import Exchange, streaming
 
 NDJSON: Final = "application/x-ndjson"
 
@@ -168,28 +168,28 @@ async def _stream(exchange: Exchange, question: ScanQuestion, reading: Reading) 
     response = web.StreamResponse(headers=exchange.headers(applied) | {"Content-Type": NDJSON})
     loop = asyncio.get_running_loop()
     end_s = loop.time() + SNAPSHOT_S
-    await response.prepare(exchange.request)
-    count, next_place, reason = 0, None, "done"
-    for range_index, page in _pages(question, reading):
-        rows = page[: None if question.limit is None else question.limit - count]
-        count += len(rows)
-        if rows:
-            last = rows[-1]
-            next_place = Place(exchange.served.log, applied, range_index, row_key(last.prefix, last.key))
-            data = b"".join(line_of(_line(row, question)) for row in rows)
-            async with asyncio.timeout(SEND_TIMEOUT_S):  # a reader that takes nothing ends without an end
-                await response.write(data)
-        await asyncio.sleep(0)
-        if question.limit is not None and count >= question.limit:
-            reason = "limit"
-            break
-        if loop.time() >= end_s and next_place is not None:
-            reason = "time"
-            break
-    token = next_place.token() if reason != "done" and next_place is not None else None
-    end: dict[str, Json] = {"applied": applied, "count": count, "reason": reason, "next": token}
-    await response.write(line_of({"end": end}))
-    await response.write_eof()
+    async with streaming(exchange.request, response):
+        count, next_place, reason = 0, None, "done"
+        for range_index, page in _pages(question, reading):
+            rows = page[: None if question.limit is None else question.limit - count]
+            count += len(rows)
+            if rows:
+                last = rows[-1]
+                next_place = Place(exchange.served.log, applied, range_index, row_key(last.prefix, last.key))
+                data = b"".join(line_of(_line(row, question)) for row in rows)
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await response.write(data)
+            await asyncio.sleep(0)
+            if question.limit is not None and count >= question.limit:
+                reason = "limit"
+                break
+            if loop.time() >= end_s and next_place is not None:
+                reason = "time"
+                break
+        token = next_place.token() if reason != "done" and next_place is not None else None
+        end: dict[str, Json] = {"applied": applied, "count": count, "reason": reason, "next": token}
+        await response.write(line_of({"end": end}))
+        await response.write_eof()
     return response
 
 

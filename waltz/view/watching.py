@@ -24,7 +24,7 @@ from waltz.table.served.problems import Refused, refused
 from waltz.table.served.questions import bytes_in, number
 from waltz.table.served.texts import line_of, row_text
 from waltz.table.taking import rows_in
-from waltz.view.exchange import Exchange, Handle
+from waltz.view.exchange import Exchange, Handle, streaming
 from waltz.view.reading import NDJSON
 from waltz.view.view_metrics import ViewMetrics
 
@@ -47,9 +47,6 @@ class _Stream:
         self._as_events = as_events
         content_type = EVENTS if as_events else NDJSON
         self.response = web.StreamResponse(headers=exchange.headers() | {"Content-Type": content_type})
-
-    async def begin(self) -> None:
-        await self.response.prepare(self._request)
 
     def line(self, kind: str, transaction_id: int, message: dict[str, Json]) -> bytes:
         """One event. Its id is the transaction from which a browser resumes by itself."""
@@ -91,11 +88,11 @@ def watch_with(metrics: ViewMetrics, open_feeds: set[BatchFeed]) -> Handle:
         async with view.client.library_feed(exchange.partition_id, after=after) as feed:
             async with asyncio.timeout_at(exchange.deadline_s):
                 await feed.begin()
-            await stream.begin()
             open_feeds.add(feed)
             metrics.watches = len(open_feeds)
             try:
-                await _follow(exchange, stream, feed, prefix, progress_s, metrics)
+                async with streaming(exchange.request, stream.response):
+                    await _follow(exchange, stream, feed, prefix, progress_s, metrics)
             finally:
                 open_feeds.discard(feed)
                 metrics.watches = len(open_feeds)

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from waltz.client.errors import NotAppendedError
 from waltz.table.envelope import Row
-from waltz.table.errors import StoreError, VersionConflict
+from waltz.table.errors import VersionConflict
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.served.questions import Condition, WriteQuestion, bytes_in, number, write_question
 from waltz.table.served.texts import MessageError, version_of, version_text
@@ -77,8 +77,6 @@ async def _write_if(exchange: Exchange, question: WriteQuestion) -> int:
     Raises like :meth:`~waltz.table.face.table.Table.put_if`.
     """
     table = exchange.served.table
-    if not exchange.served.view.store.finds_rows:
-        raise StoreError("the store of this view node keeps no rows: it cannot tell whether conditions hold")
 
     def work(transaction: TableTransaction) -> None:
         for each in question.conditions:

@@ -99,3 +99,13 @@ async def test_a_restart_goes_on_from_the_mark(
         async with view_node(cluster, tmp_path, store="sqlite") as node:
             await until_served(node.partitions, [0])
             assert node.partitions.all()[0].applied == last
+
+
+async def test_a_store_without_rows_serves_nothing(
+    cluster: list[MockServerPartition], client: waltz.Client, tmp_path: Path
+) -> None:
+    await waltz.table.configure(client, 0, {"format": "table"})
+    async with view_node(cluster, tmp_path, store="noop") as node:
+        async with asyncio.timeout(TIMEOUT_S):
+            while "keeps no rows" not in node.partitions.problems.get(0, ""):
+                await asyncio.sleep(0.005)

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
@@ -16,7 +17,7 @@ from tests.unit.view.node import TIMEOUT_S, Node, session, view_node
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.common.access import EVERYTHING, Proof, Right, Rights
 from waltz.table import Row
-from waltz.view import service
+from waltz.view import reading, service
 from waltz.view.limits import Limits
 
 pytestmark = pytest.mark.timeout(60)
@@ -62,16 +63,16 @@ async def problem(response: aiohttp.ClientResponse, status: int, kind: str) -> s
 
 
 async def test_a_row_with_plain_requests(http: aiohttp.ClientSession) -> None:
-    async with http.put("/v1/tables/0/rows/a%20b%2F%FF?prefix=p", data=b"\x00value") as response:
+    async with http.put("/v1/tables/0/rows/a%20b%2F%FF?prefix=p", data=b"a value") as response:
         assert response.status == 200
         assert await response.json() == {"transaction": 0}
     async with http.get("/v1/tables/0/rows/a%20b%2F%FF?prefix=p&at_least=0") as response:
         row = await response.json()
         assert base64.b64decode(row["key"]["base64"]) == b"a b/\xff"
-        assert (row["value"], row["version"], response.headers["ETag"]) == ("\0value", "0.0", '"0.0"')
+        assert (row["value"], row["version"], response.headers["ETag"]) == ("a value", "0.0", '"0.0"')
         assert response.headers["Waltz-Applied"] == "0"
     async with http.get("/v1/tables/0/rows/a%20b%2F%FF/value?prefix=p&offset=1&size=3") as response:
-        assert await response.read() == b"val"
+        assert await response.read() == b" va"
     async with http.delete("/v1/tables/0/rows/a%20b%2F%FF?prefix=p") as response:
         assert await response.json() == {"transaction": 1}
     async with http.get("/v1/tables/0/rows/a%20b%2F%FF?prefix=p&at_least=1") as response:
@@ -127,6 +128,29 @@ async def test_pages_of_a_scan(http: aiohttp.ClientSession, client: waltz.Client
         query["token"] = str(told["next"])
     assert found == [f"{number:03}" for number in range(700)]
     assert told["next"] is None
+
+
+async def test_a_reader_of_a_scan_that_takes_nothing_is_cut(
+    node: Node, client: waltz.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "SEND_TIMEOUT_S", 0.1)
+    async with client.table(0) as table:
+        for number in range(40):
+            last = await table.put(b"%d" % number, bytes(500_000))
+    host, port = node.endpoint.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port), limit=4096)
+    writer.write(b"GET /v1/tables/0/rows?at_least=%d HTTP/1.1\r\nHost: x\r\n\r\n" % last)
+    await reader.readuntil(b"\r\n\r\n")
+    async with asyncio.timeout(TIMEOUT_S):
+        while node.limits.scans.used:
+            await asyncio.sleep(0.01)
+    data = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := await reader.read(1 << 20):
+            data += part
+    writer.close()
+    assert b'"end"' not in data
+    assert b"HTTP/1.1" not in data
 
 
 async def test_a_page_of_another_log_is_refused(http: aiohttp.ClientSession) -> None:

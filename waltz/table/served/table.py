@@ -6,10 +6,11 @@ from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Self
 
+from waltz.client.errors import NotAuthorizedError
 from waltz.client.plain.client import Client
 from waltz.common.ids import NO_TRANSACTION
 from waltz.table.envelope import Row
-from waltz.table.errors import ViewUnavailableError
+from waltz.table.errors import TableError, ViewUnavailableError
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges, ranges_of
 from waltz.table.rows import TableRow, Version
@@ -76,10 +77,25 @@ class ServedTable:
         return await self.batch([Row(prefix, key, None, timestamp_ms, tombstone=True)])
 
     async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False, timeout_s: float | None = None) -> int:
-        """Write rows in one transaction.
+        """Write rows in one transaction, at the time of the view node's clock.
 
-        Arguments and errors are those of :meth:`~waltz.table.face.table.Table.batch`; the clock is that of the view
-        node.
+        Args:
+            rows: The rows, at least one.
+            any_timestamp: Accept timestamps further ahead than the partition allows.
+            timeout_s: Limit of the whole call in seconds.
+
+        Returns:
+            The id of the transaction.
+
+        Raises:
+            ValueError: There are no rows.
+            TimestampError: A timestamp is not positive, or further ahead than the partition allows.
+            KeyTooLongError: A key is longer than the partition allows.
+            EnvelopeError: The rows do not fit into the envelope.
+            NotAppendedError: The write did not come to the log in time, and never will.
+            OutcomeUnknownError: The deadline has passed, or the answer was lost; the rows may have been written.
+            NotGuaranteedError: They are written, and it is not known that all storages have them.
+            NotAuthorizedError: The client lacks a right at the view node; nothing is written.
         """
         if not rows:
             raise ValueError("a batch of no rows")
@@ -239,6 +255,8 @@ class ServedTable:
 
         Raises:
             ViewUnavailableError: No view node has answered in time.
+            NotAuthorizedError: The client lacks the right to read.
+            TableError: The view node cannot read what was written.
             ClientAheadError: The log ends before ``after``.
         """
         if after > await self._client.high_water_mark(self._partition_id):  # as far as that server knows
@@ -272,6 +290,7 @@ class ServedTable:
                     fields = _fields(line)
                     began = True
                     if "end" in fields:
+                        _check_end(_fields(fields["end"]))
                         break
                     if "progress" in fields:
                         yield Taken([], _number(_fields(fields["progress"]).get("transaction")), at_end=False)
@@ -293,6 +312,14 @@ class ServedTable:
 
     def _saw(self, fields: Fields) -> None:
         self._seen = max(self._seen, _number(fields.get("applied")))
+
+
+def _check_end(end: Fields) -> None:
+    """Raise for an end of a watch after which another one would end in the same way."""
+    if end.get("reason") == "forbidden":
+        raise NotAuthorizedError(str(end.get("detail")))
+    if end.get("reason") == "failed":
+        raise TableError(f"a view node cannot go on with its watch: {end.get('detail')}")
 
 
 class _WatchOverError(Exception):

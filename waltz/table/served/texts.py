@@ -1,12 +1,13 @@
 """Bytes, versions and rows in JSON. Pure.
 
-Bytes that are text in UTF-8 are a string, others an object: ``{"base64": "AP8="}``. Readers accept both forms of any
-bytes, writers choose by that rule.
+Bytes that are text in UTF-8 are a string, others an object: ``{"base64": "AP8="}``. Text has no control characters but
+tabs and ends of lines: in JSON each would take six bytes. Readers accept both forms of any bytes.
 """
 
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ from waltz.table.rows import TableRow, Version
 Fields: TypeAlias = Mapping[str, object]
 """A JSON object that was read."""
 
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _LONG_MAX = (1 << 63) - 1
 
 
@@ -28,9 +30,10 @@ def text_of(data: bytes | None) -> Json:
     if data is None:
         return None
     try:
-        return data.decode()
+        text = None if _CONTROL.search(data) else data.decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+        text = None
+    return {"base64": base64.b64encode(data).decode()} if text is None else text
 
 
 def bytes_of(value: object, name: str) -> bytes:
@@ -79,8 +82,8 @@ def parsed(data: bytes | str) -> object:
 
 
 def line_of(message: Json) -> bytes:
-    """A message as a line of JSON in ASCII, with its end."""
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+    """A message as a line of JSON, with its end."""
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
 
 
 def version_text(version: Version) -> str:

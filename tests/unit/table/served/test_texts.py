@@ -44,12 +44,18 @@ MESSAGES = st.recursive(
 
 @given(st.binary(max_size=50))
 def test_bytes_come_back(data: bytes) -> None:
-    text = text_of(data)
-    assert bytes_of(parsed(line_of(text)), "it") == data
-    try:
-        assert text == data.decode()
-    except UnicodeDecodeError:
-        assert isinstance(text, dict)
+    assert bytes_of(parsed(line_of(text_of(data))), "it") == data
+
+
+@pytest.mark.parametrize("data", [b"\0", b"a\x1f", b"\xff", b"\xc3"])
+def test_bytes_that_are_no_text(data: bytes) -> None:
+    assert isinstance(text_of(data), dict)
+
+
+@pytest.mark.parametrize("data", [b"", b"a\tb\r\n", "\u00e4\u2028\U0001f600".encode(), b"\x7f"])
+def test_bytes_that_are_text(data: bytes) -> None:
+    assert text_of(data) == data.decode()
+    assert len(line_of(text_of(data))) <= 2 * len(data) + 3
 
 
 @given(ROWS)
