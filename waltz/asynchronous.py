@@ -152,6 +152,7 @@ class Client(plain.Client):
         store: str | None = None,
         directory: str | os.PathLike[str] | None = None,
         properties: "PartitionProperties | None" = None,
+        snapshots: str | None = None,
     ) -> "Table":
         """The table in a partition, to be opened with ``async with`` while the client is open.
 
@@ -162,9 +163,12 @@ class Client(plain.Client):
             store: Name of the view's store; by default that of the partition's properties, or else ``memory``.
             directory: Directory of the store's files, for this table only.
             properties: Properties in place of the partition's properties in the cluster.
+            snapshots: Address of an object store with saved snapshots, or ``cluster`` for the store of the cluster's
+                archive. An empty view begins with the newest snapshot that fits, instead of the begin of the log.
 
         Raises:
             PropertiesError: The partition is no table.
+            ConfigError: The address cannot be used, or a package is missing.
             StoreError: The store cannot be used.
             CodecUnavailableError: A codec is not installed.
             ZooKeeperError: The properties cannot be read.
@@ -172,5 +176,10 @@ class Client(plain.Client):
         from waltz.table.face.table import Table  # imported only where tables are used
 
         return Table(
-            self, partition_id, properties, store=store, directory=None if directory is None else Path(directory)
+            self,
+            partition_id,
+            properties,
+            store=store,
+            directory=None if directory is None else Path(directory),
+            snapshots=snapshots,
         )

@@ -11,6 +11,10 @@ class ArchiveDamagedError(ArchiveError):
     """An object or an entry of the manifest is not what was written; the text names it, and what is wrong with it."""
 
 
+class NewerFormError(ArchiveDamagedError):
+    """It was written by a newer program, in a form that this one does not know."""
+
+
 class ArchiveConflictError(ArchiveError):
     """Another archiver was faster, or the archive belongs to another log: what was written does not count."""
 

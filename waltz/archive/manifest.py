@@ -8,14 +8,13 @@ So that a reader does not have to open all entries, an entry repeats those befor
 that ends the page before.
 """
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from waltz.archive.documents import decode_document, encode_document
 from waltz.archive.errors import ArchiveDamagedError
 from waltz.archive.object_format import HEADER_BYTES, TAIL_BYTES, ObjectName
-from waltz.common.checksum import crc32
 
 PAGE_RANGES = 256
 """Ranges of a full page."""
@@ -23,8 +22,7 @@ PAGE_RANGES = 256
 MANIFEST_FOLDER = "manifest"
 
 _HEAD = b"waltz-archive 1 "
-"""Ends with the version of the form, and is followed by the checksum of the rest."""
-_HEAD_BYTES = len(_HEAD) + 9
+"""Ends with the version of the form."""
 
 
 class ArchivedRange(NamedTuple):
@@ -95,20 +93,12 @@ def encode_page(page: Page) -> bytes:
             for each in page.ranges
         ],
     }
-    body = json.dumps(document, separators=(",", ":")).encode() + b"\n"
-    return b"%s%08x\n%s" % (_HEAD, crc32(body), body)
+    return encode_document(_HEAD, document)
 
 
 def decode_page(data: bytes, cluster_key: UUID, partition_id: int, first: int, name: str) -> Page:
     """The entry whose range begins at ``first``; ``name`` begins the text. Raises ``ArchiveDamagedError``."""
-    if data[: len(_HEAD)] != _HEAD:
-        if data.startswith(_HEAD[:-2]):
-            raise ArchiveDamagedError(f"{name} was written by a newer program: use a newer one")
-        raise ArchiveDamagedError(f"{name} is damaged: it is no entry of a manifest")
-    body = data[_HEAD_BYTES:]
-    if data[len(_HEAD) : _HEAD_BYTES] != b"%08x\n" % crc32(body):
-        raise ArchiveDamagedError(f"{name} is truncated or damaged: it does not match its checksum")
-    document = json.loads(body)
+    document = decode_document(_HEAD, data, "entry of a manifest", name)
     ranges = tuple(ArchivedRange(ObjectName(begin, last, crc), *rest) for begin, last, crc, *rest in document["ranges"])
     page = Page(UUID(document["cluster"]), document["partition"], document["previous"], ranges)
     if (page.cluster_key, page.partition_id) != (cluster_key, partition_id):
