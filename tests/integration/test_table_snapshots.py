@@ -72,8 +72,8 @@ async def test_tables_are_saved_and_views_begin_with_them(
         )
         expected = await write(client, 0, range(1000, 4000))
         caplog.set_level("INFO", logger="waltz.table.face.saved")
-        for options in ({}, {"store": "sqlite", "directory": tmp_path / "view"}):
-            async with client.table(0, snapshots=url, **options) as table:
+        for store in (None, "sqlite"):
+            async with client.table(0, store=store, directory=tmp_path / "view", snapshots=url) as table:
                 assert await rows_of(table) == expected
                 assert (await table.take(-1, 10, prefix=b"p")).rows[0].version.transaction_id == 0
         begun = [record.getMessage() for record in caplog.records]

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -22,11 +23,12 @@ from waltz.table.face import saved
 from waltz.table.face.table import Table
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow
+from waltz.table.snapshots.loading import saved_pages
 from waltz.table.snapshots.place import SnapshotPlace
 
 pytest.importorskip("obstore")
 pytest.importorskip("pyarrow")
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 TABLE = PartitionProperties(format="table")
 
@@ -171,17 +173,17 @@ async def test_a_snapshot_of_another_log_is_passed_over(
         for number in range(7):
             await table.put(b"%d" % number, b"other")
     expected = await rows_by(other)
-    keys = [str(await each.cluster_key()) for each in (client, other)]
+    mine, theirs = [str(await each.cluster_key()) for each in (client, other)]
     objects = Path(url.removeprefix("file://"))
     for path in [path for path in objects.rglob("*") if path.is_file()]:
-        copy = Path(str(path).replace(*keys))
+        copy = Path(str(path).replace(mine, theirs))
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
-    place = SnapshotPlace(open_store(url), saved.UUID(keys[0]), 0)
-    theirs = place._replace(cluster_key=saved.UUID(keys[1]))
+    place = SnapshotPlace(open_store(url), UUID(mine), 0)
+    copied = place._replace(cluster_key=UUID(theirs))
     for applied in await place.ids():
-        (objects / theirs.manifest_path(applied)).unlink()
-        assert await theirs.create((await place.read(applied))._replace(cluster_key=theirs.cluster_key))
+        (objects / copied.manifest_path(applied)).unlink()
+        assert await copied.create((await place.read(applied))._replace(cluster_key=copied.cluster_key))
     assert await rows_by(other, snapshots=url) == expected
     ahead, foreign = begun(caplog)
     assert "the snapshot of transaction 9 is not used" in ahead
@@ -285,8 +287,8 @@ async def test_rows_that_are_written_meanwhile_are_not_in_a_snapshot(
         saving = asyncio.create_task(table.save_snapshot(url))
         await overwrite()
         assert await saving == 0
-    place = SnapshotPlace(store, saved.UUID(str(await client.cluster_key())), 0)
+    place = SnapshotPlace(store, UUID(str(await client.cluster_key())), 0)
     manifest = await place.read(0)
     assert (manifest.rows, manifest.tombstones) == (600, 0)
-    async with contextlib.aclosing(saved.saved_pages(place, manifest)) as pages:
+    async with contextlib.aclosing(saved_pages(place, manifest)) as pages:
         assert [row[-3:] async for page in pages for _, row in page] == [b"old"] * 600
