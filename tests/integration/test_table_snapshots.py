@@ -130,4 +130,4 @@ async def test_a_command_that_is_killed_leaves_whole_snapshots_only(cluster: Loc
         assert await leftovers(place) == []
         (applied,) = await place.ids()
         assert (await place.read(applied)).rows == len(expected)
-        assert "is no directory" in failed("table", "snapshots", f"file://{tmp_path}/missing", "--list")
+        assert "is not a directory" in failed("table", "snapshots", f"file://{tmp_path}/missing", "--list")

@@ -23,10 +23,10 @@ def decode_document(head: bytes, data: bytes, kind: str, name: str) -> Any:
     """
     if data[: len(head)] != head:
         if data.startswith(head[:-2]):
-            raise NewerFormError(f"{name} was written by a newer program: use a newer one")
-        raise ArchiveDamagedError(f"{name} is damaged: it is no {kind}")
+            raise NewerFormError(f"{name} was written by a newer version of Waltz: upgrade this one")
+        raise ArchiveDamagedError(f"{name} is damaged: the object is not {kind}")
     begin = len(head) + _CHECKSUM_BYTES
     body = data[begin:]
     if data[len(head) : begin] != b"%08x\n" % crc32(body):
-        raise ArchiveDamagedError(f"{name} is truncated or damaged: it does not match its checksum")
+        raise ArchiveDamagedError(f"{name} is truncated or damaged: the checksum does not match")
     return json.loads(body)

@@ -16,7 +16,7 @@ documents = st.recursive(
 
 @given(documents)
 def test_a_document_is_read_as_it_was_written(document: object) -> None:
-    assert decode_document(HEAD, encode_document(HEAD, document), "test", "it") == document
+    assert decode_document(HEAD, encode_document(HEAD, document), "a test", "it") == document
 
 
 @given(documents, st.data())
@@ -26,11 +26,11 @@ def test_any_change_is_found(document: object, data: st.DataObject) -> None:
     changed = whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :]
     for damaged in (changed, whole[:at], whole + b" "):
         with pytest.raises(ArchiveDamagedError, match="^it "):
-            decode_document(HEAD, damaged, "test", "it")
+            decode_document(HEAD, damaged, "a test", "it")
 
 
 def test_a_newer_form_is_no_damage() -> None:
-    with pytest.raises(NewerFormError, match="it was written by a newer program: use a newer one"):
-        decode_document(HEAD, encode_document(b"waltz-test 2 ", {}), "test", "it")
-    with pytest.raises(ArchiveDamagedError, match="it is damaged: it is no test"):
-        decode_document(HEAD, encode_document(b"waltz-other 1 ", {}), "test", "it")
+    with pytest.raises(NewerFormError, match="it was written by a newer version of Waltz: upgrade this one"):
+        decode_document(HEAD, encode_document(b"waltz-test 2 ", {}), "a test", "it")
+    with pytest.raises(ArchiveDamagedError, match="it is damaged: the object is not a test"):
+        decode_document(HEAD, encode_document(b"waltz-other 1 ", {}), "a test", "it")

@@ -81,7 +81,7 @@ def decode_manifest(data: bytes, cluster_key: UUID, partition_id: int, applied: 
 
     Raises ``ArchiveDamagedError``, also for a manifest of another log.
     """
-    document = decode_document(_HEAD, data, "manifest of a snapshot", name)
+    document = decode_document(_HEAD, data, "the manifest of a snapshot", name)
     try:
         fields = {
             **document,

@@ -137,7 +137,7 @@ async def test_what_a_newer_program_saved_is_not_removed() -> None:
     await filled(place, 1, 2)
     path = place.manifest_path(0)
     store.objects[path] = store.objects[path].replace(b"waltz-snapshot 1 ", b"waltz-snapshot 2 ")
-    with pytest.raises(NewerFormError, match="use a newer one"):
+    with pytest.raises(NewerFormError, match="upgrade this one"):
         await remove_old(place, 1)
     assert await place.ids() == [0, 1]
 
@@ -158,7 +158,7 @@ async def test_the_newest_that_fits_is_chosen() -> None:
 
     assert await newest(None) == 1
     assert [applied for applied, _ in told] == [2]
-    assert "is no manifest of a snapshot" in told[0][1]
+    assert "is not the manifest of a snapshot" in told[0][1]
     assert await newest(1) == 1
     assert await newest(0) == 0
     assert await newest(-1) is None
