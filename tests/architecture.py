@@ -373,7 +373,6 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "table",
         "table.face",
         "table.served",
-        "table.stores",
     ),
     "telemetry": (
         "common",

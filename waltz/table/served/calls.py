@@ -155,7 +155,7 @@ class ViewCalls:
         while True:
             if not self._nodes:
                 self._nodes = in_order_of_choice(
-                    await view_nodes(self._client, self._partition_id), self._ways.zone, self._chance
+                    await view_nodes(self._client, self._partition_id), self._ways.zone, self._chance.shuffle
                 )
             for node in list(self._nodes):
                 left_s = deadline_s - loop.time()

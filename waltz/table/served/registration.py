@@ -1,8 +1,7 @@
 """What a view node says of itself at a partition, in an ephemeral node of ZooKeeper, and the choice of one. Pure."""
 
 import json
-import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -44,8 +43,10 @@ def decode_view_node(data: bytes | None) -> ViewNode | None:
     return ViewNode(endpoint, applied, zone)
 
 
-def in_order_of_choice(nodes: Iterable[ViewNode], zone: str | None, chance: random.Random) -> list[ViewNode]:
+def in_order_of_choice(
+    nodes: Iterable[ViewNode], zone: str | None, shuffle: Callable[[list[ViewNode]], None]
+) -> list[ViewNode]:
     """View nodes in the order in which a client tries them: those of its zone first, each group shuffled."""
     ordered = sorted(nodes, key=ViewNode.encode)
-    chance.shuffle(ordered)
+    shuffle(ordered)
     return sorted(ordered, key=lambda node: zone is not None and node.zone != zone)
