@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.histories import acknowledgements, fences, ledger
-from tests.histories.__main__ import report
+from tests.histories.__main__ import SHOWN, report
 from tests.histories.events import Header, HistoryError, merge, read
 from tests.histories.judge import collect, violations
 from tests.histories.sometimes import CONDITIONS, counts
@@ -260,6 +260,15 @@ def test_it_finds(
     assert any(text in each for each in found(tmp_path / "history", events)), found(tmp_path / "history", events)
     assert report(tmp_path / "history") == 1
     assert "WRONG" in capsys.readouterr().out
+
+
+def test_of_many_findings_some_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = good() + [record(3, transaction, 100 + transaction) for transaction in range(2, 14)]
+    events.append({**good()[-1], "transaction": 99})
+    assert report(written(tmp_path / "history", events)) == 1
+    told = capsys.readouterr().out
+    assert told.count("ledger: partition 3: nothing was done for") == SHOWN
+    assert "  ledger: and 3 more\n" in told
 
 
 def test_rare_states_are_counted_from_the_history(tmp_path: Path) -> None:
