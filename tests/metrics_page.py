@@ -10,6 +10,7 @@ from waltz.common.acl.node import UNUSABLE_TOKEN_FILES
 from waltz.common.metrics import process_metrics
 from waltz.common.metrics.registry import Description
 from waltz.common.net import port_metrics
+from waltz.mirror import mirror_metrics as of_mirrors
 from waltz.server.process import descriptions as of_servers
 from waltz.storage.node import descriptions as of_storages
 
@@ -18,6 +19,7 @@ PAGE = ROOT / "docs" / "metrics.md"
 SERVER = {each.name: each for each in of_servers.DESCRIPTIONS}
 STORAGE = {each.name: each for each in of_storages.DESCRIPTIONS}
 ARCHIVE = {each.name: each for each in of_archivers.DESCRIPTIONS}
+MIRROR = {each.name: each for each in of_mirrors.DESCRIPTIONS}
 BOTH = {
     each.name: each
     for each in (
@@ -32,6 +34,7 @@ TABLES: Mapping[str, Mapping[str, Description]] = {
     "server": SERVER,
     "storage": STORAGE,
     "archive": ARCHIVE,
+    "mirror": MIRROR,
     "both": BOTH,
 }
 

@@ -9,6 +9,6 @@
    (``replica_moving``, ``replica_rebalancing``); what a lost majority costs (``loss``); where storages are
    (``labels``).
 4. Data: ``partition``, ``transactions``, ``table`` (with ``table_files`` and ``table_text``), ``write_sessions``,
-   ``archive``.
+   ``archive``, ``mirror``.
 5. Checks and loads: ``client`` (with ``validation``), ``performance`` (with ``load`` and ``load_report``), ``bot``.
 """

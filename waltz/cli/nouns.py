@@ -39,6 +39,7 @@ NOUNS = {
         "transactions", "print the last transactions of partitions, and those to come; --json prints one on each line"
     ),
     "archive": Noun("archive", "the archive of the log in an object store: what it holds, whether it is whole"),
+    "mirror": Noun("mirror", "mirrors of other clusters: how far they are, whether they are equal, and their end"),
     "local": Noun("local", "a whole cluster on this machine: real ZooKeeper, storages, servers"),
     "bot": Noun("bot", "programs that prove a cluster beside production, in a partition of their own"),
     "config": Noun("config", "configuration files, looked at without a cluster"),

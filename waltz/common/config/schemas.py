@@ -1,4 +1,4 @@
-"""The configuration of servers, storages, archivers, clients and tools: the original's YAML keys as typed models.
+"""The configuration of all processes, clients and tools: the original's YAML keys as typed models.
 
 Attribute names of the models are Python's and carry units; the keys stay those of the original. How they are read is
 :mod:`waltz.common.config.reader`. What stands below a key is its entry in docs/configuration.md, which
@@ -25,6 +25,7 @@ from waltz.common.config.reader import (
     settle,
 )
 from waltz.common.config.yaml_file import read_yaml
+from waltz.common.partition_ids import parse_ids
 
 _CHECK_HOSTNAME = "checkHostname"
 
@@ -474,6 +475,45 @@ class ArchiveConfig(ClusterConfig):
         return self
 
 
+class MirrorConfig(_Model):
+    """Configuration of a mirror. ``tls`` serves the HTTP endpoints only: the files of the two clusters have their
+    own."""
+
+    source: _Text = Field(validation_alias="mirror.source")
+    """[Configuration file of a client](#applications) of the cluster that is mirrored."""
+    target: _Text = Field(validation_alias="mirror.target")
+    """That of a client of the cluster that is its mirror."""
+    partitions: _Text | None = Field(default=None, validation_alias="mirror.partitions")
+    """The partitions to mirror, such as ``0-6,7,10-16``. Default: all."""
+    window_transactions: _Positive = Field(default=20_000, validation_alias="mirror.window.transactions")
+    """Most transactions in flight, for each partition."""
+    window_size_bytes: _Positive = Field(default=32 << 20, validation_alias="mirror.window.size")
+    """Most bytes of their data, unless it is one larger transaction."""
+    max_lag_ms: _Positive = Field(default=60_000, validation_alias="mirror.maxLag")
+    """A partition that is later than this makes `/health` fail."""
+    mirror_jetty_port: _Port | None = Field(default=None, validation_alias="mirror.jetty.port")
+    """Port of the HTTP endpoints."""
+    mirror_bind_address: _Text = Field(
+        default_factory=lambda: socket.gethostname(), validation_alias="mirror.bindAddress"
+    )
+    """Address of the HTTP endpoints. Default: the address of this host's name."""
+    http_tls: bool = Field(default=False, validation_alias="mirror.http.tls")
+    """HTTPS in place of HTTP, with the stores of `mirror.ssl`: with a trust store readers need a certificate."""
+    tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="mirror.ssl")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_https(self.http_tls, self.mirror_jetty_port, self.tls, "mirror")
+        if self.partitions is not None:
+            parse_ids(self.partitions)
+        return self
+
+    @property
+    def partition_ids(self) -> list[int] | None:
+        """The partitions to mirror; ``None``: all."""
+        return None if self.partitions is None else parse_ids(self.partitions)
+
+
 class ClientConfig(ClusterConfig):
     """Configuration of the client library. Times are in milliseconds and sizes in bytes, as their names say.
 
@@ -538,7 +578,7 @@ class CliConfig(ClusterConfig):
         return self
 
 
-MODELS = (ServerConfig, StorageConfig, ArchiveConfig, ClientConfig, CliConfig)
+MODELS = (ServerConfig, StorageConfig, ArchiveConfig, MirrorConfig, ClientConfig, CliConfig)
 
 _NO_GRAPHITE = "there is no Graphite here; read the metrics from /metrics/prometheus on {part}.jetty.port"
 
