@@ -113,7 +113,6 @@ WITHOUT_OWN_TEST = {
     "storage/disk/log/log_opening.py": "opened after every crash in unit/storage/disk/test_log_crashes.py",
     "storage/disk/log/log_view.py": "under readers beside truncations in unit/storage/disk/log/test_log.py",
     "mirror/errors.py": DECLARATIONS,
-    "mirror/mirror.py": "the process between two real clusters in integration/test_mirror.py",
     "mirror/mirror_metrics.py": "stages in unit/mirror/test_daemon.py, values in integration/test_mirror.py",
     "mirror/partition_mirror.py": "processes that are killed, fenced and refused in integration/test_mirror.py",
     "mirror/promotion.py": "beside a running mirror in integration/test_mirror.py",

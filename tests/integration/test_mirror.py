@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
-import random
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,19 +148,39 @@ def options(pair: Pair, partition: int, *, source: bool = False) -> list[str]:
     return [*found, "--source", str(pair.source.layout.client_config_path)] if source else found
 
 
+@contextlib.contextmanager
+def appending(cluster: LocalCluster, partition: int) -> Iterator[None]:
+    """Append to a partition during the block, in small portions."""
+    over = threading.Event()
+
+    async def work() -> None:
+        async with connected(cluster) as client:
+            for number in itertools.count():
+                if over.is_set():
+                    return
+                items = [waltz.Append(b"%d of %d " % (each, number) * 9, header=each) for each in range(20)]
+                await client.append_many(partition, items)
+
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(lambda: asyncio.run(work()))
+        try:
+            yield
+        finally:
+            over.set()
+        working.result(TIMEOUT_S)
+
+
 @pytest.mark.deep
 def test_mirrors_that_are_killed_make_one_equal_log(pair: Pair, tmp_path: Path) -> None:
-    chance = random.Random(4)
     with mirrors_of(pair, tmp_path, KILLED) as mirrors:
-        for _ in range(4):
-            couple = [mirrors.start(), mirrors.start()]
-            before = asyncio.run(mark(pair.target, KILLED))
-            asyncio.run(append(pair.source, KILLED, 1000))
-            mirrors.wait_for(lambda before=before: asyncio.run(mark(pair.target, KILLED)) > before)  # type: ignore[misc]
-            for process in couple:  # in the middle of its work, or at its end
-                time.sleep(chance.uniform(0, 0.3))
-                process.kill()
-                process.wait()
+        with appending(pair.source, KILLED):
+            for _ in range(5):
+                before = asyncio.run(mark(pair.target, KILLED))
+                couple = [mirrors.start(), mirrors.start()]
+                mirrors.wait_for(lambda before=before: asyncio.run(mark(pair.target, KILLED)) > before)  # type: ignore[misc]
+                for process in couple:  # in the middle of the work
+                    process.kill()
+                    process.wait()
         last = mirrors.start(serves=True)
         mirrors.wait_for(lambda: arrived(pair, KILLED))
         assert_equal(pair, KILLED)
@@ -167,9 +189,9 @@ def test_mirrors_that_are_killed_make_one_equal_log(pair: Pair, tmp_path: Path) 
         assert '"healthy":true' in mirrors.get("/health")
         last.terminate()
         assert last.wait(TIMEOUT_S) == 0
-        assert f"partition {KILLED}: equal, 4000 transactions" in done(
-            "mirror", "verify", *options(pair, KILLED, source=True)
-        )
+        count = asyncio.run(mark(pair.source, KILLED)) + 1
+        verified = done("mirror", "verify", *options(pair, KILLED, source=True))
+        assert f"partition {KILLED}: equal, {count} transactions" in verified
 
 
 def test_a_promotion_stops_a_running_mirror_for_good(pair: Pair, tmp_path: Path) -> None:

@@ -92,15 +92,15 @@ def health(state: MirrorState, now_ms: int, max_lag_ms: int) -> tuple[bool, Json
     partitions: dict[str, Json] = {}
     late = 0
     for partition_id, each in sorted(state.partitions.items()):
-        age_ms = each.lag.age_ms(now_ms)
+        age_ms = None if each.lag is None else each.lag.age_ms(now_ms)
         partitions[str(partition_id)] = {
             "state": each.stage.value,
             "reason": each.reason,
             "mirrored": each.mirrored_id,
-            "lag_transactions": each.lag.transactions,
+            "lag_transactions": None if each.lag is None else each.lag.transactions,
             "lag_ms": age_ms,
         }
-        late += each.stage is Stage.WORKING and age_ms > max_lag_ms
+        late += each.stage is Stage.WORKING and age_ms is not None and age_ms > max_lag_ms
     stages = [each.stage for each in state.partitions.values()]
     unhealthy = {Stage.STOPPED, Stage.WAITING, Stage.WAITING_FOR_SOURCE}
     healthy = not state.trouble and state.is_source_available and not late and unhealthy.isdisjoint(stages)

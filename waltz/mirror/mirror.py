@@ -18,8 +18,8 @@ from waltz.common.quiet_log import OutageLog
 from waltz.common.tasks import restarting
 from waltz.common.zk.client import NodeExistsError
 from waltz.common.zk.paths import ClusterPaths
-from waltz.mirror.lag import lag_of
-from waltz.mirror.mirror_metrics import MirrorState, PartitionState
+from waltz.mirror.lag import NO_LAG, lag_of
+from waltz.mirror.mirror_metrics import MirrorState, PartitionState, Stage
 from waltz.mirror.partition_mirror import PartitionMirror, Target
 from waltz.mirror.source_log import ClientLog
 from waltz.mirror.window import WindowLimit
@@ -112,16 +112,16 @@ class Mirror:
                     connections.__next__,
                 )
                 group.create_task(restarting(mirror.run, f"the mirror of partition {partition_id}"))
-            group.create_task(restarting(lambda: self._look_for_ever(source), "the look at the lags"))
+            group.create_task(restarting(lambda: self._look_for_ever(source, target), "the look at the lags"))
 
-    async def _look_for_ever(self, source: Client) -> None:
+    async def _look_for_ever(self, source: Client, target: Client) -> None:
         while True:
-            await self._look(source)
+            await self._look(source, target)
             await asyncio.sleep(self._interval_s)
 
-    async def _look(self, source: Client) -> None:
+    async def _look(self, source: Client, target: Client) -> None:
         """Look at all lags at once."""
-        looks = [self._look_at(source, key, state) for key, state in self.state.partitions.items()]
+        looks = [self._look_at(source, target, key, state) for key, state in self.state.partitions.items()]
         troubles = [trouble for trouble in await asyncio.gather(*looks) if trouble]
         self.state.is_source_available = not troubles
         if troubles:
@@ -129,19 +129,34 @@ class Mirror:
         else:
             self._source_outage.over()
 
-    async def _look_at(self, source: Client, partition_id: int, state: PartitionState) -> str:
+    async def _look_at(self, source: Client, target: Client, partition_id: int, state: PartitionState) -> str:
         """Look at the lag of one partition; the reason why the source does not tell it, if it does not."""
-        if state.mirrored_id is None:
+        if state.stage is Stage.PROMOTED:
+            state.lag = None
             return ""
+        await _look_at_end(target, partition_id, state)
         try:
             mark = await source.high_water_mark(partition_id, timeout_s=QUESTION_TIMEOUT_S)
             mirrored_id = state.mirrored_id
+            if mirrored_id is None:
+                return ""
             commit_ms = None
             if mark > mirrored_id:
                 with contextlib.suppress(TimesNotSupportedError):
                     time = await source.time_of(partition_id, mirrored_id + 1, timeout_s=QUESTION_TIMEOUT_S)
                     commit_ms = None if time is None else to_milliseconds(time)
-            state.lag = lag_of(mark, mirrored_id, commit_ms, state.lag, self._now_ms())
+            state.lag = lag_of(mark, mirrored_id, commit_ms, state.lag or NO_LAG, self._now_ms())
         except WaltzError as error:
             return str(error)
         return ""
+
+
+async def _look_at_end(target: Client, partition_id: int, state: PartitionState) -> None:
+    """Ask for the end of a partition that another process may be mirroring. Without an answer the last one stays."""
+    sessions = state.sessions
+    if state.stage is Stage.WORKING:
+        return
+    with contextlib.suppress(WaltzError):
+        mark = await target.high_water_mark(partition_id, timeout_s=QUESTION_TIMEOUT_S)
+        if state.sessions == sessions:  # else the mirror knows better
+            state.mirrored_id = mark

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from waltz.common.metrics.registry import Description, Readings, Registry
-from waltz.mirror.lag import NO_LAG, Lag
+from waltz.mirror.lag import Lag
 
 _LAG_TRANSACTIONS = Description(
     "waltz_mirror_lag_transactions", "gauge", ("partition",), "Committed transactions that the target lacks."
@@ -79,7 +79,10 @@ class PartitionState:
     mirrored_id: int | None = None
     """The last transaction that is known to be in the target; ``None``: nothing is known."""
     in_flight_bytes: int = 0
-    lag: Lag = NO_LAG
+    sessions: int = 0
+    """Exclusive write sessions that this process has begun."""
+    lag: Lag | None = None
+    """How far the target is behind, whoever mirrors it; ``None``: not known, or of no meaning any more."""
 
 
 @dataclass(slots=True)
@@ -92,7 +95,6 @@ class MirrorState:
     """Why nothing is mirrored at all."""
     transactions: int = 0
     size_bytes: int = 0
-    sessions: int = 0
 
     @property
     def is_target_available(self) -> bool:
@@ -109,14 +111,19 @@ def show_metrics(registry: Registry, state: MirrorState, now_ms: Callable[[], in
     def each(value: Callable[[PartitionState], float]) -> Callable[[], Readings]:
         return lambda: [((str(key),), value(found)) for key, found in sorted(state.partitions.items())]
 
-    registry.reading(_LAG_TRANSACTIONS, each(lambda found: found.lag.transactions))
-    registry.reading(_LAG_SECONDS, each(lambda found: found.lag.age_ms(now_ms()) / 1000))
+    def lags(value: Callable[[Lag], float]) -> Callable[[], Readings]:
+        return lambda: [
+            ((str(key),), value(found.lag)) for key, found in sorted(state.partitions.items()) if found.lag is not None
+        ]
+
+    registry.reading(_LAG_TRANSACTIONS, lags(lambda lag: lag.transactions))
+    registry.reading(_LAG_SECONDS, lags(lambda lag: lag.age_ms(now_ms()) / 1000))
     registry.reading(_WORKING, each(lambda found: int(found.stage is Stage.WORKING)))
     registry.reading(_STOPPED, each(lambda found: int(found.stage is Stage.STOPPED)))
     registry.reading(_PROMOTED, each(lambda found: int(found.stage is Stage.PROMOTED)))
     registry.reading(_TRANSACTIONS, single(lambda: state.transactions))
     registry.reading(_BYTES, single(lambda: state.size_bytes))
     registry.reading(_IN_FLIGHT, single(lambda: sum(found.in_flight_bytes for found in state.partitions.values())))
-    registry.reading(_SESSIONS, single(lambda: state.sessions))
+    registry.reading(_SESSIONS, single(lambda: sum(found.sessions for found in state.partitions.values())))
     registry.reading(_SOURCE_AVAILABLE, single(lambda: int(state.is_source_available)))
     registry.reading(_TARGET_AVAILABLE, single(lambda: int(state.is_target_available)))

@@ -156,7 +156,7 @@ class PartitionMirror:
         seen_id = await link.last_transaction_id()
         await self._check_beginning(link, seen_id)
         last_id = await link.fence()
-        self._process.sessions += 1
+        self._state.sessions += 1
         try:
             if last_id != seen_id:
                 await self._check_beginning(link, last_id)
