@@ -24,6 +24,7 @@ from waltz.common.config.schemas import (
     ServerConfig,
     StorageConfig,
     TlsConfig,
+    ViewConfig,
 )
 from waltz.common.config.sources import variable_of
 
@@ -34,6 +35,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "storages": StorageConfig,
     "archivers": ArchiveConfig,
     "mirrors": MirrorConfig,
+    "views": ViewConfig,
     "clients": ClientConfig,
     "tools": CliConfig,
 }
@@ -57,6 +59,7 @@ ORIGINAL: dict[str, set[str]] = {
     },
     "archivers": {*_CLUSTER, *(f"archive.ssl.{key}" for key in _TLS)},
     "mirrors": {f"mirror.ssl.{key}" for key in _TLS},
+    "views": {*_CLUSTER, *(f"view.ssl.{key}" for key in _TLS)},
     "clients": {
         *_CLUSTER,
         *("client.autoMount", "client.numTransactionRetryThreads", "client.numConsumerThreads"),

@@ -13,6 +13,7 @@ from waltz.common.net import port_metrics
 from waltz.mirror import mirror_metrics as of_mirrors
 from waltz.server.process import descriptions as of_servers
 from waltz.storage.node import descriptions as of_storages
+from waltz.view import view_metrics as of_view_nodes
 
 PAGE = ROOT / "docs" / "metrics.md"
 
@@ -20,6 +21,7 @@ SERVER = {each.name: each for each in of_servers.DESCRIPTIONS}
 STORAGE = {each.name: each for each in of_storages.DESCRIPTIONS}
 ARCHIVE = {each.name: each for each in of_archivers.DESCRIPTIONS}
 MIRROR = {each.name: each for each in of_mirrors.DESCRIPTIONS}
+VIEW = {each.name: each for each in of_view_nodes.DESCRIPTIONS}
 BOTH = {
     each.name: each
     for each in (
@@ -35,6 +37,7 @@ TABLES: Mapping[str, Mapping[str, Description]] = {
     "storage": STORAGE,
     "archive": ARCHIVE,
     "mirror": MIRROR,
+    "view": VIEW,
     "both": BOTH,
 }
 

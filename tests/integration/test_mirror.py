@@ -174,7 +174,7 @@ def appending(cluster: LocalCluster, partition: int) -> Iterator[None]:
 def test_mirrors_that_are_killed_make_one_equal_log(pair: Pair, tmp_path: Path) -> None:
     with mirrors_of(pair, tmp_path, KILLED) as mirrors:
         with appending(pair.source, KILLED):
-            for _ in range(5):
+            for _ in range(3):
                 before = asyncio.run(mark(pair.target, KILLED))
                 couple = [mirrors.start(), mirrors.start()]
                 mirrors.wait_for(lambda before=before: asyncio.run(mark(pair.target, KILLED)) > before)  # type: ignore[misc]

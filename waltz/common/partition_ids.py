@@ -22,8 +22,13 @@ def id_ranges(ids: Iterable[int], separator: str = ", ") -> str:
     return separator.join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
-def parse_ids(text: str) -> list[int]:
-    """Parse ``0-6,7,10-16``: sorted, without duplicates. Raises ``ValueError``."""
+def named_partitions(ids: Collection[int], separator: str = ", ") -> str:
+    """``partition 7``, ``partitions 0-3, 7``."""
+    return f"{'partition' if len(ids) == 1 else 'partitions'} {id_ranges(ids, separator)}"
+
+
+def ids_in(text: str) -> list[int]:
+    """The ids of ``0-6,7,10-16``: sorted, without duplicates. Raises ``ValueError``."""
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = (word.strip() for word in part.partition("-"))
@@ -35,8 +40,3 @@ def parse_ids(text: str) -> list[int]:
             raise ValueError(f"not a range of partitions: {part.strip()!r}")
         found.update(range(low, high + 1))
     return sorted(found)
-
-
-def named_partitions(ids: Collection[int], separator: str = ", ") -> str:
-    """``partition 7``, ``partitions 0-3, 7``."""
-    return f"{'partition' if len(ids) == 1 else 'partitions'} {id_ranges(ids, separator)}"
