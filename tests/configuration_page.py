@@ -20,6 +20,7 @@ from waltz.common.config.schemas import (
     ArchiveConfig,
     CliConfig,
     ClientConfig,
+    MirrorConfig,
     ServerConfig,
     StorageConfig,
     TlsConfig,
@@ -33,6 +34,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "servers": ServerConfig,
     "storages": StorageConfig,
     "archivers": ArchiveConfig,
+    "mirrors": MirrorConfig,
     "views": ViewConfig,
     "clients": ClientConfig,
     "tools": CliConfig,
@@ -56,6 +58,7 @@ ORIGINAL: dict[str, set[str]] = {
         *(f"storage.ssl.{key}" for key in _TLS),
     },
     "archivers": {*_CLUSTER, *(f"archive.ssl.{key}" for key in _TLS)},
+    "mirrors": {f"mirror.ssl.{key}" for key in _TLS},
     "views": {*_CLUSTER, *(f"view.ssl.{key}" for key in _TLS)},
     "clients": {
         *_CLUSTER,

@@ -46,7 +46,7 @@ def test_the_page_names_commands_and_files_that_there_are() -> None:
 # systemd
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "archive", "view"])
+@pytest.mark.parametrize("kind", [*KINDS, "archive", "mirror", "view"])
 def test_systemd_takes_the_unit(kind: str, tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:

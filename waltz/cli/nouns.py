@@ -37,6 +37,7 @@ NOUNS = {
     "get": Noun("transactions", "print transactions"),
     "tail": Noun("transactions", "print the last transactions of partitions, and new ones; --json prints one per line"),
     "archive": Noun("archive", "the archive of the log in an object store: list, check, export, restore"),
+    "mirror": Noun("mirror", "mirrors of other clusters: how far they are, whether they are equal, and their end"),
     "local": Noun("local", "a whole cluster on this machine: real ZooKeeper, storages, servers"),
     "bot": Noun("bot", "programs that test a cluster beside production, in a partition of their own"),
     "config": Noun("config", "check configuration files, without a cluster"),

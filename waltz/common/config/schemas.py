@@ -1,4 +1,4 @@
-"""The configuration of servers, storages, archivers, clients and tools: the original's YAML keys as typed models.
+"""The configuration of all processes, clients and tools: the original's YAML keys as typed models.
 
 Attribute names of the models are Python's and carry units; the keys stay those of the original.
 :mod:`waltz.common.config.reader` reads them. The text below a key is its entry in docs/configuration.md, written by
@@ -481,6 +481,45 @@ class ArchiveConfig(ClusterConfig):
         return self
 
 
+class MirrorConfig(_Model):
+    """Configuration of a mirror. ``tls`` serves the HTTP endpoints only: the files of the two clusters have their
+    own."""
+
+    source: _Text = Field(validation_alias="mirror.source")
+    """[Configuration file of a client](#applications) of the cluster that is mirrored."""
+    target: _Text = Field(validation_alias="mirror.target")
+    """That of a client of the cluster that is its mirror."""
+    partitions: _Text | None = Field(default=None, validation_alias="mirror.partitions")
+    """The partitions to mirror, such as ``0-6,7,10-16``. Default: all."""
+    window_transactions: _Positive = Field(default=20_000, validation_alias="mirror.window.transactions")
+    """Most transactions in flight, for each partition."""
+    window_size_bytes: _Positive = Field(default=32 << 20, validation_alias="mirror.window.size")
+    """Most bytes of their data, unless it is one larger transaction."""
+    max_lag_ms: _Positive = Field(default=60_000, validation_alias="mirror.maxLag")
+    """A partition that is later than this makes `/health` fail."""
+    mirror_jetty_port: _Port | None = Field(default=None, validation_alias="mirror.jetty.port")
+    """Port of the HTTP endpoints."""
+    mirror_bind_address: _Text = Field(
+        default_factory=lambda: socket.gethostname(), validation_alias="mirror.bindAddress"
+    )
+    """Address of the HTTP endpoints. Default: the address of this host's name."""
+    http_tls: bool = Field(default=False, validation_alias="mirror.http.tls")
+    """HTTPS in place of HTTP, with the stores of `mirror.ssl`: with a trust store readers need a certificate."""
+    tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="mirror.ssl")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_https(self.http_tls, self.mirror_jetty_port, self.tls, "mirror")
+        if self.partitions is not None:
+            ids_in(self.partitions)
+        return self
+
+    @property
+    def partition_ids(self) -> list[int] | None:
+        """The partitions to mirror; ``None``: all."""
+        return None if self.partitions is None else ids_in(self.partitions)
+
+
 class ViewConfig(ClusterConfig):
     """Configuration of a view node. ``tls`` serves its port and the connections to servers."""
 
@@ -595,7 +634,7 @@ class CliConfig(ClusterConfig):
         return self
 
 
-MODELS = (ServerConfig, StorageConfig, ArchiveConfig, ViewConfig, ClientConfig, CliConfig)
+MODELS = (ServerConfig, StorageConfig, ArchiveConfig, MirrorConfig, ViewConfig, ClientConfig, CliConfig)
 
 _NO_GRAPHITE = "there is no Graphite here; read the metrics from /metrics/prometheus on {part}.jetty.port"
 

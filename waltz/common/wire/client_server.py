@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from waltz.common.wire.append_delays import AppendsDelayed, append_delay_layouts
+from waltz.common.wire.append_order import AppendOrderRequest, append_order_layouts
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, AppendRequest, append_layout
 from waltz.common.wire.catalogue import Catalogue, Layout, layout
 from waltz.common.wire.client_times import ClientTimeMessage, client_time_layouts
@@ -46,6 +47,7 @@ from waltz.common.wire.version5 import (
 )
 from waltz.common.wire.versions import (
     FIRST_WITH_APPEND_DELAYS,
+    FIRST_WITH_APPEND_ORDER,
     FIRST_WITH_ASSIGNMENT,
     FIRST_WITH_CONFIRMED_MARK,
     FIRST_WITH_CONNECTIVITY,
@@ -259,6 +261,7 @@ Message = (
     | AppendsDelayed
     | ConsistencyMessage
     | LagMessage
+    | AppendOrderRequest
 )
 
 _FEED_DATA = 4
@@ -353,6 +356,8 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         layouts.update(append_delay_layouts())
     if version >= FIRST_WITH_CONSISTENCY:
         layouts.update(consistency_layouts())
+    if version >= FIRST_WITH_APPEND_ORDER:
+        layouts.update(append_order_layouts())
     return layouts
 
 

@@ -36,6 +36,9 @@ class AppendFailure(IntEnum):
     TOO_LARGE = 4
     STOPPING = 5
     """The server is stopping, and had not sent the append to a storage."""
+    OUT_OF_ORDER = 6
+    """The append would get another id than the one its client has foreseen. Only a client hears it that has asked for
+    that order, which begins with version 6."""
 
 
 class TransactionDataListRequest(NamedTuple):

@@ -111,6 +111,8 @@ TABLE = (
     Rights("ext/election/*", client="rw"),
     Rights("ext/archive", client="cdr"),
     Rights("ext/archive/*", client="rw"),
+    Rights("ext/mirror", client="cdr"),
+    Rights("ext/mirror/*", client="rw"),
     Rights("ext/view", client="cr"),
     Rights("ext/view/*", client="cdr"),
     Rights("ext/view/*/*", client="rw"),
@@ -133,6 +135,7 @@ PREPARED: Mapping[str, bytes | None] = {
     "ext/consumer": None,
     "ext/election": None,
     "ext/archive": None,
+    "ext/mirror": None,
     "ext/view": None,
 }
 """Nodes that clients create in an open tree, and must find in a protected one: no client may create what it likes

@@ -117,6 +117,8 @@ def test_every_path_of_a_cluster_has_a_line() -> None:
         "applied_rules_of": paths.applied_rules_of("server-a:1"),
         "replica_move": paths.replica_move(0),
         "archive_lock": paths.archive_lock(0),
+        "mirror": paths.mirror(0),
+        "mirror_lock": paths.mirror_lock(0),
         "storage_labels": paths.storage_labels("a:1"),
         "ring": paths.ring("a"),
     }
