@@ -329,12 +329,20 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "table.stores",
     ),
     "table.face": (
+        "archive",
         "client",
         "client.databases",
         "client.plain",
         "client.positions",
         "common",
         "common.zk",
+        "table",
+        "table.snapshots",
+        "table.stores",
+    ),
+    "table.snapshots": (
+        "archive",
+        "common",
         "table",
         "table.stores",
     ),
@@ -423,6 +431,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "storage.remote",
     ),
     "spark.table": (
+        "archive",
         "client",
         "common",
         "common.net",
@@ -430,6 +439,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "spark",
         "table",
         "table.face",
+        "table.snapshots",
     ),
     "local": (
         "common",
@@ -489,6 +499,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "storage.remote",
         "table",
         "table.face",
+        "table.snapshots",
     ),
 }
 """What the modules of each room import: an arrow that is not listed is forbidden, and so is one that nobody uses.

@@ -157,6 +157,7 @@ class Client(plain.Client):
         store: str | None = None,
         directory: str | os.PathLike[str] | None = None,
         properties: "PartitionProperties | None" = None,
+        snapshots: str | None = None,
         view: Literal["local"] = "local",
     ) -> "Table": ...
 
@@ -177,6 +178,7 @@ class Client(plain.Client):
         store: str | None = None,
         directory: str | os.PathLike[str] | None = None,
         properties: "PartitionProperties | None" = None,
+        snapshots: str | None = None,
         view: Literal["local", "served"] = "local",
         zone: str | None = None,
         timeout_s: float | None = None,
@@ -190,13 +192,16 @@ class Client(plain.Client):
             store: Name of the view's store; by default that of the partition's properties, or else ``memory``.
             directory: Directory of the store's files, for this table only.
             properties: Properties in place of the partition's properties in the cluster.
+            snapshots: Address of an object store with saved snapshots, or ``cluster`` for the store of the cluster's
+                archive. An empty view begins with the newest snapshot that fits, instead of the begin of the log.
             view: ``local``: the table has a view in this process. ``served``: it is read from view nodes, and written
-                through them; the first three arguments have no place then, and the last two have one only then.
+                through them; the first four arguments have no place then, and the last two have one only then.
             zone: Prefer view nodes of this zone.
             timeout_s: Limit of each call that names no limit of its own, in seconds. Default: 30.
 
         Raises:
             PropertiesError: The partition is no table.
+            ConfigError: The address cannot be used, or a package is missing.
             StoreError: The store cannot be used.
             CodecUnavailableError: A codec is not installed.
             ZooKeeperError: The properties cannot be read.
@@ -205,15 +210,20 @@ class Client(plain.Client):
             TypeError: By the call: an argument has no place with this view.
         """
         if view == "served":
-            if store is not None or directory is not None or properties is not None:
-                raise TypeError("a served table has no store, directory or properties in this process")
+            if any(each is not None for each in (store, directory, properties, snapshots)):
+                raise TypeError("a served table has no store, directory, properties or snapshots in this process")
             return self._served_table(partition_id, zone, APPEND_TIMEOUT_S if timeout_s is None else timeout_s)
         if zone is not None or timeout_s is not None:
             raise TypeError('zone and timeout_s have a place only with view="served"')
         from waltz.table.face.table import Table  # imported only where tables are used
 
         return Table(
-            self, partition_id, properties, store=store, directory=None if directory is None else Path(directory)
+            self,
+            partition_id,
+            properties,
+            store=store,
+            directory=None if directory is None else Path(directory),
+            snapshots=snapshots,
         )
 
     def _served_table(self, partition_id: int, zone: str | None, timeout_s: float) -> "ServedTable":

@@ -12,7 +12,8 @@ applications can be imported from here; each is loaded at its first use.
    written; ``properties``: the properties of a partition.
 2. ``rows`` (pure): the order of rows and the row that wins; ``ages`` (pure): hidden and removed rows; ``view`` (pure):
    the state after a prefix of the log; ``taking`` (pure): rows in the order of the log.
-3. ``stores``: the rows of a view. ``face``: the calls of applications; ``served``: the same over view nodes.
+3. ``stores``: the rows of a view. ``snapshots``: rows saved in an object store. ``face``: the calls of
+   applications; ``served``: the same over view nodes.
 4. ``errors``.
 """
 

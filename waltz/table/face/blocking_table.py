@@ -30,11 +30,14 @@ class TableCalls:
         *,
         store: str | None = None,
         directory: Path | None = None,
+        snapshots: str | None = None,
     ) -> None:
         """The arguments are those of :class:`~waltz.table.face.table.Table`, with a client of threads."""
 
         async def made() -> Table:
-            return Table(client.asynchronous, partition_id, properties, store=store, directory=directory)
+            return Table(
+                client.asynchronous, partition_id, properties, store=store, directory=directory, snapshots=snapshots
+            )
 
         self._run = client.run
         self._table = self._run(made())
@@ -234,6 +237,26 @@ class TableCalls:
         """
         return self._run(self._table.approximate_count(raw=raw))
 
+    def save_snapshot(self, url: str) -> int:
+        """Save all rows of the view to an object store, for new views and for Spark to begin with.
+
+        The rows are those of one state, tombstones and expired rows among them. The snapshot is whole or absent,
+        whatever happens. There is at most one of each transaction: a present one stays.
+
+        Args:
+            url: Address of an object store, such as ``s3://bucket/prefix`` or ``file:///directory``; or ``cluster``,
+                for the store of the cluster's archive.
+
+        Returns:
+            The last transaction whose effect is in the snapshot; -1 if the log is empty, and nothing was saved.
+
+        Raises:
+            ConfigError: The address cannot be used, or a package is missing.
+            WaltzError: The object store did not answer: the call may be repeated.
+            StoreError: The store of the view keeps no rows.
+        """
+        return self._run(self._table.save_snapshot(url))
+
     def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
         """Rows in the order of the log, overwritten ones included, of whole transactions after ``after``.
 
@@ -241,7 +264,7 @@ class TableCalls:
             after: Id of the transaction before the first one; -1 for all.
             limit: Number of rows at which the take ends, with the end of a transaction.
             prefix: Prefix of the rows. The view then finds their places in the log by its index, if its store keeps
-                rows.
+                rows; the index of a view that began with a saved snapshot has later rows only.
 
         Returns:
             The rows; ``at_end`` tells that the log had no later transaction at the call, as far as the server knows.
