@@ -259,10 +259,14 @@ class TablePartition:
 
     async def catch_up(self, *, fresh: bool) -> None:
         """Return when the view has the writes of this object; with ``fresh``, everything committed before the call."""
-        _ = self.properties  # raises when the properties do not fit the view
-        await self.follower.reached(self._written)
+        await self.catch_up_to(self._written)
         if fresh:
             await self.refresh()
+
+    async def catch_up_to(self, transaction_id: int) -> None:
+        """Return when the view has applied a transaction, whatever this object has written; raises ``TableError``."""
+        _ = self.properties  # raises when the properties do not fit the view
+        await self.follower.reached(transaction_id)
 
     async def catch_up_to_decide(self, what: str) -> None:
         """Return when the view has the writes of this object, since ``what`` decides by its rows.

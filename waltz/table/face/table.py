@@ -96,6 +96,11 @@ class Table:
         return self._partition.properties
 
     @property
+    def partition(self) -> TablePartition:
+        """The partition below the table, for view nodes: these read without waiting for each other's writes."""
+        return self._partition
+
+    @property
     def applied(self) -> int:
         """The last transaction whose effect is in the view, -1 at first."""
         return self._partition.store.progress.applied
@@ -117,7 +122,7 @@ class Table:
         """Delete one row, whether it exists or not. Raises like :meth:`batch`."""
         return await self.batch([Row(prefix, key, None, timestamp_ms, tombstone=True)])
 
-    async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
+    async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False, timeout_s: float = TIMEOUT_S) -> int:
         """Write rows in one transaction.
 
         The clock of the process is compared with the newest row and with ZooKeeper.
@@ -126,6 +131,7 @@ class Table:
             rows: The rows, at least one.
             any_timestamp: Accept timestamps further ahead than the partition allows: such rows win over all writes
                 until that time.
+            timeout_s: Limit of the append in seconds.
 
         Returns:
             The id of the transaction.
@@ -145,7 +151,7 @@ class Table:
             max_key_bytes=properties.max_key_bytes,
             latest_ms=None if any_timestamp else now_ms + properties.max_timestamp_skew_ms,
         )
-        return await self._partition.append(Batch(now_ms, rows), append_locks=locks_of_batch(rows))
+        return await self._partition.append(Batch(now_ms, rows), append_locks=locks_of_batch(rows), timeout_s=timeout_s)
 
     async def truncate(self) -> int:
         """Remove every row written before this transaction."""

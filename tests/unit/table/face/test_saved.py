@@ -72,9 +72,9 @@ async def rows_of(table: Table) -> list[TableRow]:
     return [row async for row in table.scan(raw=True, fresh=True)]
 
 
-async def rows_by(client: waltz.Client, **options: str) -> list[TableRow]:
+async def rows_by(client: waltz.Client, *, store: str | None = None, snapshots: str | None = None) -> list[TableRow]:
     """The rows of a new view in memory."""
-    async with client.table(0, properties=TABLE, **options) as table:
+    async with client.table(0, properties=TABLE, store=store, snapshots=snapshots) as table:
         return await rows_of(table)
 
 
@@ -97,8 +97,8 @@ async def test_a_new_view_begins_with_the_newest_snapshot_and_follows_the_log(
         await table.put(b"later", b"1")
         expected = await rows_of(table)
     for _ in range(2):
-        options = {"directory": str(tmp_path / name)} if name != "memory" else {}
-        async with client.table(0, properties=TABLE, store=name, snapshots=url, **options) as table:
+        directory = None if name == "memory" else str(tmp_path / name)
+        async with client.table(0, properties=TABLE, store=name, snapshots=url, directory=directory) as table:
             assert table.applied >= 39
             assert await rows_of(table) == expected
             assert await table.approximate_count(raw=True) == len(expected)
