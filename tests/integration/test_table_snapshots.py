@@ -21,7 +21,7 @@ pytest.importorskip("obstore")
 pytest.importorskip("pyarrow")
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-KILLS = 5
+KILLS = 3
 
 
 @pytest.fixture
@@ -98,6 +98,7 @@ def names(directory: Path) -> list[Path]:
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(600)
 async def test_a_command_that_is_killed_leaves_whole_snapshots_only(cluster: LocalCluster, tmp_path: Path) -> None:
     """Killed when a file has appeared, at other places of the course each time."""
     (tmp_path / "objects").mkdir()

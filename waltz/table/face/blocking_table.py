@@ -240,7 +240,8 @@ class TableCalls:
     def save_snapshot(self, url: str) -> int:
         """Save all rows of the view to an object store, for new views and for Spark to begin with.
 
-        The rows are those of one state, tombstones and expired rows among them. The snapshot is whole or absent,
+        The view first catches up with everything committed before the call, as far as the server can tell. The rows are
+        those of one state, tombstones and expired rows among them. The snapshot is whole or absent,
         whatever happens. There is at most one of each transaction: a present one stays.
 
         Args:
@@ -254,6 +255,7 @@ class TableCalls:
             ConfigError: The address cannot be used, or a package is missing.
             WaltzError: The object store did not answer: the call may be repeated.
             StoreError: The store of the view keeps no rows.
+            DeadlineExceededError: No server answered in time.
         """
         return self._run(self._table.save_snapshot(url))
 

@@ -117,10 +117,11 @@ class TablePartition:
         )
 
     async def save_snapshot(self, url: str) -> int:
-        """Save the rows of the view; returns its last transaction, -1 without any."""
-        await self.catch_up(fresh=False)
+        """Catch up, and save the rows of the view; returns its last transaction, -1 without any."""
         if not self.store.finds_rows:
             raise StoreError("a snapshot needs a view with its rows, and the store of this one keeps none")
+        await self.catch_up(fresh=False)
+        await self.refresh(strict=False)
         rows = self.store.snapshot()
         try:
             if rows.progress.applied > NO_TRANSACTION:

@@ -257,6 +257,14 @@ async def test_a_wrong_address_is_an_error(client: waltz.Client, tmp_path: Path)
         await rows_by(client, store="noop", snapshots="nonsense")
 
 
+async def test_a_view_that_was_just_opened_is_saved_up_to_the_end_of_the_log(client: waltz.Client, url: str) -> None:
+    async with client.table(0, properties=TABLE) as table:
+        for number in range(3):
+            await table.put(b"%d" % number, b"1")
+    async with client.table(0, properties=TABLE) as table:
+        assert await table.save_snapshot(url) == 2
+
+
 async def test_what_cannot_be_saved(client: waltz.Client, url: str) -> None:
     async with client.table(0, properties=TABLE) as table:
         assert await table.save_snapshot(url) == -1
