@@ -18,6 +18,7 @@ WITHOUT_OWN_TEST = {
     "bot/journal.py": "what it writes and counts in unit/bot/test_prover.py and test_running.py",
     "bot/row_bot.py": "by its subclasses in unit/bot/test_random_operations.py and test_coal_mine.py",
     "cli/acl.py": "its commands run against real nodes in integration/test_access_rules.py",
+    "cli/consistency.py": "the option on commands in unit/cli/test_table.py and unit/cli/test_transactions.py",
     "cli/client.py": "its commands run against a real cluster in integration/test_operator_tools.py",
     "cli/demo.py": "missing packages in unit/cli/test_extras.py, the command itself in integration/test_demo.py",
     "cli/disk.py": "its commands are run by unit/cli/test_main.py and integration/test_storage_tools.py",
