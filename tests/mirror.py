@@ -12,7 +12,6 @@ WITHOUT_OWN_TEST = {
     "archive/process/archive_metrics.py": "what is shown of an archiver in unit/archive/process/test_archiver.py",
     "archive/process/comparing.py": "replicas of real nodes in integration/test_archive.py",
     "archive/process/copying.py": "by the archiver in unit/archive/process/test_archiver.py",
-    "archive/process/daemon.py": "the process in integration/test_archive.py",
     "archive/process/times.py": "asked of real servers in integration/test_archive.py",
     "bot/bot.py": DECLARATIONS,
     "bot/journal.py": "what it writes and counts in unit/bot/test_prover.py and test_running.py",
