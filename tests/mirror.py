@@ -27,7 +27,6 @@ WITHOUT_OWN_TEST = {
     "cli/performance.py": "its commands run against a real cluster in integration/test_operator_tools.py",
     "cli/replica_moving.py": "the command runs against real nodes in integration/test_storage_move.py",
     "cli/replica_rebalancing.py": "beside what it carries out in unit/operations/test_replica_rebalancing.py",
-    "cli/storage.py": "its commands run against real nodes in integration/test_storage_tools.py",
     "cli/zookeeper.py": "its commands run against a real ZooKeeper in integration/test_storage_tools.py",
     "blocking/plain.py": "by threads that share a client in unit/blocking/test_client.py",
     "blocking/values.py": "made of the asynchronous twin, and beside it in unit/client/plain/test_values.py",
