@@ -335,3 +335,20 @@ async def test_a_table_without_rows_reads_the_past(client: waltz.Client) -> None
         (row,) = await table.get([b"k"], consistency=AsOf(0))
         assert row is not None
         assert row.value == b"v"
+
+
+async def test_a_write_that_is_committed_below_its_level_is_an_earlier_write(held: asyncio.Event) -> None:
+    driver = MockDriver(1)
+    (partition,) = driver.partitions
+    partition.consistency = "leader_all"
+    partition.hold_storage()
+    async with waltz.connect(driver, options=QUICK) as client, client.table(0, properties=TABLE) as table:
+        held.clear()
+        with pytest.raises(waltz.NotGuaranteedError):
+            await table.put_if(b"k", b"v", None, timeout_s=0.4)
+        reading = asyncio.create_task(table.get([b"k"]))
+        await until_waiting(table, 1)
+        held.set()
+        (row,) = await reading
+        assert row is not None
+        assert row.value == b"v"
