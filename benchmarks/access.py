@@ -30,7 +30,7 @@ from tests.counts.loads import LOADS, Cost, cost_of
 from tests.counts.tables import compared
 from tests.unit.server.fakes import GENERATION, FakeChannel, req_id
 from tests.unit.server.process.test_service import Setup
-from waltz.common.access import ALLOW_ALL, ANONYMOUS, Access, Right
+from waltz.common.access import ALLOW_ALL, Access, Right
 from waltz.common.acl.document import Document, Mode, Quota, Rule
 from waltz.common.acl.enforcement import Applied, RuleAccess
 from waltz.common.acl.rules import compile_rules
@@ -53,7 +53,7 @@ MANY: Final = 1_000_000_000
 
 def rules(partition_count: int, others: int, quotas: Sequence[Quota] = ()) -> RuleAccess:
     """The rules of a cluster in which the client may do what clients do, beside rules about so many others."""
-    own = Rule(True, ANONYMOUS, (Right.APPEND, Right.READ, Right.CLUSTER), "*")
+    own = Rule(True, "*", (Right.APPEND, Right.READ, Right.CLUSTER), "*")
     foreign = tuple(Rule(True, f"CN=svc-{number}", (Right.APPEND, Right.READ), "0") for number in range(others))
     document = Document(Mode.ENFORCE, rules=(*foreign, own), quotas=tuple(quotas))
     access = RuleAccess(partition_count, lambda subject: subject, [])
@@ -63,7 +63,7 @@ def rules(partition_count: int, others: int, quotas: Sequence[Quota] = ()) -> Ru
 
 def accesses(partition_count: int, others: int) -> dict[str, Access]:
     """What decides in each of the servers that are compared, by name."""
-    quota = Quota(ANONYMOUS, "*", appends_per_s=MANY, bytes_per_s=MANY)
+    quota = Quota("*", "*", appends_per_s=MANY, bytes_per_s=MANY)
     return {
         OFF: ALLOW_ALL,
         "enforce": rules(partition_count, others),

@@ -44,7 +44,7 @@ def course(name: str) -> tuple[tuple[str, ...], list[str], int]:
     return mutant.fault_kinds, format_settings(mutant.conditions), mutant.found_by
 
 
-PARTS = 4
+PARTS = 8
 OTHERS = sorted((name for name in MUTANTS if name not in OF_EVERY_RULE), key=course)
 OTHERS_IN_PARTS = [OTHERS[len(OTHERS) * part // PARTS : len(OTHERS) * (part + 1) // PARTS] for part in range(PARTS)]
 

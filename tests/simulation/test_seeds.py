@@ -162,7 +162,7 @@ def seeds(simulations: SimulationServer, *arguments: str, start: int = 0, count:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("start", "count"), [(0, 5), deep(5, 7), *(deep(start, 11) for start in range(12, 100, 11))])
+@pytest.mark.parametrize(("start", "count"), [(0, 3), deep(3, 9), *(deep(start, 11) for start in range(12, 56, 11))])
 def test_no_seed_fails(simulations: SimulationServer, start: int, count: int) -> None:
     seeds(simulations, start=start, count=count)
 
@@ -206,6 +206,7 @@ def test_seeds_that_once_failed(
     assert exit_code == 0, f"{found}\n{output}"
 
 
+@pytest.mark.deep
 def test_one_seed_is_one_course_of_events(simulations: SimulationServer) -> None:
     def digest(output: str) -> str:
         return next(line for line in output.splitlines() if line.startswith("seed 7 ")).rpartition("digest ")[2]

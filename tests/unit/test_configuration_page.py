@@ -77,7 +77,7 @@ def test_a_line() -> None:
         "storage.connections.unreadTimeout",
         "ms, ≥ 1",
         "60000 (1 min)",
-        "Within this time a peer with more than 1 MiB unread must read it, or 64 KiB of it.",
+        "Within this time a peer with more than 1 MiB of unread data must read all of it, or 64 KiB.",
         None,
     )
 

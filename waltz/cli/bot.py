@@ -1,4 +1,4 @@
-"""``waltz bot``: programs that prove a cluster, beside production, in a partition of their own."""
+"""``waltz bot``: programs that test a cluster beside production, in a partition of their own."""
 
 import argparse
 import asyncio
@@ -59,7 +59,7 @@ def register(nouns: Nouns) -> None:
         type=_seconds,
         default=options.pause_s,
         metavar="SECONDS",
-        help="of each client between two operations; default: up to %(default)s",
+        help="pause of each client between two operations; default: up to %(default)s",
     )
     parser.add_argument(
         "--round",
@@ -70,7 +70,7 @@ def register(nouns: Nouns) -> None:
     )
     _history_options(parser)
 
-    help_text = "canaries are let in, counted, and let out again, every five minutes"
+    help_text = "every five minutes: insert canaries, count them, and remove them again"
     parser = _verb(verbs, "coalmine", help_text, _coal_mine, "rounds")
     mine = CoalMineOptions()
     parser.add_argument("--canaries", type=number(1, 1_000_000), default=mine.canaries, help="default: %(default)s")
@@ -79,7 +79,7 @@ def register(nouns: Nouns) -> None:
     )
     _history_options(parser)
 
-    help_text = "transfers between accounts under locks: no money comes or goes; and rounds of write sessions"
+    help_text = "transfers between accounts under locks, where the sum of money must not change; and write sessions"
     parser = _verb(verbs, "bank", help_text, _bank, "transfers", clients=4)
     bank = BankOptions()
     parser.add_argument("--accounts", type=number(2, 5000), default=bank.accounts, help="default: %(default)s")
@@ -95,11 +95,11 @@ def register(nouns: Nouns) -> None:
         type=_seconds,
         default=bank.fence_interval_s,
         metavar="SECONDS",
-        help="how often a teller begins a write session, where servers know them; 0: never (default: %(default)g)",
+        help="how often a teller begins a write session, if servers support them; 0: never (default: %(default)g)",
     )
     parser.set_defaults(history=None, history_limit=0)
 
-    help_text = "check a history that a bot has written"
+    help_text = "check the history of a bot"
     parser = verbs.add_parser("check", help=help_text, description=help_text)
     parser.add_argument("history", type=Path, metavar="HISTORY")
     json_option(parser)
@@ -110,17 +110,24 @@ def _verb(verbs: Nouns, name: str, help_text: str, make: Make, unit: str, client
     parser = verbs.add_parser(name, help=help_text, description=help_text)
     cluster_option(parser)
     parser.add_argument(
-        "-p", "--partition", type=number(minimum=0), required=True, help="an empty one, or one of bots: all its own"
+        "-p",
+        "--partition",
+        type=number(minimum=0),
+        required=True,
+        help="a partition for this bot alone: empty, or only used by bots",
     )
     parser.add_argument(
         "--operations", type=number(minimum=1), metavar="N", help=f"end after this number of {unit} (default: never)"
     )
     parser.add_argument("--duration", type=_seconds, metavar="SECONDS", help="end after that time (default: never)")
     parser.add_argument("--clients", type=number(2, 64), default=clients, help="default: %(default)s")
-    parser.add_argument("--store", default="memory", help="of the clients' views (default: %(default)s)")
-    parser.add_argument("--directory", type=Path, metavar="DIR", help="where stores on disk keep their files")
+    parser.add_argument("--store", default="memory", help="store of the clients' views (default: %(default)s)")
+    parser.add_argument("--directory", type=Path, metavar="DIR", help="directory of stores on disk")
     parser.add_argument(
-        "--http", type=_address, metavar="[HOST:]PORT", help="show how it is there; 0: any port (default: nowhere)"
+        "--http",
+        type=_address,
+        metavar="[HOST:]PORT",
+        help="serve metrics and health at this port; 0: any port (default: none)",
     )
 
     def start(options: argparse.Namespace) -> int:
@@ -131,13 +138,13 @@ def _verb(verbs: Nouns, name: str, help_text: str, make: Make, unit: str, client
 
 
 def _history_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--history", type=Path, metavar="FILE", help="write down every operation, in lines of JSON")
+    parser.add_argument("--history", type=Path, metavar="FILE", help="log every operation, in lines of JSON")
     parser.add_argument(
         "--history-limit",
         type=number(minimum=1),
         default=1024,
         metavar="MIB",
-        help="put the history aside as FILE.1 and begin again when it is so large (default: %(default)s)",
+        help="size at which the history is renamed to FILE.1 and begun again (default: %(default)s)",
     )
 
 

@@ -1,4 +1,4 @@
-"""``waltz table``: rows of tables, from the shell. Files of rows are the business of :mod:`waltz.cli.table_files`."""
+"""``waltz table``: rows of tables, from the shell. :mod:`waltz.cli.table_files` has files of rows."""
 
 import argparse
 import asyncio
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from waltz.table.face.table import Table
 
 _KEEPS_NOTHING = "noop"
-"""The store of commands that only write: nothing of the log is read for them."""
+"""The store of commands that only write: they do not read the log."""
 
 _DEFAULT_STORE_ON_DISK = "sqlite"
 
@@ -46,33 +46,37 @@ def register(nouns: Nouns) -> None:
 
 
 def _register_reads(verbs: Nouns) -> None:
-    help_text = "print rows; ends with 1 when one of them is not there"
+    help_text = "print rows; ends with 1 if one of them does not exist"
     parser = _table_command(verbs, "get", help_text, _get, _reads_view)
     parser.add_argument("keys", nargs="+", type=data, metavar="KEY")
     _add_prefix(parser)
-    parser.add_argument("--raw", action="store_true", help="tombstones and expired rows, too")
+    parser.add_argument("--raw", action="store_true", help="also tombstones and expired rows")
     read_option(parser)
     _add_output(parser)
     parser = _table_command(verbs, "scan", "print rows in the order of their keys", _scan, _reads_view)
     parser.add_argument("--prefix", type=data, help="the rows of this prefix only ('' for those without one)")
     parser.add_argument("--start", type=data, metavar="KEY", help="from this key of the prefix on")
-    parser.add_argument("--end", type=data, metavar="KEY", help="up to, and without, this key of the prefix")
+    parser.add_argument("--end", type=data, metavar="KEY", help="up to this key of the prefix, exclusive")
     parser.add_argument("--reverse", action="store_true", help="from the last to the first")
-    parser.add_argument("--limit", type=number(minimum=1), metavar="N", help="largest number of rows")
-    parser.add_argument("--raw", action="store_true", help="tombstones and expired rows, too")
+    parser.add_argument("--limit", type=number(minimum=1), metavar="N", help="maximum number of rows")
+    parser.add_argument("--raw", action="store_true", help="also tombstones and expired rows")
     parser.add_argument("--count", action="store_true", help="print only the number of rows")
     read_option(parser)
     _add_output(parser)
-    help_text = "print rows in the order of the log, overwritten ones included, and where to go on"
+    help_text = "print rows in the order of the log, including overwritten ones, and the cursor to continue from"
     parser = _table_command(verbs, "take", help_text, _take, _never)
     parser.add_argument(
-        "--after", type=number(minimum=-1), default=-1, metavar="ID", help="behind this transaction (default: -1, all)"
+        "--after",
+        type=number(minimum=-1),
+        default=-1,
+        metavar="ID",
+        help="only rows behind this transaction (default: -1, all)",
     )
     parser.add_argument(
         "--limit", type=number(minimum=1), metavar="N", help="stop after the transaction that reaches N rows"
     )
     parser.add_argument("--prefix", type=data, help="the rows of this prefix only")
-    parser.add_argument("--follow", action="store_true", help="go on at the end of the log, until Ctrl-C")
+    parser.add_argument("--follow", action="store_true", help="wait for new rows at the end of the log, until Ctrl-C")
     _add_output(parser)
 
 
@@ -82,14 +86,14 @@ def _register_writes(verbs: Nouns) -> None:
     parser.add_argument("key", type=data, metavar="KEY")
     value = parser.add_mutually_exclusive_group(required=True)
     value.add_argument("value", nargs="?", type=data, metavar="VALUE")
-    value.add_argument("--null", action="store_true", help="the null value, which is not the empty one")
+    value.add_argument("--null", action="store_true", help="the null value (not the empty value)")
     value.add_argument("--value-file", type=Path, metavar="FILE", help="read the value from this file")
     _add_prefix(parser)
     condition = parser.add_mutually_exclusive_group()
     condition.add_argument("--timestamp", type=number(minimum=1), metavar="MS", help="default: now")
-    condition.add_argument("--if-absent", action="store_true", help="only if there is no such row")
+    condition.add_argument("--if-absent", action="store_true", help="only if the row does not exist")
     condition.add_argument(
-        "--if-version", type=_version, metavar="ID:ROW", help="only if the row is this one: transaction_id and row"
+        "--if-version", type=_version, metavar="ID:ROW", help="only if the row has this version: transaction_id and row"
     )
     level_option(parser)
     help_text = "delete rows, and print the id of the transaction"
@@ -104,21 +108,21 @@ def _register_upkeep(verbs: Nouns) -> None:
     parser = _table_command(verbs, "truncate", "void all rows of the table", _truncate, _never, prints=True)
     yes_option(parser)
     help_text = (
-        "have all views remove rows that have reached their age, where that is due by its properties; "
-        "to be run every now and then, on any number of machines"
+        "let all views remove rows that have reached their age, if that is due by the table's properties; "
+        "run it regularly, on any number of machines"
     )
     parser = client_command(verbs, "sweep", help_text, _sweep, prints=True)
     parser.add_argument("-p", "--partition", type=partition_ranges, help="e.g. 0-6,7,10-16 (default: all tables)")
-    parser.add_argument("--now", action="store_true", help="sweep whether it is due or not")
-    parser.add_argument("--dry-run", action="store_true", help="only print what would be removed")
+    parser.add_argument("--now", action="store_true", help="sweep even if that is not due")
+    parser.add_argument("--dry-run", action="store_true", help="only print the rows to remove")
     _add_view(parser)
 
 
 def _register_files(verbs: Nouns) -> None:
     parser = _table_command(
-        verbs, "export", "write all rows, tombstones and expired ones included, to a file", _export, _always
+        verbs, "export", "write all rows to a file, including tombstones and expired rows", _export, _always
     )
-    parser.add_argument("file", metavar="FILE", help="- is the standard output; a file that is there is replaced")
+    parser.add_argument("file", metavar="FILE", help="- is the standard output; an existing file is replaced")
     parser.add_argument("--prefix", type=data, help="the rows of this prefix only ('' for those without one)")
     _add_encoding(parser)
     _add_format(parser)
@@ -145,7 +149,7 @@ def _table_command(
     *,
     prints: bool = False,
 ) -> argparse.ArgumentParser:
-    """A command on one table. One that needs no view of it (with these options) does not read the log for it."""
+    """Add a command on one table. If it needs no view with these options, it does not read the log."""
 
     async def run(options: argparse.Namespace, client: "Client") -> None:
         if not needs_view(options):
@@ -158,7 +162,7 @@ def _table_command(
             await command(options, table)
 
     parser = client_command(verbs, name, help_text, run, prints=prints)
-    parser.add_argument("-p", "--partition", type=number(minimum=0), required=True, help="where the table is")
+    parser.add_argument("-p", "--partition", type=number(minimum=0), required=True, help="partition of the table")
     if needs_view is not _never:
         _add_view(parser)
     return parser
@@ -189,7 +193,7 @@ def _add_view(parser: argparse.ArgumentParser) -> None:
         "--directory",
         type=Path,
         metavar="DIR",
-        help="where the view is kept (in a store on disk), for the next command",
+        help="directory of a view in a store on disk, kept for the next command",
     )
 
 
@@ -198,7 +202,7 @@ def _add_prefix(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each row, with all that is known of it")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each row, with all its fields")
     _add_encoding(parser)
 
 
@@ -207,7 +211,8 @@ def _add_encoding(parser: argparse.ArgumentParser) -> None:
         "--encoding",
         choices=ENCODINGS,
         default="utf-8",
-        help="of keys, prefixes and values in the output; all but UTF-8 is always base64:... (default: utf-8)",
+        help="encoding of keys, prefixes and values in the output; bytes that are not UTF-8 are always base64:... "
+        "(default: utf-8)",
     )
 
 
@@ -232,7 +237,7 @@ def _version(text: str) -> Version:
 
 
 async def view_of(client: "Client", partition_id: int, store: str | None, directory: Path | None) -> "Table":
-    """A table with a view, not yet open. Its properties decide on the store only where there is a directory for it."""
+    """A table with a view, not yet open. Without a directory, the table's properties do not decide on the store."""
     from waltz.table.face.configured import properties_of
     from waltz.table.face.partition import DEFAULT_STORE
 
@@ -242,7 +247,7 @@ async def view_of(client: "Client", partition_id: int, store: str | None, direct
 
 
 async def catch_up(table: "Table") -> None:
-    """Return when the view has everything that was committed at the call, as far as the server can tell."""
+    """Wait until the view has all transactions up to the server's mark at the call."""
     mark = await table.high_water_mark(strict=False)
     seen = table.applied
     with progress("reading the log", mark - seen, " transactions") as advance:
@@ -271,7 +276,7 @@ async def _get(options: argparse.Namespace, table: "Table") -> None:
             print(_printed(row, options))
     missing = [to_text(key, printable=True) for key, row in zip(options.keys, rows, strict=True) if row is None]
     if missing:
-        raise WaltzError(f"no row of the key {', '.join(missing)}")
+        raise WaltzError(f"no row with the key {', '.join(missing)}")
 
 
 async def _scan(options: argparse.Namespace, table: "Table") -> None:
@@ -296,12 +301,12 @@ async def _scan(options: argparse.Namespace, table: "Table") -> None:
 
 
 async def _take(options: argparse.Namespace, table: "Table") -> None:
-    """The cursor goes to standard error, so that the output has rows only; also when the command is interrupted."""
+    """Prints the cursor on standard error, also after an interrupt: the output has rows only."""
     mark = await table.high_water_mark(strict=False)
     cursor, left = options.after, options.limit
 
     def tell_cursor() -> None:
-        sys.stdout.flush()  # what nobody has got is not to be passed over
+        sys.stdout.flush()  # the cursor must not be behind rows that were not written yet
         print(
             f"cursor {cursor}, {'at the end of the log' if cursor >= mark else 'with more behind it'}", file=sys.stderr
         )
@@ -402,7 +407,7 @@ async def _sweep(options: argparse.Namespace, client: "Client") -> None:
 
 
 async def _sweep_one(options: argparse.Namespace, table: "Table") -> tuple[str, dict[str, Json]]:
-    """Sweep one partition; returns the changes that were made, or would be, as a line and as JSON."""
+    """Sweep one partition; returns the changes (or with ``--dry-run`` the possible changes) as a line and as JSON."""
     if not any(table.properties.ages):
         return "its properties have no ages", {"due": False}
     if options.dry_run:
@@ -419,7 +424,7 @@ async def _sweep_one(options: argparse.Namespace, table: "Table") -> tuple[str, 
 
 
 async def _count(table: "Table") -> int:
-    """Rows, tombstones among them; the view itself counts those that a sweep has still to take out as well."""
+    """Number of rows, including tombstones. (The view's own count includes rows that a sweep still has to remove.)"""
     count = 0
     async for _ in table.scan_keys(raw=True):
         count += 1

@@ -80,7 +80,7 @@ def test_rows_are_written_and_read(shell: Shell, capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr()
     row = json.loads(printed.out)
     assert (row["prefix"], row["key"], row["value"], row["transaction_id"]) == ("users", "ann", "Ann", 0)
-    assert printed.err == "Error: no row of the key bob\n"
+    assert printed.err == "Error: no row with the key bob\n"
     assert shell("delete", "bob", "never there") == 0
     assert output(capsys) == ["3"]
     assert shell("get", "bob", "--raw") == 0
@@ -253,7 +253,9 @@ def test_a_truncate_asks(shell: Shell, capsys: pytest.CaptureFixture[str], monke
     shell("put", "k", "v")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert shell("truncate") == 1
-    assert capsys.readouterr().err == "Error: nothing was done: nobody can be asked here; give --yes to agree\n"
+    assert (
+        capsys.readouterr().err == "Error: nothing was done: there is no terminal for a question; give --yes to agree\n"
+    )
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with terminal(b"\n") as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)

@@ -127,7 +127,7 @@ def test_nothing_is_appended_only_where_nothing_is_asked_for(
     if data:
         assert transactions._data(options) == data
     else:
-        with pytest.raises(WaltzError, match=f'^{name} is empty, .* give "" in its'):
+        with pytest.raises(WaltzError, match=f'^nothing was appended: {name} is empty; .* give "" as text'):
             transactions._data(options)
     assert transactions._data(parser().parse_args(["append", "-p", "0", ""])) == b""
 

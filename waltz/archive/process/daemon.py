@@ -1,4 +1,4 @@
-"""The archiver as a process: the cluster by its questions, the HTTP endpoints, the end."""
+"""The archiver as a process: access to the cluster, HTTP endpoints, shutdown."""
 
 import asyncio
 import contextlib
@@ -43,15 +43,15 @@ logger = logging.getLogger(__name__)
 
 MARKS_TIMEOUT_S = 10.0
 LOCK_TIMEOUT_S = 1.0
-"""How long another archiver is waited for; then the partition is left to it."""
+"""Maximum wait for another archiver of a partition. After that the partition is left to the other one."""
 
 
 NICENESS = 15
-"""The archiver gives way to nodes on the same machine: it has time, and appends have not."""
+"""Low priority: nodes on the same machine go first, since appends are urgent and archiving is not."""
 
 
 class RunningCluster:
-    """A cluster by ZooKeeper, its servers and its storages; implements :class:`LoggedCluster`."""
+    """A real cluster: ZooKeeper, servers and storages; implements :class:`LoggedCluster`."""
 
     def __init__(self, cluster: ClusterHandle, store: StoreParams) -> None:
         self._cluster = cluster
@@ -84,7 +84,7 @@ class RunningCluster:
         return AnyReplica(self._cluster, self._store, partition_id, await choose(self._cluster, partition_id))
 
     async def prepare(self) -> None:
-        """Make the parent of the locks."""
+        """Create the parent znode of the locks."""
         parent = ClusterPaths.of(self._cluster.root).archive
         try:
             await self._cluster.zookeeper.create(parent, None, make_path=True)
@@ -93,10 +93,12 @@ class RunningCluster:
 
 
 async def run(config: ArchiveConfig) -> None:
-    """Archive until SIGTERM or SIGINT. For the daemon: it takes over the process's signals and priority.
+    """Archive until SIGTERM or SIGINT. Sets the signal handlers and the priority of the process.
 
-    Raises ``WaltzError``, one line, when the archiver cannot start. An object store that is away is no reason: it is
-    waited for.
+    An unavailable object store does not prevent the start: the archiver waits for the store.
+
+    Raises:
+        WaltzError: The archiver cannot start; the text is one line.
     """
     os.nice(NICENESS)
     store = open_store(config.archive_url)
@@ -176,7 +178,7 @@ async def _ended(working: asyncio.Task[None]) -> None:
 
 
 def health(archiver: Archiver, metrics: ArchiveMetrics) -> tuple[bool, Json]:
-    """Healthy while store and cluster answer, and no manifest is damaged."""
+    """The answer of ``/health``: healthy while store and cluster answer and no manifest is damaged."""
     healthy = metrics.is_store_available and metrics.is_cluster_available and not archiver.damaged
     damaged: dict[str, Json] = {str(partition_id): text for partition_id, text in sorted(archiver.damaged.items())}
     check: dict[str, Json] = {

@@ -25,6 +25,7 @@ from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.files.files import File, Files, replace_file
 from waltz.storage.disk.journal.journal import DIRECTORY_NAME
 from waltz.storage.disk.journal.replay import mark_lost
+from waltz.storage.disk.journal.ring import leave_unused
 from waltz.storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -218,10 +219,7 @@ class Volumes:
         """
         if control_file.guarded:
             return
-        journal = str(Path(self._first) / DIRECTORY_NAME)
-        if not self._files.exists(journal):  # without its directory the journal would count as missing
-            self._files.make_directory(journal)
-            self._files.sync_directory(self._first)
+        leave_unused(self._files, str(Path(self._first) / DIRECTORY_NAME))
         control_file.guard()
 
     def forget(self, volume_id: UUID) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ from waltz.common.wire.version5 import AppendFailed, AppendFailure
 from waltz.server.requests.appends import AppendCall
 from waltz.server.requests.link import MAX_UNREAD_S, ClientLink
 
+pytestmark = pytest.mark.virtual_time
+
 COUNT = 8
 RULES = (Rule(True, "*", (Right.APPEND, Right.READ), "*"),)
 

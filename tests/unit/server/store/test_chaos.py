@@ -190,7 +190,7 @@ class LineChaos(Chaos):
         await super().heal(servers)
 
 
-SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(2, 12))]
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(1, 12))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

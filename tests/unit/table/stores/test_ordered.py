@@ -255,6 +255,7 @@ def small_zones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OrderedStore, "zone_rows", 5)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", KEEPING)
 @pytest.mark.usefixtures("small_zones")
 def test_a_removal_goes_on_page_by_page_beside_everything_else(name: str, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from waltz.storage.disk.journal.entries import (
 from waltz.storage.disk.journal.groups import GroupHead, entries_at
 from waltz.storage.disk.journal.journal import DIRECTORY_NAME
 from waltz.storage.disk.journal.reading import Contents, Lost, Place, read_bodies
+from waltz.storage.disk.journal.ring import is_missing
 from waltz.storage.disk.segment.segment_format import (
     DATA_SUFFIX,
     HEADER_SIZE_BYTES,
@@ -117,8 +118,7 @@ def replay(
     report = Report()
     if not control_file.guarded:
         return report
-    if not files.exists(str(Path(storage_directory) / DIRECTORY_NAME)):
-        # The directory is made before the file is guarded for the first time, and stays.
+    if is_missing(files, str(Path(storage_directory) / DIRECTORY_NAME)):
         contents = replace(contents, lost=[Lost(_NO_GROUP, None)])
     run = _Replay(files, storage_directory, control_file, fence_file, contents, report, absent)
     run.all_groups(progress or _ignore)

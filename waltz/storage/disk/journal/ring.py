@@ -21,6 +21,8 @@ from waltz.storage.errors import StorageError
 
 SUFFIX = ".jnl"
 SPARE_SUFFIX = ".spare"
+UNUSED_NAME = "unused"
+"""The file of a journal that holds nothing though the control file is guarded."""
 VERSION = 1
 
 _MAGIC = b"WJNL"
@@ -74,6 +76,37 @@ def decode_header(block: bytes) -> FileHeader | None:
             raise StorageError(f"the journal has version {version}, this program knows {VERSION} only; use a newer one")
         found.append(FileHeader(UUID(bytes=key), *rest))
     return max(found, key=lambda header: header.sequence, default=None)
+
+
+def is_missing(files: Files, directory: str) -> bool:
+    """Whether neither a file of a journal nor the note of :func:`leave_unused` is there. Raises ``OSError``.
+
+    A life begins before a control file is guarded, and the file of the newest life is never removed. So the journal of
+    a guarded control file is missing when its directory is missing or empty, like the mount point of a missing disk.
+    """
+    if not files.exists(directory):
+        return True
+    return not any(name == UNUSED_NAME or name.endswith(SUFFIX) for name in files.list_directory(directory))
+
+
+def leave_unused(files: Files, directory: str) -> None:
+    """Remove the files of a journal that does not count, and note durably that it holds nothing. Raises ``OSError``.
+
+    For a control file that is guarded for another reason: old groups must not be replayed, and the journal must not
+    look as if it were missing.
+    """
+    if not files.exists(directory):
+        files.make_directory(directory)
+        files.sync_directory(str(Path(directory).parent))
+    for name in files.list_directory(directory):
+        if name.endswith((SUFFIX, SPARE_SUFFIX)):
+            files.remove(str(Path(directory) / name))
+    file = files.open(str(Path(directory) / UNUSED_NAME), create=True)
+    try:
+        file.sync()
+    finally:
+        file.close()
+    files.sync_directory(directory)
 
 
 class _Used(NamedTuple):
@@ -131,6 +164,8 @@ class Ring:
             path = str(Path(directory) / name)
             if name.endswith((SUFFIX, SPARE_SUFFIX)):
                 (self._free if self._size(path) == file_size_bytes else self._unfit).append(path)
+            if name == UNUSED_NAME:
+                self._unfit.append(path)
             stem = Path(name).stem
             if name.endswith(SPARE_SUFFIX) and stem.isdecimal():
                 self._spares = max(self._spares, int(stem))
@@ -220,7 +255,10 @@ class Ring:
         return file, sequence
 
     def remove_unfit(self) -> None:
-        """Remove files of another size: once a life has begun, none of their groups is needed. Raises ``OSError``."""
+        """Remove files of another size, and the note that the journal is unused, once a life has begun.
+
+        None of the groups in the removed files is needed. Raises ``OSError``.
+        """
         if not self._unfit:
             return
         for path in self._unfit:

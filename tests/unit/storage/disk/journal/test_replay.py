@@ -34,7 +34,7 @@ from waltz.storage.disk.journal.groups import BLOCK_BYTES
 from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.journal.reading import read_journal
 from waltz.storage.disk.journal.replay import Report, forget_lost, lost_reason, replay
-from waltz.storage.disk.journal.ring import JournalFullError
+from waltz.storage.disk.journal.ring import UNUSED_NAME, JournalFullError, is_missing, leave_unused
 from waltz.storage.disk.segment.segment_format import (
     HEADER_SIZE_BYTES,
     SegmentHeader,
@@ -544,16 +544,36 @@ def test_bytes_that_are_missing_before_an_entry_keep_the_partition_out() -> None
     assert lost_reason(crashed.files, "/0") is None
 
 
-def test_a_journal_that_is_missing_keeps_all_partitions_out() -> None:
+@pytest.mark.parametrize("mount_point", [False, True])
+def test_a_journal_that_is_missing_keeps_all_partitions_out(mount_point: bool) -> None:
     """The guard tells that there was one: it may have held what was acknowledged."""
     crashed = Crashed()
     crashed.journal.append([records_entry(4, 1, crashed.end)])
     crashed.files.root.names.pop("journal")
+    if mount_point:
+        crashed.files.make_directory("/journal")
     assert crashed.replay().damaged == {
         0: "the journal is missing, and may have held records of the partition that were acknowledged; bring them from "
         "the other replicas (waltz storage repair)"
     }
     assert lost_reason(crashed.files, "/0") is not None
+
+
+def test_a_journal_that_is_unused_is_not_missing_and_old_groups_do_not_count() -> None:
+    crashed = Crashed()
+    crashed.journal.append([records_entry(4, 1, crashed.end)])
+    crashed.journal.abandon()
+    leave_unused(crashed.files, "/journal")
+    assert crashed.files.list_directory("/journal") == [UNUSED_NAME]
+    assert not is_missing(crashed.files, "/journal")
+    report = crashed.replay()
+    assert (report.groups, report.damaged) == (0, {})
+    contents = read_journal(crashed.files, "/journal", KEY)
+    Journal.open(
+        crashed.files, "/journal", cluster_key=KEY, contents=contents, file_size_bytes=8 * BLOCK_BYTES, max_files=2
+    ).abandon()
+    assert not is_missing(crashed.files, "/journal")
+    assert UNUSED_NAME not in crashed.files.list_directory("/journal")
 
 
 def test_a_directory_that_is_missing_keeps_the_partition_out() -> None:

@@ -163,6 +163,7 @@ def test_a_loss_of_power_alone_never_stops_a_partition(groups: list[list[bytes]]
 
 @settings(max_examples=300, deadline=None)
 @given(GROUPS, st.integers(0, 2), st.integers(0, 1 << 32), st.lists(st.integers(0, 1 << 32), min_size=1, max_size=3))
+@pytest.mark.deep
 def test_damage_beside_a_loss_of_power_never_cuts_what_was_acknowledged(
     groups: list[list[bytes]], in_flight: int, seed: int, flips: list[int]
 ) -> None:
@@ -225,6 +226,7 @@ def test_another_loss_of_power_while_a_bit_is_set_again_takes_nothing(seed: int)
 
 
 @given(st.binary(min_size=1, max_size=3000), st.integers(0, 1 << 32))
+@pytest.mark.deep
 def test_one_flipped_bit_is_told_from_its_syndrome(body: bytes, place: int) -> None:
     flipped = bytearray(body)
     flipped[place // 8 % len(body)] ^= 1 << place % 8
