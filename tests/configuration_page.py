@@ -23,6 +23,7 @@ from waltz.common.config.schemas import (
     ServerConfig,
     StorageConfig,
     TlsConfig,
+    ViewConfig,
 )
 from waltz.common.config.sources import variable_of
 
@@ -32,6 +33,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "servers": ServerConfig,
     "storages": StorageConfig,
     "archivers": ArchiveConfig,
+    "views": ViewConfig,
     "clients": ClientConfig,
     "tools": CliConfig,
 }
@@ -54,6 +56,7 @@ ORIGINAL: dict[str, set[str]] = {
         *(f"storage.ssl.{key}" for key in _TLS),
     },
     "archivers": {*_CLUSTER, *(f"archive.ssl.{key}" for key in _TLS)},
+    "views": {*_CLUSTER, *(f"view.ssl.{key}" for key in _TLS)},
     "clients": {
         *_CLUSTER,
         *("client.autoMount", "client.numTransactionRetryThreads", "client.numConsumerThreads"),

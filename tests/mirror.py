@@ -129,7 +129,13 @@ WITHOUT_OWN_TEST = {
     "table/face/transacting.py": "transactions that overtake each other in unit/table/face/test_table.py",
     "table/stores/engine.py": DECLARATIONS,
     "table/stores/interface.py": DECLARATIONS,
+    "table/served/nodes.py": "what stands in the tree in unit/view/test_registration.py",
     "telemetry/help.py": "every metric has a text: unit/telemetry/test_prometheus.py",
+    "view/daemon.py": "the process in integration/test_views.py",
+    "view/exchange.py": "every request in unit/view/test_service.py",
+    "view/reading.py": "over a socket in unit/view/test_service.py, by the face in unit/table/served/test_table.py",
+    "view/view_metrics.py": "counted in unit/view/test_partitions.py, scraped in integration/test_views.py",
+    "view/writing.py": "over a socket in unit/view/test_service.py, by the face in unit/table/served/test_table.py",
 }
 """Modules that are tested in another place, which is named, or hold nothing to be tested."""
 

@@ -336,6 +336,11 @@ class SimulatedDisk:
             copy._seen[path] = copy._durable[path] = twin
         return copy
 
+    def clear(self) -> None:
+        """Forget all files, because objects with cycles keep the disk in memory for as long as nothing is collected."""
+        self._seen.clear()
+        self._durable.clear()
+
     def replace(self, image: "SimulatedDisk") -> None:
         """Put in a medium with what is durable on another; the machine is off."""
         copy = image.durable_copy()

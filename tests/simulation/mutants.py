@@ -1257,14 +1257,19 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "A-flush-refused": Mutant(
         "a client is told that its flush is refused, with the id of an append that is in the log",
-        20,
-        6,
+        60,
+        46,
         access.tell_of_refused_flushes,
         conditions={
             "access_rules": True,
             "journal_share": 1.0,
             "journal_file_bytes": 64 << 10,
             "journal_switches": False,
+            "slow_lines": 1.0,
+            "old_clients": 0.0,
+            "clients": 6,
+            "transactions": 1000,
+            "session_timeout_s": 3.0,
         },
     ),
     "A-bulk-reads-go-on": Mutant(

@@ -26,6 +26,8 @@ class Recovered(NamedTuple):
     """What the control file says."""
     fence: int
     log: PartitionLog
+    disk: SimulatedDisk
+    """The copy."""
 
     @classmethod
     def of(cls, disk: SimulatedDisk, partition_directory: str, partition_id: int) -> "Recovered":
@@ -35,7 +37,8 @@ class Recovered(NamedTuple):
             WaltzError: It cannot be opened.
             OSError: The disk does not give it back.
         """
-        files, directory = SimulatedFiles(disk.durable_copy(), None), posixpath.dirname(partition_directory)
+        copy, directory = disk.durable_copy(), posixpath.dirname(partition_directory)
+        files = SimulatedFiles(copy, None)
         drain(files, directory)
         control_file = open_control_file(files, directory)
         if control_file.guarded:
@@ -51,7 +54,7 @@ class Recovered(NamedTuple):
             segment_size_threshold_bytes=_WHOLE_BYTES,
             segment_cache_capacity=2,
         )
-        return cls(info, FenceFile.open(files, directory, key, count).get(partition_id), log)
+        return cls(info, FenceFile.open(files, directory, key, count).get(partition_id), log, copy)
 
     def last(self, first: int) -> list[Record]:
         """All records from ``first`` on."""

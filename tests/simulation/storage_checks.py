@@ -172,6 +172,7 @@ class StorageChecks:
             highest = max(acknowledged, default=-1)
             first = max(highest - COMPARED_RECORDS + 1, found.log.first_transaction_id)
             there = {record.transaction_id: record for record in found.last(first)}
+            found.disk.clear()
         except OSError:
             return  # a disk that does not give back anything at the moment
         except WaltzError as error:

@@ -19,7 +19,14 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 SAMPLES = DEPLOY / "config"
 REQUIRED_PORTS = {"server": ["server.port"], "storage": ["storage.port", "storage.admin.port"]}
 CONFIGURATIONS = sorted([*DEPLOY.rglob("config/*.yml"), *DEPLOY.glob("compose/*.yml")])
-KINDS = {"server": "servers", "storage": "storages", "client": "clients", "cli": "tools", "archive": "archivers"}
+KINDS = {
+    "server": "servers",
+    "storage": "storages",
+    "client": "clients",
+    "cli": "tools",
+    "archive": "archivers",
+    "view": "views",
+}
 """The samples, and which models they are for."""
 
 

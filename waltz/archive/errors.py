@@ -11,6 +11,10 @@ class ArchiveDamagedError(ArchiveError):
     """An object or an entry of the manifest is damaged; the text gives its name and the damage."""
 
 
+class NewerFormError(ArchiveDamagedError):
+    """It was written by a newer program, in a form that this one does not know."""
+
+
 class ArchiveConflictError(ArchiveError):
     """The manifest already has another range here: another archiver was faster, or the archive is of another log.
 

@@ -8,14 +8,13 @@ An entry repeats the ranges of earlier entries on its page, and names the last e
 opens one entry per page.
 """
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from waltz.archive.documents import decode_document, encode_document
 from waltz.archive.errors import ArchiveDamagedError
 from waltz.archive.object_format import HEADER_BYTES, TAIL_BYTES, ObjectName
-from waltz.common.checksum import crc32
 
 PAGE_RANGES = 256
 """Number of ranges on a full page."""
@@ -24,7 +23,6 @@ MANIFEST_FOLDER = "manifest"
 
 _HEAD = b"waltz-archive 1 "
 """The beginning of an entry. Ends with the version of the format; the checksum of the rest follows."""
-_HEAD_BYTES = len(_HEAD) + 9
 
 
 class ArchivedRange(NamedTuple):
@@ -95,8 +93,7 @@ def encode_page(page: Page) -> bytes:
             for each in page.ranges
         ],
     }
-    body = json.dumps(document, separators=(",", ":")).encode() + b"\n"
-    return b"%s%08x\n%s" % (_HEAD, crc32(body), body)
+    return encode_document(_HEAD, document)
 
 
 def decode_page(data: bytes, cluster_key: UUID, partition_id: int, first: int, name: str) -> Page:
@@ -112,14 +109,7 @@ def decode_page(data: bytes, cluster_key: UUID, partition_id: int, first: int, n
     Raises:
         ArchiveDamagedError: The entry is damaged, or belongs elsewhere.
     """
-    if data[: len(_HEAD)] != _HEAD:
-        if data.startswith(_HEAD[:-2]):
-            raise ArchiveDamagedError(f"{name} was written by a newer version of Waltz: upgrade this one")
-        raise ArchiveDamagedError(f"{name} is damaged: the object is not an entry of a manifest")
-    body = data[_HEAD_BYTES:]
-    if data[len(_HEAD) : _HEAD_BYTES] != b"%08x\n" % crc32(body):
-        raise ArchiveDamagedError(f"{name} is truncated or damaged: the checksum does not match")
-    document = json.loads(body)
+    document = decode_document(_HEAD, data, "an entry of a manifest", name)
     ranges = tuple(ArchivedRange(ObjectName(begin, last, crc), *rest) for begin, last, crc, *rest in document["ranges"])
     page = Page(UUID(document["cluster"]), document["partition"], document["previous"], ranges)
     if (page.cluster_key, page.partition_id) != (cluster_key, partition_id):

@@ -111,7 +111,7 @@ def _parsed(url: str) -> _Address:
     return _Address(parts.scheme, f"{parts.scheme}://{parts.netloc}{parts.path}", unquote(parts.path), settings)
 
 
-def open_store(url: str) -> ObjectStore:
+def open_store(url: str) -> "ObstoreStore":
     """Open the store at an address; does not connect to the store yet.
 
     Args:
@@ -175,6 +175,18 @@ class ObstoreStore:
         except (BaseError, OSError) as error:
             raise self._unavailable(path, error) from error
         await self._sync(path)
+
+    async def remove(self, path: str) -> None:
+        """Remove an object, whether it is there or not; no object of an archive. Raises ``StoreUnavailableError``."""
+        import obstore
+        from obstore.exceptions import BaseError
+
+        try:
+            await obstore.delete_async(self._store, path)
+        except FileNotFoundError:
+            return
+        except (BaseError, OSError) as error:
+            raise self._unavailable(path, error) from error
 
     async def get(self, path: str) -> bytes:
         import obstore

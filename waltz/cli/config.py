@@ -12,7 +12,7 @@ from waltz.cli.output import json_option, show
 from waltz.cli.session import CONFIG_VARIABLE, Nouns, noun
 from waltz.common.acl.config_problems import access_problems
 from waltz.common.config.command import Checked, checked, print_check, setting_options
-from waltz.common.config.schemas import ArchiveConfig, CliConfig, ClientConfig, ServerConfig, StorageConfig
+from waltz.common.config.schemas import ArchiveConfig, CliConfig, ClientConfig, ServerConfig, StorageConfig, ViewConfig
 from waltz.common.config.sources import examine_sources
 from waltz.common.metrics.registry import Json
 from waltz.common.net.config_files import file_problems
@@ -24,6 +24,7 @@ MODELS: Mapping[str, type[BaseModel]] = {
     "server": ServerConfig,
     "storage": StorageConfig,
     "archive": ArchiveConfig,
+    "view": ViewConfig,
 }
 
 

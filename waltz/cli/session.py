@@ -22,7 +22,7 @@ from waltz.common.config.sources import Setting, examine_sources
 from waltz.common.errors import ConfigError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.iso_time import parse_time
-from waltz.common.partition_ids import check_partition
+from waltz.common.partition_ids import check_partition, ids_in
 from waltz.common.zk.store_admin import read_store_params
 
 if TYPE_CHECKING:
@@ -249,17 +249,10 @@ def moment(text: str) -> datetime:
 
 def partition_ranges(text: str) -> list[int]:
     """Parse ``0-6,7,10-16``: sorted, without duplicates. Raises ``argparse.ArgumentTypeError``."""
-    found: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = (word.strip() for word in part.partition("-"))
-        try:
-            low, high = int(first), int(last) if dash else int(first)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"not a list of partitions like 0-6,7,10-16: {text!r}") from None
-        if low > high or high - low > 1_000_000:
-            raise argparse.ArgumentTypeError(f"not a range of partitions: {part.strip()!r}")
-        found.update(range(low, high + 1))
-    return sorted(found)
+    try:
+        return ids_in(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def label_keys(text: str) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""``waltz table``: rows of tables, from the shell. :mod:`waltz.cli.table_files` has files of rows."""
+"""``waltz table``: rows of tables, from the shell. :mod:`waltz.cli.table_files` has files of rows, and
+:mod:`waltz.cli.table_snapshots` saved snapshots."""
 
 import argparse
 import asyncio
@@ -9,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from waltz.cli.consistency import is_any, level_option, read_option
-from waltz.cli.output import confirm, counted, show, yes_option
+from waltz.cli.output import confirm, counted, json_option, show, yes_option
 from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, client_command, noun, number, partition_ranges
 from waltz.cli.table_files import export_rows, import_rows
+from waltz.cli.table_snapshots import add_options, add_upkeep_options, run_upkeep, save_snapshot
 from waltz.cli.table_text import ENCODINGS, FORMATS, TextError, to_bytes, to_json, to_line, to_text
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
@@ -43,6 +45,7 @@ def register(nouns: Nouns) -> None:
     _register_writes(verbs)
     _register_upkeep(verbs)
     _register_files(verbs)
+    _register_snapshots(verbs)
 
 
 def _register_reads(verbs: Nouns) -> None:
@@ -140,6 +143,18 @@ def _register_files(verbs: Nouns) -> None:
     _add_format(parser)
 
 
+def _register_snapshots(verbs: Nouns) -> None:
+    help_text = "save all rows of tables in an object store, for new views and for Spark to begin with"
+    parser = client_command(verbs, "snapshot", help_text, _snapshot, prints=True)
+    add_options(parser)
+    _add_store(parser)
+    help_text = "list, check or remove saved snapshots; no cluster is needed"
+    parser = verbs.add_parser("snapshots", help=help_text, description=help_text)
+    add_upkeep_options(parser)
+    json_option(parser)
+    parser.set_defaults(run=run_upkeep)
+
+
 def _table_command(
     verbs: Nouns,
     name: str,
@@ -156,7 +171,8 @@ def _table_command(
             async with client.table(options.partition, store=_KEEPS_NOTHING) as table:
                 await command(options, table)
             return
-        async with await view_of(client, options.partition, options.store, options.directory) as table:
+        view = await view_of(client, options.partition, options.store, options.directory, options.snapshots)
+        async with view as table:
             if not _takes_any(options):
                 await catch_up(table)
             await command(options, table)
@@ -186,6 +202,15 @@ def _takes_any(options: argparse.Namespace) -> bool:
 
 
 def _add_view(parser: argparse.ArgumentParser) -> None:
+    _add_store(parser)
+    parser.add_argument(
+        "--snapshots",
+        metavar="URL",
+        help="where saved snapshots are: an empty view begins with the newest (cluster: the store of its archive)",
+    )
+
+
+def _add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", metavar="NAME", help="of the view (default: memory, which is built from the whole log each time)"
     )
@@ -236,14 +261,16 @@ def _version(text: str) -> Version:
         raise argparse.ArgumentTypeError(f"not of the form ID:ROW: {text!r}") from None
 
 
-async def view_of(client: "Client", partition_id: int, store: str | None, directory: Path | None) -> "Table":
+async def view_of(
+    client: "Client", partition_id: int, store: str | None, directory: Path | None, snapshots: str | None
+) -> "Table":
     """A table with a view, not yet open. Without a directory, the table's properties do not decide on the store."""
     from waltz.table.face.configured import properties_of
     from waltz.table.face.partition import DEFAULT_STORE
 
     if store is None and directory is not None:
         store = (await properties_of(client, partition_id)).index_class_name or _DEFAULT_STORE_ON_DISK
-    return client.table(partition_id, store=store or DEFAULT_STORE, directory=directory)
+    return client.table(partition_id, store=store or DEFAULT_STORE, directory=directory, snapshots=snapshots)
 
 
 async def catch_up(table: "Table") -> None:
@@ -387,6 +414,26 @@ def _written(options: argparse.Namespace, transaction_id: int) -> None:
 
 
 async def _sweep(options: argparse.Namespace, client: "Client") -> None:
+    async def sweep(_: int, table: "Table") -> tuple[str, dict[str, Json]]:
+        return await _sweep_one(options, table)
+
+    await _for_each(options, client, options.snapshots, sweep)
+
+
+async def _snapshot(options: argparse.Namespace, client: "Client") -> None:
+    async def save(partition_id: int, table: "Table") -> tuple[str, dict[str, Json]]:
+        return await save_snapshot(options, client, partition_id, table)
+
+    await _for_each(options, client, options.to, save)
+
+
+async def _for_each(
+    options: argparse.Namespace,
+    client: "Client",
+    snapshots: str | None,
+    work: Callable[[int, "Table"], Awaitable[tuple[str, dict[str, Json]]]],
+) -> None:
+    """Do something with the views of the tables that were named, or of all; print what ``work`` says of each."""
     from waltz.table.face.configured import properties_of
 
     partitions: Iterable[int] = range(client.partition_count) if options.partition is None else options.partition
@@ -395,9 +442,9 @@ async def _sweep(options: argparse.Namespace, client: "Client") -> None:
         if options.partition is None and (await properties_of(client, partition_id)).format != "table":
             continue
         directory = None if options.directory is None else options.directory / str(partition_id)
-        async with await view_of(client, partition_id, options.store, directory) as table:
+        async with await view_of(client, partition_id, options.store, directory, snapshots) as table:
             await catch_up(table)
-            text, document = await _sweep_one(options, table)
+            text, document = await work(partition_id, table)
         found.append({"partition": partition_id, **document})
         if not options.json:
             print(f"partition {partition_id}: {text}", flush=True)

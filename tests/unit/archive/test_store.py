@@ -31,6 +31,18 @@ async def test_directory_holds_objects(tmp_path: Path) -> None:
             await missing
 
 
+async def test_an_object_is_removed_whether_it_is_there_or_not(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}")
+    await store.put("k/0/one", b"1")
+    await store.put("k/0/other", b"2")
+    for _ in range(2):
+        await store.remove("k/0/one")
+    assert [name async for name in store.names("k/0")] == ["other"]
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreUnavailableError, match="failed at k/0: "):
+        await store.remove("k/0")
+
+
 async def test_one_of_many_creations_counts(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}")
     created = await asyncio.gather(*(store.create("entry", b"%d" % number) for number in range(20)))

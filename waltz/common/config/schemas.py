@@ -25,6 +25,7 @@ from waltz.common.config.reader import (
     settle,
 )
 from waltz.common.config.yaml_file import read_yaml
+from waltz.common.partition_ids import ids_in
 
 _CHECK_HOSTNAME = "checkHostname"
 
@@ -111,6 +112,12 @@ def _open_paths(value: str | None) -> str | None:
     if unknown:
         raise ValueError(f"{unknown[0]!r} cannot be open; possible paths are {', '.join(MAY_BE_OPEN)}")
     return ",".join(found)
+
+
+def _partition_list(value: str | None) -> str | None:
+    if value is not None:
+        ids_in(value)
+    return value
 
 
 def _root_path(value: object) -> object:
@@ -488,6 +495,56 @@ class ArchiveConfig(ClusterConfig):
         return self
 
 
+class ViewConfig(ClusterConfig):
+    """Configuration of a view node. ``tls`` serves its port and the connections to servers."""
+
+    zookeeper_session_timeout_ms: _Positive = Field(default=30_000, validation_alias="zookeeper.sessionTimeout")
+    """Time without contact after which ZooKeeper ends the session; clients then turn to other view nodes."""
+    view_port: _Port = Field(validation_alias="view.port")
+    """Port for the [interface](served-tables.md) to the tables."""
+    view_host: _Text = Field(default_factory=lambda: socket.getfqdn(), validation_alias="view.host")
+    """The host name for clients. Default: the canonical name of this host."""
+    view_bind_address: _Text = Field(
+        default_factory=lambda data: data.get("view_host", ""), validation_alias="view.bindAddress"
+    )
+    """Address to listen on. Default: the address of ``view.host``."""
+    view_jetty_port: _Port | None = Field(default=None, validation_alias="view.jetty.port")
+    """Port of the HTTP endpoints."""
+    view_directory: _Text = Field(validation_alias="view.directory")
+    """Directory of the stores. It belongs to one view node."""
+    view_store: _Text = Field(default="rocksdb", validation_alias="view.store")
+    """Kind of the [stores](tables.md#stores)."""
+    view_partitions: Annotated[str | None, AfterValidator(_partition_list)] = Field(
+        default=None, validation_alias="view.partitions"
+    )
+    """The served partitions, such as ``0-3,7``. Default: all whose property ``format`` is ``table``."""
+    view_zone: _Text | None = Field(default=None, validation_alias="view.zone")
+    """Name of the zone of this node, which clients of the same zone prefer."""
+    max_requests: _Positive = Field(default=256, validation_alias="view.maxRequests")
+    """Requests at a time, watches not counted; further ones are refused for the moment."""
+    max_watches: _Positive = Field(default=1000, validation_alias="view.maxWatches")
+    """Watches at a time."""
+    max_connections: _Positive = Field(default=5000, validation_alias="view.maxConnections")
+    """Open connections."""
+    request_memory_bytes: _Positive = Field(default=256 << 20, validation_alias="view.requestMemory")
+    """Memory of all bodies of requests. A body may be an eighth of it."""
+    tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="view.ssl")
+    acl: AclConfig = Field(default_factory=AclConfig, validation_alias="view.acl")
+    http: HttpConfig = Field(default_factory=HttpConfig, validation_alias="view.http")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_ports(self, "view_port", "view_jetty_port")
+        _check_acl(self.acl, self.tls, ConnectionsConfig(), "view")
+        _check_http(self.http, self.view_jetty_port, self.acl, self.tls, "view")
+        return self
+
+    @property
+    def partition_ids(self) -> list[int] | None:
+        """The ids of ``view.partitions``."""
+        return None if self.view_partitions is None else ids_in(self.view_partitions)
+
+
 class ClientConfig(ClusterConfig):
     """Configuration of the client library. Names have units: milliseconds and bytes.
 
@@ -558,7 +615,7 @@ class CliConfig(ClusterConfig):
         return self
 
 
-MODELS = (ServerConfig, StorageConfig, ArchiveConfig, ClientConfig, CliConfig)
+MODELS = (ServerConfig, StorageConfig, ArchiveConfig, ViewConfig, ClientConfig, CliConfig)
 
 _NO_GRAPHITE = "there is no Graphite here; read the metrics from /metrics/prometheus on {part}.jetty.port"
 

@@ -185,10 +185,10 @@ def _parse(head: str) -> Request:
         query = parse_qs(url.query, max_num_fields=16)
     except ValueError:
         raise HttpError(400, "malformed request target") from None
-    return Request(method, url.path, query, headers.get("accept", ""), _token(headers.get("authorization", "")))
+    return Request(method, url.path, query, headers.get("accept", ""), bearer_token(headers.get("authorization", "")))
 
 
-def _token(authorization: str) -> SecretStr | None:
+def bearer_token(authorization: str) -> SecretStr | None:
     """The bearer token of an ``Authorization`` header. Other schemes are ignored: they may be for a proxy."""
     scheme, _, token = authorization.partition(" ")
     return SecretStr(token.strip()) if scheme.lower() == "bearer" else None
@@ -282,6 +282,49 @@ def _pretty(request: Request) -> bool:
     return request.query.get("pretty") == ["true"]
 
 
+class Known(NamedTuple):
+    """A reader, identified by a token or a certificate."""
+
+    rights: Rights
+    """The rights, which follow changes of the rules."""
+    expires_s: float | None = None
+    """End of validity of the token, in seconds since 1970; ``None`` for a certificate."""
+
+
+class Readers:
+    """The rights of readers at an HTTP port, identified by a token or else by a certificate."""
+
+    def __init__(self, access: Access, identities: Identities | None, log: QuietLog) -> None:
+        """Without ``identities`` tokens are ignored; ``log`` is for errors of peers."""
+        self.refused_tokens = counted_problems(asked=identities is not None)
+        """Number of refused tokens, by problem."""
+        self._identities = identities
+        self._log = log
+        self._rights_of = functools.lru_cache(MAX_READERS)(access.rights_of)
+
+    def known(self, presented: SecretStr | None, reader: Reader, port: int) -> Known:
+        """Identify a reader at a port of this node.
+
+        Raises:
+            HttpError: The token is refused.
+        """
+        if self._identities is None:
+            return Known(self._rights_of(principal_of(reader.certificate)))
+        if presented is None:
+            return Known(self._rights_of(principal_of(reader.certificate, self._identities.sources)))
+        token = presented.get_secret_value()
+        try:
+            if not reader.over_tls:
+                raise TokenRefusal(TokenProblem.NO_TLS, NO_TLS_TEXT)
+            found = self._identities.verify(token)
+        except TokenRefusal as refusal:
+            self.refused_tokens[refusal.problem] += 1
+            self._log.warning("the token of %s is refused: %s", reader.peer, refusal)
+            self._identities.refused(token, reader.peer, port, refusal)
+            raise HttpError(401, str(refusal), (_CHALLENGE,)) from None
+        return Known(self._rights_of(found.principal, Proof.TOKEN), found.expires_s)
+
+
 class HttpServer:
     """Serves the pages of one node until it is closed."""
 
@@ -300,12 +343,11 @@ class HttpServer:
         """Assembles responses that are made in pieces."""
         self.log = QuietLog(logger)
         """The log for errors of peers."""
-        self.refused_tokens = counted_problems(asked=identities is not None)
+        self._readers = Readers(access, identities, self.log)
+        self.refused_tokens = self._readers.refused_tokens
         """Number of refused tokens, by problem."""
         self._pages = pages
-        self._identities = identities
         self._open_paths = frozenset(open_paths)
-        self._rights_of = functools.lru_cache(MAX_READERS)(access.rights_of)
         self._server: asyncio.Server | None = None
         self._acceptor: TlsAcceptor[_Connection] | None = None
         self._connections: dict[_Connection, None] = {}
@@ -410,7 +452,7 @@ class HttpServer:
         path = request.path.rstrip("/")
         rule = page_rule(request.method, path)
         if rule.right is not None and (request.method != "GET" or path not in self._open_paths):
-            rights = self._rights(request, reader)
+            rights = self._readers.known(request.token, reader, self.port).rights
             if rule.everywhere:
                 refusal = rights.refusal_everywhere(rule.right, reader.peer)
             else:
@@ -418,28 +460,6 @@ class HttpServer:
             if refusal is not None:
                 raise HttpError(403, refusal)
         return self._pages.answer(request)
-
-    def _rights(self, request: Request, reader: Reader) -> Rights:
-        """The rights of a reader, identified by a token or else by a certificate.
-
-        Raises:
-            HttpError: The token is refused.
-        """
-        if self._identities is None:
-            return self._rights_of(principal_of(reader.certificate))
-        if request.token is None:
-            return self._rights_of(principal_of(reader.certificate, self._identities.sources))
-        token = request.token.get_secret_value()
-        try:
-            if not reader.over_tls:
-                raise TokenRefusal(TokenProblem.NO_TLS, NO_TLS_TEXT)
-            found = self._identities.verify(token)
-        except TokenRefusal as refusal:
-            self.refused_tokens[refusal.problem] += 1
-            self.log.warning("the token of %s is refused: %s", reader.peer, refusal)
-            self._identities.refused(token, reader.peer, self.port, refusal)
-            raise HttpError(401, str(refusal), (_CHALLENGE,)) from None
-        return self._rights_of(found.principal, Proof.TOKEN)
 
 
 class _Connection(asyncio.Protocol):

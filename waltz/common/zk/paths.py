@@ -173,3 +173,11 @@ class ClusterPaths(NamedTuple):
     def ring(self, name: str) -> str:
         """One ring."""
         return f"{self.root}/ext/ring/{name}"
+
+    def view_nodes(self, partition_id: int) -> str:
+        """Parent of the ephemeral nodes of the view nodes that serve the partition: our own, too. May be missing."""
+        return f"{self.root}/ext/view/{partition_id}"
+
+    def view_node(self, partition_id: int, name: str) -> str:
+        """One view node, ``HOST:PORT``, at a partition."""
+        return f"{self.root}/ext/view/{partition_id}/{name}"

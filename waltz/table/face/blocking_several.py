@@ -35,6 +35,7 @@ class BlockingPartitionedTable:
         *,
         store: str | None = None,
         directory: Path | None = None,
+        snapshots: str | None = None,
     ) -> None:
         """Each partition has its own folder in ``directory``; other arguments are those of :class:`BlockingTable`."""
         if not partition_ids or len(set(partition_ids)) < len(partition_ids):
@@ -46,6 +47,7 @@ class BlockingPartitionedTable:
                 properties,
                 store=store,
                 directory=None if directory is None else directory / str(partition_id),
+                snapshots=snapshots,
             )
             for partition_id in partition_ids
         )

@@ -7,7 +7,7 @@ from typing import Self
 
 from waltz.table.envelope import Row
 from waltz.table.face.levels import Answer, ReadConsistency
-from waltz.table.face.partition import TIMEOUT_S
+from waltz.table.face.partition import TIMEOUT_S, TablePartition
 from waltz.table.face.ranges import Ranges
 from waltz.table.face.sweeping import SweepCheck
 from waltz.table.face.table import Table
@@ -31,11 +31,14 @@ class TableCalls:
         *,
         store: str | None = None,
         directory: Path | None = None,
+        snapshots: str | None = None,
     ) -> None:
         """The arguments are those of :class:`~waltz.table.face.table.Table`, with a client of threads."""
 
         async def made() -> Table:
-            return Table(client.asynchronous, partition_id, properties, store=store, directory=directory)
+            return Table(
+                client.asynchronous, partition_id, properties, store=store, directory=directory, snapshots=snapshots
+            )
 
         self._run = client.run
         self._table = self._run(made())
@@ -67,6 +70,11 @@ class TableCalls:
         return self._table.properties
 
     @property
+    def partition(self) -> TablePartition:
+        """The partition below the table, for view nodes: these read without waiting for each other's writes."""
+        return self._table.partition
+
+    @property
     def applied(self) -> int:
         """The last transaction whose effect is in the view, -1 at first."""
         return self._table.applied
@@ -94,7 +102,14 @@ class TableCalls:
         """Delete one row, whether it exists or not. Raises like :meth:`batch`."""
         return self._run(self._table.delete(key, prefix=prefix, timestamp_ms=timestamp_ms, consistency=consistency))
 
-    def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False, consistency: str | None = None) -> int:
+    def batch(
+        self,
+        rows: Sequence[Row],
+        *,
+        any_timestamp: bool = False,
+        timeout_s: float = TIMEOUT_S,
+        consistency: str | None = None,
+    ) -> int:
         """Write rows in one transaction.
 
         The clock of the process is compared with the newest row and with ZooKeeper.
@@ -103,6 +118,7 @@ class TableCalls:
             rows: The rows, at least one.
             any_timestamp: Accept timestamps further ahead than the partition allows: such rows win over all writes
                 until that time.
+            timeout_s: Limit of the append in seconds.
             consistency: The level of the write, as of ``Client.append``. By default that of the partition.
 
         Returns:
@@ -114,7 +130,9 @@ class TableCalls:
             KeyTooLongError: A key is longer than the partition allows.
             EnvelopeError: The rows do not fit into the envelope.
         """
-        return self._run(self._table.batch(rows, any_timestamp=any_timestamp, consistency=consistency))
+        return self._run(
+            self._table.batch(rows, any_timestamp=any_timestamp, timeout_s=timeout_s, consistency=consistency)
+        )
 
     def truncate(self) -> int:
         """Remove every row written before this transaction."""
@@ -284,6 +302,26 @@ class TableCalls:
         """
         return self._run(self._table.approximate_count(raw=raw))
 
+    def save_snapshot(self, url: str) -> int:
+        """Save all rows of the view to an object store, for new views and for Spark to begin with.
+
+        The rows are those of one state, tombstones and expired rows among them. The snapshot is whole or absent,
+        whatever happens. There is at most one of each transaction: a present one stays.
+
+        Args:
+            url: Address of an object store, such as ``s3://bucket/prefix`` or ``file:///directory``; or ``cluster``,
+                for the store of the cluster's archive.
+
+        Returns:
+            The last transaction whose effect is in the snapshot; -1 if the log is empty, and nothing was saved.
+
+        Raises:
+            ConfigError: The address cannot be used, or a package is missing.
+            WaltzError: The object store did not answer: the call may be repeated.
+            StoreError: The store of the view keeps no rows.
+        """
+        return self._run(self._table.save_snapshot(url))
+
     def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
         """Rows in the order of the log, overwritten ones included, of whole transactions after ``after``.
 
@@ -291,7 +329,7 @@ class TableCalls:
             after: Id of the transaction before the first one; -1 for all.
             limit: Number of rows at which the take ends, with the end of a transaction.
             prefix: Prefix of the rows. The view then finds their places in the log by its index, if its store keeps
-                rows.
+                rows; the index of a view that began with a saved snapshot has later rows only.
 
         Returns:
             The rows; ``at_end`` tells that the log had no later transaction at the call, as far as the server knows.

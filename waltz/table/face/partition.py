@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from waltz.client.errors import (
@@ -26,6 +27,7 @@ from waltz.table.face.configured import Configured, check_enabled
 from waltz.table.face.decoding import LOOP_BYTES, decoded
 from waltz.table.face.follower import Follower
 from waltz.table.face.levels import AsOf, AtLeast, Present, Read, ReadConsistency, read_of
+from waltz.table.face.saved import begin_with_saved, check_saved, save_view
 from waltz.table.properties import PartitionProperties
 from waltz.table.stores.directory import StoreIdentity
 from waltz.table.stores.interface import Changes, Removal, Snapshot, Store
@@ -58,6 +60,7 @@ class TablePartition:
         store: str | None,
         directory: Path | None,
         clock: Callable[[], int],
+        snapshots: str | None,
     ) -> None:
         self.client = client
         self.partition_id = partition_id
@@ -65,6 +68,8 @@ class TablePartition:
         self.now_ms = clock
         self._store_name = store
         self._directory = directory
+        self._snapshots = snapshots
+        self._is_configured = properties is None
         self._written = -1
         self._last_write_ms = self._last_accepted_ms = 0
 
@@ -77,13 +82,20 @@ class TablePartition:
             log = f"{self.client.cluster_name}/{await self.client.cluster_key()}"
             identity = StoreIdentity(self.partition_id, log, {"max_body_bytes": properties.max_body_bytes})
             name = self._store_name or properties.index_class_name or DEFAULT_STORE
-            self.store = open_store(name, self._directory, identity)
+            opened = partial(open_store, name, self._directory, identity)
+            self.store = opened()
+
+            def reopened() -> Store:
+                self.store.close()
+                self.store = opened()
+                return self.store
+
             try:
+                await self._begin(reopened)
                 feed = await self._feed()
                 if feed is None:
                     self.store.condemn()
-                    self.store.close()
-                    self.store = open_store(name, self._directory, identity)
+                    reopened()
                     feed = self.client.library_feed(self.partition_id, after=self.store.progress.applied)
             except BaseException:
                 self.store.close()
@@ -95,6 +107,38 @@ class TablePartition:
         self._measure(lambda: self.store.progress.skipped)
         self.clock = ClockCheck(self.client, self.partition_id, self.follower.newest)
         self.follower.start()
+
+    async def _begin(self, reopened: Callable[[], Store]) -> None:
+        """Load a saved snapshot into an empty store, if that was asked for."""
+        if self._snapshots is None:
+            return
+        if self.store.progress.applied > NO_TRANSACTION or not self.store.loads_rows:
+            check_saved(self._snapshots)
+            return
+        await begin_with_saved(
+            self.client, self.partition_id, self._snapshots, self.properties.max_body_bytes, self.store, reopened
+        )
+
+    async def save_snapshot(self, url: str) -> int:
+        """Save the rows of the view; returns its last transaction, -1 without any."""
+        await self.catch_up()
+        if not self.store.finds_rows:
+            raise StoreError("a snapshot needs a view with its rows, and the store of this one keeps none")
+        rows = self.store.snapshot()
+        try:
+            if rows.progress.applied > NO_TRANSACTION:
+                await save_view(
+                    self.client,
+                    self.partition_id,
+                    url,
+                    rows,
+                    self.properties.max_body_bytes,
+                    self.now_ms(),
+                    is_configured=self._is_configured,
+                )
+            return rows.progress.applied
+        finally:
+            await close_in_pages(rows)
 
     async def _feed(self) -> BatchFeed | None:
         """A feed of the log after the view's end; ``None`` when the view is of another log."""
@@ -255,6 +299,11 @@ class TablePartition:
                 f"transaction {wanted} of partition {self.partition_id} has not come within {read.timeout_s:g} s: the "
                 f"view has applied {self.store.progress.applied}"
             ) from error
+
+    async def catch_up_to(self, transaction_id: int) -> None:
+        """Return when the view has applied a transaction, whatever this object has written; raises ``TableError``."""
+        _ = self.properties  # raises when the properties do not fit the view
+        await self.follower.reached(transaction_id)
 
     async def catch_up_to_decide(self, what: str) -> None:
         """Return when the view has the writes of this object, since ``what`` decides by its rows.

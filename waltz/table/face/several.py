@@ -43,6 +43,7 @@ class PartitionedTable:
         *,
         store: str | None = None,
         directory: Path | None = None,
+        snapshots: str | None = None,
     ) -> None:
         """Each partition has its own folder in ``directory``; other arguments are those of :class:`Table`."""
         if not partition_ids or len(set(partition_ids)) < len(partition_ids):
@@ -54,6 +55,7 @@ class PartitionedTable:
                 properties,
                 store=store,
                 directory=None if directory is None else directory / str(partition_id),
+                snapshots=snapshots,
             )
             for partition_id in partition_ids
         )

@@ -64,14 +64,17 @@ class Table:
         store: str | None = None,
         directory: Path | None = None,
         clock: Callable[[], int] = system_clock,
+        snapshots: str | None = None,
     ) -> None:
         """Without ``properties`` the table uses those of the partition in the cluster, and follows their changes.
 
         ``store`` is the name of a store, by default that in the properties; ``directory`` is for this table only.
-        ``clock`` returns milliseconds since the epoch. Raises :class:`PropertiesError` for given properties that are
+        ``clock`` returns milliseconds since the epoch. ``snapshots`` is the address of an object store with saved
+        snapshots, or ``cluster``: an empty view begins with the newest one that fits, and not with the log's begin.
+        Raises :class:`PropertiesError` for given properties that are
         not a table's, and ``CodecUnavailableError``; without given properties, opening raises them.
         """
-        self._partition = TablePartition(client, partition_id, properties, store, directory, clock)
+        self._partition = TablePartition(client, partition_id, properties, store, directory, clock, snapshots)
 
     async def __aenter__(self) -> Self:
         await self._partition.open()
@@ -92,6 +95,11 @@ class Table:
     def properties(self) -> PartitionProperties:
         """The present properties. Raises ``TableError`` when the table cannot continue with changed ones."""
         return self._partition.properties
+
+    @property
+    def partition(self) -> TablePartition:
+        """The partition below the table, for view nodes: these read without waiting for each other's writes."""
+        return self._partition
 
     @property
     def applied(self) -> int:
@@ -123,7 +131,14 @@ class Table:
         """Delete one row, whether it exists or not. Raises like :meth:`batch`."""
         return await self.batch([Row(prefix, key, None, timestamp_ms, tombstone=True)], consistency=consistency)
 
-    async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False, consistency: str | None = None) -> int:
+    async def batch(
+        self,
+        rows: Sequence[Row],
+        *,
+        any_timestamp: bool = False,
+        timeout_s: float = TIMEOUT_S,
+        consistency: str | None = None,
+    ) -> int:
         """Write rows in one transaction.
 
         The clock of the process is compared with the newest row and with ZooKeeper.
@@ -132,6 +147,7 @@ class Table:
             rows: The rows, at least one.
             any_timestamp: Accept timestamps further ahead than the partition allows: such rows win over all writes
                 until that time.
+            timeout_s: Limit of the append in seconds.
             consistency: The level of the write, as of ``Client.append``. By default that of the partition.
 
         Returns:
@@ -153,7 +169,7 @@ class Table:
             latest_ms=None if any_timestamp else now_ms + properties.max_timestamp_skew_ms,
         )
         return await self._partition.append(
-            Batch(now_ms, rows), append_locks=locks_of_batch(rows), consistency=consistency
+            Batch(now_ms, rows), append_locks=locks_of_batch(rows), timeout_s=timeout_s, consistency=consistency
         )
 
     async def truncate(self) -> int:
@@ -451,6 +467,26 @@ class Table:
         await self._partition.catch_up()
         return self._partition.reading_of(self._partition.store, raw).approximate_count()
 
+    async def save_snapshot(self, url: str) -> int:
+        """Save all rows of the view to an object store, for new views and for Spark to begin with.
+
+        The rows are those of one state, tombstones and expired rows among them. The snapshot is whole or absent,
+        whatever happens. There is at most one of each transaction: a present one stays.
+
+        Args:
+            url: Address of an object store, such as ``s3://bucket/prefix`` or ``file:///directory``; or ``cluster``,
+                for the store of the cluster's archive.
+
+        Returns:
+            The last transaction whose effect is in the snapshot; -1 if the log is empty, and nothing was saved.
+
+        Raises:
+            ConfigError: The address cannot be used, or a package is missing.
+            WaltzError: The object store did not answer: the call may be repeated.
+            StoreError: The store of the view keeps no rows.
+        """
+        return await self._partition.save_snapshot(url)
+
     async def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
         """Rows in the order of the log, overwritten ones included, of whole transactions after ``after``.
 
@@ -458,7 +494,7 @@ class Table:
             after: Id of the transaction before the first one; -1 for all.
             limit: Number of rows at which the take ends, with the end of a transaction.
             prefix: Prefix of the rows. The view then finds their places in the log by its index, if its store keeps
-                rows.
+                rows; the index of a view that began with a saved snapshot has later rows only.
 
         Returns:
             The rows; ``at_end`` tells that the log had no later transaction at the call, as far as the server knows.
@@ -477,7 +513,7 @@ class Table:
             await self._check_not_ahead(after, mark)
             return Taken([], after, at_end=True)
         until = mark
-        if prefix and self._partition.store.finds_rows:
+        if prefix and self._partition.store.finds_rows and after >= self._partition.store.indexed_after:
             await self._partition.follower.reached(mark)
             entries = self._partition.store.take_prefix(prefix, after, limit)
             if not entries:
