@@ -51,6 +51,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "archive.process": (
         "archive",
         "common",
+        "common.acl",
         "common.cluster",
         "common.config",
         "common.metrics",

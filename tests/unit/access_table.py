@@ -265,6 +265,8 @@ PAGES: Final = {
     "GET /console/console.css": PageRow(Right.DESCRIBE, True),
     "GET /console/console.js": PageRow(Right.DESCRIBE, True),
     "GET /console/icon.svg": PageRow(Right.DESCRIBE, True),
+    "GET /valid-keys": PageRow(Right.DESCRIBE, True),
+    "GET /invalid-keys": PageRow(Right.DESCRIBE, True),
     "POST /reset": PageRow(Right.ADMIN, True),
 }
-"""The right to each page of nodes; a page that changes something is an example, since nodes have none so far."""
+"""The right to each page of nodes, archivers and bots."""

@@ -9,6 +9,6 @@
    (``replica_moving``, ``replica_rebalancing``); the loss of a majority (``loss``); labels and rings of storages
    (``labels``).
 4. Data: ``partition``, ``transactions``, ``table`` (with ``table_files``, ``table_snapshots`` and ``table_text``),
-   ``write_sessions``, ``archive``, ``mirror``.
+   ``consistency`` (their levels), ``write_sessions``, ``archive``, ``mirror``.
 5. Checks and loads: ``client`` (with ``validation``), ``performance`` (with ``load`` and ``load_report``), ``bot``.
 """

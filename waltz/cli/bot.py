@@ -3,6 +3,8 @@
 import argparse
 import asyncio
 import contextlib
+import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,13 +20,16 @@ from waltz.bot.prover import Prover
 from waltz.bot.random_operations import SPACE as RANDOM
 from waltz.bot.random_operations import RandomOperations, RandomOptions
 from waltz.bot.running import CLEAN, DEVIATED, RunLimits, run
+from waltz.bot.status import Port
 from waltz.bot.troubles import Troubles
 from waltz.cli.output import json_option, show
 from waltz.cli.session import Nouns, client_config, cluster_option, endpoint, named_cluster, noun, number
 from waltz.common.config.schemas import CliConfig
 from waltz.common.ids import Endpoint
-from waltz.common.metrics.registry import Json
+from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.tls import server_context
+from waltz.common.zk.kazoo_client import connect_configured
+from waltz.common.zk.store_admin import read_store_params
 
 MIB = 1 << 20
 
@@ -162,11 +167,11 @@ def _address(text: str) -> Endpoint:
 
 async def _run(options: argparse.Namespace, config: CliConfig, name: str, make: Make) -> int:
     has_sessions = name == "bank" and options.fence_every > 0
-    tls = server_context(config.tls) if config.http_tls and options.http is not None else None
     place = Place(
         client_config(config), options.partition, options.clients, options.store, options.directory, has_sessions
     )
-    async with open_place(place) as opened:
+    async with contextlib.AsyncExitStack() as outer, open_place(place) as opened:
+        port = None if options.http is None else await _port(options.http, config, name, outer)
         with contextlib.ExitStack() as stack:
             history = None
             if options.history is not None:
@@ -179,7 +184,26 @@ async def _run(options: argparse.Namespace, config: CliConfig, name: str, make: 
                 f"bot {name}, run {journal.run}, in partition {options.partition} of {cluster}; Ctrl-C ends it",
                 flush=True,
             )
-            return await run(bot, RunLimits(options.duration, options.http, tls))
+            return await run(bot, RunLimits(options.duration, port))
+
+
+async def _port(address: Endpoint, config: CliConfig, name: str, stack: contextlib.AsyncExitStack) -> Port:
+    """The HTTP port of a bot, which asks the cluster's access rules who may read it if the configuration says so."""
+    tls = server_context(config.tls, optional_certificate=config.acl.enabled) if config.http_tls else None
+    if not config.acl.enabled:
+        return Port(address, tls)
+    from waltz.common.acl.node import start_page_access  # only bots with rules need it
+
+    zookeeper = await connect_configured(config, connect_timeout_s=config.zookeeper_connect_timeout_ms / 1000)
+    stack.push_async_callback(zookeeper.close)
+    registry = Registry()
+    store = await read_store_params(zookeeper, config.cluster_root)
+    process = f"bot-{name}-{socket.gethostname()}-{os.getpid()}"
+    asked = await start_page_access(config.acl, zookeeper, config.cluster_root, process, store, registry)
+    stack.push_async_callback(asked.close)
+    open_paths = () if config.http_open is None else config.http_open.split(",")
+    rules = asked.rules
+    return Port(address, tls, rules.access, asked.identities.identities, open_paths, rules.pages, registry)
 
 
 def _tell(deviation: Deviation) -> None:

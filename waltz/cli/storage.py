@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import functools
 import ssl
+import sys
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -17,13 +18,14 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.registry import Json
 from waltz.common.net.tls import client_context
-from waltz.common.partition_ids import check_partition
+from waltz.common.partition_ids import check_partition, named_partitions
 from waltz.common.zk.store_admin import read_connections, read_store_params
 from waltz.operations.repair import Repair
 from waltz.operations.storages import (
     PartitionCopy,
     admin_endpoint,
     connection,
+    listed_replicas,
     max_transaction_id,
     sync_partitions,
     validate,
@@ -46,6 +48,11 @@ def register(nouns: Nouns) -> None:
     parser = cluster_command(verbs, "remove-partition", "remove partitions from a storage node", _remove)
     _node_and_partitions(parser)
     parser.add_argument("-d", "--delete-storage-files", action="store_true", help="delete their files too")
+    parser.add_argument(
+        "--unless-listed",
+        action="store_true",
+        help="refuse to delete the files of a replica that the cluster still lists",
+    )
     yes_option(parser)
     parser = cluster_command(verbs, "availability", "switch partitions on or off for servers", _availability)
     _node_and_partitions(parser)
@@ -150,12 +157,30 @@ async def _add(options: argparse.Namespace, session: Session) -> None:
 
 async def _remove(options: argparse.Namespace, session: Session) -> None:
     if options.delete_storage_files:
+        await _check_listed(options, session)
         confirm(options, f"delete the files of partition {options.partition} on {options.storage}?")
     try:
         async with _admin(session, options.storage) as client:
             await client.set_assigned(options.partition, False, delete_files=options.delete_storage_files)
     except WaltzError as error:
         raise failed(f"Failed to remove partition {options.partition} from {options.storage}", error) from error
+
+
+async def _check_listed(options: argparse.Namespace, session: Session) -> None:
+    """Warn, or refuse if the operator wants that, where the cluster still counts on the files to be deleted."""
+    listed = await listed_replicas(session.cluster, options.storage, options.partition)
+    if listed == {}:
+        return
+    if listed is None:
+        text = f"the cluster knows no storage with the admin port {options.storage}, and perhaps lists its replicas"
+    else:
+        text = f"the cluster lists {options.storage} among the replicas of {named_partitions(listed)}"
+        last = [partition_id for partition_id, others in listed.items() if not others]
+        if last:
+            text += f", and no other one of {named_partitions(last)}: without these files its transactions are lost"
+    if options.unless_listed:
+        raise WaltzError(f"{text}: nothing was deleted. To take them away first: waltz zookeeper unassign-partition")
+    print(f"Warning: {text}", file=sys.stderr)
 
 
 async def _availability(options: argparse.Namespace, session: Session) -> None:

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from waltz.cli.consistency import is_any, level_option, read_option
 from waltz.cli.output import confirm, counted, json_option, show, yes_option
 from waltz.cli.progress import progress
 from waltz.cli.session import Nouns, client_command, noun, number, partition_ranges
@@ -19,6 +20,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
 from waltz.table.envelope import Row
 from waltz.table.errors import VersionConflict
+from waltz.table.face.levels import AsOf
 from waltz.table.rows import TableRow, Version
 from waltz.table.view import KeyRange
 
@@ -47,12 +49,14 @@ def register(nouns: Nouns) -> None:
 
 
 def _register_reads(verbs: Nouns) -> None:
-    parser = _table_command(verbs, "get", "print rows; ends with 1 if one of them does not exist", _get, _always)
+    help_text = "print rows; ends with 1 if one of them does not exist"
+    parser = _table_command(verbs, "get", help_text, _get, _reads_view)
     parser.add_argument("keys", nargs="+", type=data, metavar="KEY")
     _add_prefix(parser)
     parser.add_argument("--raw", action="store_true", help="also tombstones and expired rows")
+    read_option(parser)
     _add_output(parser)
-    parser = _table_command(verbs, "scan", "print rows in the order of their keys", _scan, _always)
+    parser = _table_command(verbs, "scan", "print rows in the order of their keys", _scan, _reads_view)
     parser.add_argument("--prefix", type=data, help="the rows of this prefix only ('' for those without one)")
     parser.add_argument("--start", type=data, metavar="KEY", help="from this key of the prefix on")
     parser.add_argument("--end", type=data, metavar="KEY", help="up to this key of the prefix, exclusive")
@@ -60,6 +64,7 @@ def _register_reads(verbs: Nouns) -> None:
     parser.add_argument("--limit", type=number(minimum=1), metavar="N", help="maximum number of rows")
     parser.add_argument("--raw", action="store_true", help="also tombstones and expired rows")
     parser.add_argument("--count", action="store_true", help="print only the number of rows")
+    read_option(parser)
     _add_output(parser)
     help_text = "print rows in the order of the log, including overwritten ones, and the cursor to continue from"
     parser = _table_command(verbs, "take", help_text, _take, _never)
@@ -93,11 +98,13 @@ def _register_writes(verbs: Nouns) -> None:
     condition.add_argument(
         "--if-version", type=_version, metavar="ID:ROW", help="only if the row has this version: transaction_id and row"
     )
+    level_option(parser)
     help_text = "delete rows, and print the id of the transaction"
     parser = _table_command(verbs, "delete", help_text, _delete, _never, prints=True)
     parser.add_argument("keys", nargs="+", type=data, metavar="KEY")
     _add_prefix(parser)
     parser.add_argument("--timestamp", type=number(minimum=1), metavar="MS", help="default: now")
+    level_option(parser)
 
 
 def _register_upkeep(verbs: Nouns) -> None:
@@ -166,7 +173,8 @@ def _table_command(
             return
         view = await view_of(client, options.partition, options.store, options.directory, options.snapshots)
         async with view as table:
-            await catch_up(table)
+            if not _takes_any(options):
+                await catch_up(table)
             await command(options, table)
 
     parser = client_command(verbs, name, help_text, run, prints=prints)
@@ -182,6 +190,15 @@ def _always(_options: argparse.Namespace) -> bool:
 
 def _never(_options: argparse.Namespace) -> bool:
     return False
+
+
+def _reads_view(options: argparse.Namespace) -> bool:
+    return not isinstance(options.consistency, AsOf)  # which reads the log
+
+
+def _takes_any(options: argparse.Namespace) -> bool:
+    """Whether the view in a directory is good enough as it is; one in memory is empty before it has caught up."""
+    return options.directory is not None and is_any(getattr(options, "consistency", None))
 
 
 def _add_view(parser: argparse.ArgumentParser) -> None:
@@ -280,7 +297,7 @@ def _printed(row: TableRow, options: argparse.Namespace) -> str:
 
 
 async def _get(options: argparse.Namespace, table: "Table") -> None:
-    rows = await table.get(options.keys, prefix=options.prefix, raw=options.raw)
+    rows = await table.get(options.keys, prefix=options.prefix, raw=options.raw, consistency=options.consistency)
     for row in rows:
         if row is not None:
             print(_printed(row, options))
@@ -294,7 +311,14 @@ async def _scan(options: argparse.Namespace, table: "Table") -> None:
     if options.prefix is not None or options.start is not None or options.end is not None:
         ranges = [KeyRange(options.prefix or b"", options.start or b"", options.end)]
     count = 0
-    async with aclosing(table.scan(ranges, reverse=options.reverse, limit=options.limit, raw=options.raw)) as rows:
+    scan = table.scan(
+        ranges,
+        reverse=options.reverse,
+        limit=options.limit,
+        raw=options.raw,
+        consistency=options.consistency,
+    )
+    async with aclosing(scan) as rows:
         async for row in rows:
             count += 1
             if not options.count:
@@ -355,8 +379,17 @@ async def _put(options: argparse.Namespace, table: "Table") -> None:
     if options.value_file is not None:
         value = await asyncio.to_thread(options.value_file.read_bytes)
     if not _is_conditional(options):
-        _written(options, await table.put(options.key, value, prefix=options.prefix, timestamp_ms=options.timestamp))
+        transaction_id = await table.put(
+            options.key,
+            value,
+            prefix=options.prefix,
+            timestamp_ms=options.timestamp,
+            consistency=options.consistency,
+        )
+        _written(options, transaction_id)
         return
+    if options.consistency is not None:
+        raise WaltzError("a condition takes no --consistency: such a write has the level that the partition demands")
     try:
         _written(options, await table.put_if(options.key, value, options.if_version, prefix=options.prefix))
     except VersionConflict as error:
@@ -365,7 +398,7 @@ async def _put(options: argparse.Namespace, table: "Table") -> None:
 
 async def _delete(options: argparse.Namespace, table: "Table") -> None:
     rows = [Row(options.prefix, key, None, options.timestamp, tombstone=True) for key in options.keys]
-    _written(options, await table.batch(rows))
+    _written(options, await table.batch(rows, consistency=options.consistency))
 
 
 async def _truncate(options: argparse.Namespace, table: "Table") -> None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from waltz.cli.consistency import level_option
 from waltz.cli.nouns import NOUNS
 from waltz.cli.output import counted, record_document, show, standard_input, terminal_width
 from waltz.cli.session import (
@@ -22,7 +23,7 @@ from waltz.cli.session import (
 )
 from waltz.client.arguments import APPEND_TIMEOUT_S
 from waltz.client.builder import Append
-from waltz.client.errors import AppendError, AppendManyError, SessionFencedError
+from waltz.client.errors import AppendError, AppendManyError, NotGuaranteedError, SessionFencedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
@@ -64,6 +65,7 @@ def register(nouns: Nouns) -> None:
         metavar="SECONDS",
         help="default: %(default)s",
     )
+    level_option(parser)
 
     parser = cluster_command(nouns, "get", NOUNS["get"].help_text, _get, prints=True)
     parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
@@ -129,6 +131,7 @@ async def _append(options: argparse.Namespace, session: Session) -> None:
                 append_locks=append.append_locks,
                 high_water_mark=mark,
                 timeout_s=options.timeout,
+                consistency=options.consistency,
             )
         except SessionFencedError as error:
             raise WaltzError(advised(error)) from error
@@ -180,7 +183,11 @@ async def _append_lines(options: argparse.Namespace, client: "Client", ids: list
         lines = range(done + 1, done + len(appends) + 1)
         try:
             portion = await client.append_many(
-                options.partition, appends, high_water_mark=mark, timeout_s=options.timeout
+                options.partition,
+                appends,
+                high_water_mark=mark,
+                timeout_s=options.timeout,
+                consistency=options.consistency,
             )
         except AppendManyError as error:
             committed([outcome for outcome in error.outcomes if isinstance(outcome, int)])
@@ -200,15 +207,21 @@ def _failed(error: AppendManyError, lines: Sequence[int]) -> str:
     """The error text with the line at which to resume, so that each line is appended once."""
     missing: list[int] = []
     unknown: list[int] = []
+    not_guaranteed: list[int] = []
     for line, outcome in zip(lines, error.outcomes, strict=True):
-        if isinstance(outcome, AppendError) and not outcome.outcome_known:
+        if isinstance(outcome, NotGuaranteedError):
+            not_guaranteed.append(line)
+        elif isinstance(outcome, AppendError) and not outcome.outcome_known:
             unknown.append(line)
         elif isinstance(outcome, Exception):
             missing.append(line)
     reason = next(outcome for outcome in error.outcomes if isinstance(outcome, Exception))
-    told = [
-        f"{_named(found)} {what}" for found, what in ((missing, "not appended"), (unknown, "perhaps appended")) if found
-    ]
+    kinds = (
+        (missing, "not appended"),
+        (unknown, "perhaps appended"),
+        (not_guaranteed, "committed and perhaps not on all storages"),
+    )
+    told = [f"{_named(found)} {what}" for found, what in kinds if found]
     return f"{advised(reason)}; {', '.join(told)}, {_before(lines)}"
 
 

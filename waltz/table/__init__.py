@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from waltz.table.face.configured import configure, properties_of
     from waltz.table.face.cursors import NamedCursor
+    from waltz.table.face.levels import Answer, AsOf, AtLeast
     from waltz.table.face.parts import PrefixedTable, TypedTable
     from waltz.table.face.several import PartitionedTable
     from waltz.table.face.sweeping import SweepCheck
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     from waltz.table.view import KeyRange
 
 __all__ = [
+    "Answer",
+    "AsOf",
+    "AtLeast",
     "CodecUnavailableError",
     "CursorConflict",
     "EnvelopeError",
@@ -105,6 +109,7 @@ _HOMES = {
     ),
     "waltz.table.face.configured": ("configure", "properties_of"),
     "waltz.table.face.cursors": ("NamedCursor",),
+    "waltz.table.face.levels": ("Answer", "AsOf", "AtLeast"),
     "waltz.table.face.parts": ("PrefixedTable", "TypedTable"),
     "waltz.table.face.several": ("PartitionedTable",),
     "waltz.table.face.sweeping": ("SweepCheck",),

@@ -52,23 +52,28 @@ def _lower_case(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-def _check_acl(acl: "AclConfig", tls: "TlsConfig", connections: "ConnectionsConfig", prefix: str) -> None:
+def _check_rules(acl: "AclConfig", tls: "TlsConfig", prefix: str) -> None:
+    """``prefix`` is that of the keys, with its dot."""
     if acl.audit_log is not None and not acl.enabled:
-        raise ValueError(f"{prefix}.acl.auditLog needs {prefix}.acl.enabled: without access rules nothing is audited")
+        raise ValueError(f"{prefix}acl.auditLog needs {prefix}acl.enabled: without access rules nothing is audited")
     if acl.enabled and (tls.plaintext or tls.trust_store_location is None):
         raise ValueError(
-            f"{prefix}.acl.enabled needs TLS with {prefix}.ssl.trustStore.location: without a trust store all peers "
+            f"{prefix}acl.enabled needs TLS with {prefix}ssl.trustStore.location: without a trust store all peers "
             "are anonymous, since no certificate is verified"
         )
+    if acl.token_keys is not None and not acl.enabled:
+        raise ValueError(f"{prefix}acl.tokens.keys has an effect only with {prefix}acl.enabled: true")
+    if acl.withdrawn_tokens is not None and acl.token_keys is None:
+        raise ValueError(f"{prefix}acl.tokens.withdrawn has an effect only with {prefix}acl.tokens.keys")
+
+
+def _check_acl(acl: "AclConfig", tls: "TlsConfig", connections: "ConnectionsConfig", prefix: str) -> None:
+    _check_rules(acl, tls, f"{prefix}.")
     if connections.max_per_principal is not None and not acl.enabled:
         raise ValueError(
             f"{prefix}.connections.maxPerPrincipal has an effect only with {prefix}.acl.enabled: true, since without "
             "access rules no peer has a principal"
         )
-    if acl.token_keys is not None and not acl.enabled:
-        raise ValueError(f"{prefix}.acl.tokens.keys has an effect only with {prefix}.acl.enabled: true")
-    if acl.withdrawn_tokens is not None and acl.token_keys is None:
-        raise ValueError(f"{prefix}.acl.tokens.withdrawn has an effect only with {prefix}.acl.tokens.keys")
     if tls.token is not None or tls.token_location is not None:
         raise ValueError(f"{prefix}.ssl.token is for clients and tools: nodes are known by their certificates")
 
@@ -81,9 +86,13 @@ def _user(value: object) -> object:
 
 def _check_http(http: "HttpConfig", port: int | None, acl: "AclConfig", tls: "TlsConfig", prefix: str) -> None:
     _check_https(http.tls, port, tls, prefix)
-    if http.open is not None and not acl.enabled:
+    _check_open(http.open, acl, f"{prefix}.")
+
+
+def _check_open(paths: str | None, acl: "AclConfig", prefix: str) -> None:
+    if paths is not None and not acl.enabled:
         raise ValueError(
-            f"{prefix}.http.open has an effect only with {prefix}.acl.enabled: true, since without access rules "
+            f"{prefix}http.open has an effect only with {prefix}acl.enabled: true, since without access rules "
             "everybody may read all paths"
         )
 
@@ -237,7 +246,7 @@ class StorageConnectionsConfig(ConnectionsConfig):
 
 
 class AclConfig(_Model):
-    """The keys below ``server.acl`` or ``storage.acl``: access rules; extensions."""
+    """The keys below ``server.acl``, ``storage.acl``, ``archive.acl`` or ``acl``: access rules; extensions."""
 
     enabled: bool = Field(default=False, validation_alias="enabled")
     """Apply the cluster's [access rules](security.md#access-rules) to each request."""
@@ -263,7 +272,7 @@ class AclConfig(_Model):
 
 
 class HttpConfig(_Model):
-    """The keys below ``server.http`` or ``storage.http``: access to the HTTP endpoints; extensions."""
+    """The keys below ``server.http``, ``storage.http`` or ``archive.http``: access to HTTP endpoints; extensions."""
 
     tls: bool = Field(default=False, validation_alias="tls")
     """[HTTPS](security.md#http-ports) instead of HTTP, with the key store and the trust store of the node."""
@@ -471,13 +480,18 @@ class ArchiveConfig(ClusterConfig):
         default_factory=lambda: socket.gethostname(), validation_alias="archive.bindAddress"
     )
     """Address of the HTTP endpoints. Default: the address of this host's name."""
-    http_tls: bool = Field(default=False, validation_alias="archive.http.tls")
-    """HTTPS instead of HTTP, with the stores of `archive.ssl`. With a trust store, readers need a certificate."""
+    http: HttpConfig = Field(default_factory=HttpConfig, validation_alias="archive.http")
+    acl: AclConfig = Field(default_factory=AclConfig, validation_alias="archive.acl")
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="archive.ssl")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _check_https(self.http_tls, self.archive_jetty_port, self.tls, "archive")
+        _check_rules(self.acl, self.tls, "archive.")
+        _check_http(self.http, self.archive_jetty_port, self.acl, self.tls, "archive")
+        if self.acl.enabled and self.archive_jetty_port is None:
+            raise ValueError(
+                "archive.acl.enabled has an effect only with archive.jetty.port, the port of the endpoints"
+            )
         return self
 
 
@@ -624,11 +638,17 @@ class CliConfig(ClusterConfig):
     """Time limit for a tool's session with ZooKeeper."""
     http_tls: bool = Field(default=False, validation_alias="http.tls")
     """Tools read HTTP endpoints over TLS (see ``server.http.tls``), and present their certificate or token. The
-    endpoints of a [bot](bot.md) also use TLS; with a trust store, their readers need a certificate."""
+    endpoints of a [bot](bot.md) also use TLS; with a trust store, their readers need a certificate, unless
+    ``acl.enabled`` is set."""
+    http_open: Annotated[str | None, AfterValidator(_open_paths)] = Field(default=None, validation_alias="http.open")
+    """As ``server.http.open``, for the HTTP endpoints of a [bot](bot.md)."""
+    acl: AclConfig = Field(default_factory=AclConfig, validation_alias="acl")
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="ssl")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        _check_rules(self.acl, self.tls, "")
+        _check_open(self.http_open, self.acl, "")
         if self.http_tls and self.tls.plaintext:
             raise ValueError("http.tls needs TLS, which ssl.plaintext turns off")
         return self

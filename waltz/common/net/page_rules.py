@@ -38,6 +38,9 @@ PAGE_RULES: Final[Mapping[str, PageRule]] = {
     "GET /console/console.css": _ALL,
     "GET /console/console.js": _ALL,
     "GET /console/icon.svg": _ALL,
+    "GET /valid-keys": _ALL,
+    "GET /invalid-keys": _ALL,
+    "POST /reset": _CHANGE,
 }
 """By method and path."""
 
