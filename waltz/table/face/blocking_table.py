@@ -86,7 +86,7 @@ class TableCalls:
         """Delete one row, whether it exists or not. Raises like :meth:`batch`."""
         return self._run(self._table.delete(key, prefix=prefix, timestamp_ms=timestamp_ms))
 
-    def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
+    def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False, timeout_s: float = TIMEOUT_S) -> int:
         """Write rows in one transaction.
 
         The clock of the process is compared with the newest row and with ZooKeeper.
@@ -105,7 +105,7 @@ class TableCalls:
             KeyTooLongError: A key is longer than the partition allows.
             EnvelopeError: The rows do not fit into the envelope.
         """
-        return self._run(self._table.batch(rows, any_timestamp=any_timestamp))
+        return self._run(self._table.batch(rows, any_timestamp=any_timestamp, timeout_s=timeout_s))
 
     def truncate(self) -> int:
         """Remove every row written before this transaction."""
