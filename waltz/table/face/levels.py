@@ -21,7 +21,8 @@ class AtLeast(NamedTuple):
 
     Examples:
         ```python
-        await table.get([b"alice"], consistency=waltz.table.AtLeast(transaction_id))
+        written = await table.put(b"alice", b"100")
+        await table.get([b"alice"], consistency=waltz.table.AtLeast(written))
         ```
     """
 
@@ -38,7 +39,8 @@ class AsOf(NamedTuple):
 
     Examples:
         ```python
-        await table.get([b"alice"], consistency=waltz.table.AsOf(41))
+        written = await table.put(b"alice", b"100")
+        await table.get([b"alice"], consistency=waltz.table.AsOf(written))
         ```
     """
 
@@ -69,7 +71,7 @@ class Answer(list[TableRow | None]):
 
     Examples:
         ```python
-        answer = await table.get([b"alice"], consistency="any")
+        answer: waltz.table.Answer = await table.get([b"alice"], consistency="any")
         print(answer[0], "as of transaction", answer.applied)
         ```
     """
