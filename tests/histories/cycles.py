@@ -58,7 +58,7 @@ class Kind(enum.Enum):
     G1C = "G1c, a cycle of writes and reads"
     G_SINGLE = "G-single, a cycle with one missed write"
     G2 = "G2, a cycle with several missed writes"
-    INTERNAL = "a read that misses an own write"
+    INTERNAL = "a read that misses an own write, or sees a later one"
     OTHER_LIST = "a read of a list that never was in the log"
     INVENTED = "a read of an element that nobody has appended"
     LOST = "committed, and not in the log"
@@ -181,6 +181,7 @@ def _appends(transactions: Iterable[Transaction]) -> dict[str, _Append]:
 def _own_reads(transaction: Transaction, reads: list[_Read]) -> Iterator[Anomaly]:
     """The reads that the client has reported, without own elements at their ends."""
     own: defaultdict[str, Elements] = defaultdict(tuple)
+    all_own = {step.element for step in transaction.steps if step.element is not None}
     for key, element, seen in transaction.steps:
         if element is not None:
             own[key] = (*own[key], element)
@@ -188,6 +189,8 @@ def _own_reads(transaction: Transaction, reads: list[_Read]) -> Iterator[Anomaly
             before = seen[: len(seen) - len(own[key])]
             if seen != (*before, *own[key]):
                 yield Anomaly(Kind.INTERNAL, (transaction.name,), f"{key} ends with {seen[-3:]}, and not {own[key]}")
+            elif not all_own.isdisjoint(before):
+                yield Anomaly(Kind.INTERNAL, (transaction.name,), f"{key} has {before[-3:]} before it was appended")
             else:
                 reads.append(_Read(transaction.name, key, before))
 
