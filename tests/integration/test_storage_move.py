@@ -148,7 +148,7 @@ def test_replicas_move_under_load_though_the_tool_and_a_storage_are_killed(clust
             until(cluster, lambda: json.dumps(held(spare).get("0")).find('"low_water_mark": -1') < 0)
             moving.kill()
             moving.stdout.read() if moving.stdout else None
-        assert "Warning: a replica of partition 0 is on its way from " in done("cluster", "verify")
+        assert "Warning: a replica of partition 0 is being moved from " in done("cluster", "verify")
         with start(*move, "--apply", "--yes", "--rate", "4") as moving:
             read(moving, "partition 0: copying transactions ")
             cluster.kill(second)
