@@ -160,7 +160,6 @@ async def _feed_ends(cluster: LocalCluster, config: ClientConfig) -> None:
                 await anext(feed)
 
 
-@pytest.mark.deep
 def test_a_quota_slows_a_client_down(cluster: LocalCluster, stores: dict[str, dict[str, str]], tmp_path: Path) -> None:
     done(cluster, "mode", "enforce")
     done(cluster, "grant", "svc-a", "append", "1")

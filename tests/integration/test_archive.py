@@ -162,7 +162,6 @@ def test_a_store_that_goes_away_stops_no_append(cluster: LocalCluster, tmp_path:
         assert done("archive", "verify", archivers.url).count("whole") == 2
 
 
-@pytest.mark.deep
 def test_damage_is_named(cluster: LocalCluster, tmp_path: Path) -> None:
     with archivers_of(cluster, tmp_path) as archivers:
         asyncio.run(append(cluster, 50))

@@ -12,7 +12,6 @@ from benchmarks.peers.peer import Peer, missing
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 async def test_takes_appends(peer: Peer) -> None:
     """In a directory below one that every user may enter: PostgreSQL does not run as root."""

@@ -111,7 +111,6 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
 
 
-@pytest.mark.deep
 async def test_servers_that_know_no_sessions_are_enough(old: LocalCluster) -> None:
     found: list[Deviation] = []
     troubles = Troubles(RETRY_S)

@@ -124,7 +124,6 @@ def test_on_a_real_cluster(browser: Browser, cluster: LocalCluster, tmp_path: Pa
     assert browser.errors() == []
 
 
-@pytest.mark.deep
 def test_a_thousand_partitions(browser: Browser) -> None:
     with serving(fakes.in_trouble(fakes.cluster(1000))) as address:
         browser.driver.get(address)

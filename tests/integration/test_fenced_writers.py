@@ -341,7 +341,6 @@ async def listens(node: Node) -> bool:
     return True
 
 
-@pytest.mark.deep
 async def test_a_server_that_was_cut_off_neither_appends_nor_fences(
     plain_cluster: LocalCluster, two: waltz.Client
 ) -> None:

@@ -429,7 +429,6 @@ def test_an_operator_is_asked_before_something_is_destroyed(cluster: LocalCluste
     assert done("zookeeper", "list").startswith("cluster [")
 
 
-@pytest.mark.deep
 def test_dead_nodes_are_named_and_the_rest_goes_on(cluster: LocalCluster) -> None:
     ours, old = cluster.layout.servers
     storage = cluster.layout.storages[0]

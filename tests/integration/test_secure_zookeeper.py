@@ -130,7 +130,6 @@ async def test_many_answers_at_once(zookeeper: KazooZooKeeper) -> None:
     assert [data for data, _ in found] == [b"x" * 500_000, *(b"%d" % number for number in range(1, 300))]
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["without a certificate", "of another authority", "another host", "no TLS"])
 async def test_who_is_refused(server: SecureZooKeeper, stores: Stores, kind: str, tmp_path: Path) -> None:
     tls, port, host = tls_of(stores), server.secure_port, "localhost"

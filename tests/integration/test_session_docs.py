@@ -69,7 +69,6 @@ def line(process: "subprocess.Popen[str]") -> str:
     return process.stdout.readline().rstrip()
 
 
-@pytest.mark.deep
 def test_an_elected_leader_that_wakes_up_cannot_write_and_is_elected_again(tmp_path: Path) -> None:
     program = tmp_path / "candidate.py"
     program.write_text(PROGRAMS["Elect a leader"])

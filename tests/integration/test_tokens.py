@@ -201,7 +201,6 @@ def page(files: Files, port: int, path: str, given: str | None = None) -> tuple[
         return error.code, error.read().decode()
 
 
-@pytest.mark.deep
 def test_readers_and_tools_at_the_https_ports(cluster: LocalCluster, cluster_key: str, files: Files) -> None:
     server, storage = cluster.layout.servers[0], cluster.layout.storages[0]
     tool(cluster, "acl mode", "enforce", "--wait")

@@ -200,7 +200,6 @@ def test_a_replica_that_lags(cluster: LocalCluster) -> None:
     until_found(cluster, {})
 
 
-@pytest.mark.deep
 def test_a_partition_that_is_not_healthy(cluster: LocalCluster) -> None:
     first, second, *_ = cluster.layout.storages
     with off(first), off(second):

@@ -324,7 +324,6 @@ async def test_a_holder_keeps_its_session_over_a_hundred_connections(
         await proxies.close()
 
 
-@pytest.mark.deep
 async def test_fences_of_many_at_once_begin_sessions_one_after_the_other(
     plain_cluster: LocalCluster, plain: waltz.Client, partition: int
 ) -> None:

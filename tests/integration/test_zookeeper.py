@@ -199,7 +199,6 @@ async def test_a_session_survives_that_its_only_server_leaves_a_connection_unans
         await proxy.close()
 
 
-@pytest.mark.deep
 async def test_cluster_comes_back_after_a_restart(tmp_path: Path) -> None:
     async with LocalZooKeeper(tmp_path / "data") as server, RealEnsemble(server) as ensemble:
         zk = await ensemble.connect()
@@ -317,7 +316,6 @@ def test_given_port_that_is_taken(tmp_path: Path, zookeeper: LocalZooKeeper) -> 
     server.stop()
 
 
-@pytest.mark.deep
 def test_free_port_that_is_taken_meanwhile(
     tmp_path: Path, zookeeper: LocalZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,6 @@ def test_the_archive_alone_is_read_without_a_cluster(spark: SparkSession, tmp_pa
         reader.option("endingOffsets", '{"0": 421}').load().count()
 
 
-@pytest.mark.deep
 def test_a_stream_begins_in_the_archive(spark: SparkSession, cluster: RunningCluster, tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
     asyncio.run(archive_log(tmp_path / "archive", KEY, 0, make_log(0, ARCHIVED), 100))

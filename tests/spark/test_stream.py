@@ -84,7 +84,6 @@ def test_a_restart_goes_on_where_it_stopped(pipeline: Pipeline, cluster: Running
     assert {(request.partition_id, request.transaction_id) for request in requests} == {(1, 0), (3, 120)}
 
 
-@pytest.mark.deep
 def test_the_first_batch_is_repeated_as_it_was(pipeline: Pipeline, cluster: RunningCluster) -> None:
     """Although Spark asks again where the stream begins, and "latest" is another place by then."""
     starting = '{"0": "latest"}'
@@ -95,7 +94,6 @@ def test_the_first_batch_is_repeated_as_it_was(pipeline: Pipeline, cluster: Runn
     assert pipeline.rows() == [place for place in committed(cluster) if place[0] != 0 or place[1] >= 500]
 
 
-@pytest.mark.deep
 def test_a_first_batch_without_rows_stays_without(pipeline: Pipeline, cluster: RunningCluster) -> None:
     assert pipeline.run() == []
     pipeline.forget_first_batch()
@@ -119,7 +117,6 @@ def test_new_data_comes_while_it_runs_and_lag_shows(pipeline: Pipeline, cluster:
         query.stop()
 
 
-@pytest.mark.deep
 def test_the_owner_changes_under_a_running_query(pipeline: Pipeline, cluster: RunningCluster) -> None:
     query = pipeline.start({"startingOffsets": "earliest"})
     try:
@@ -153,7 +150,6 @@ def test_one_clear_error(pipeline: Pipeline, options: dict[str, str], complaint:
     assert complaint in str(caught.value)
 
 
-@pytest.mark.deep
 def test_a_checkpoint_of_other_partitions(pipeline: Pipeline) -> None:
     pipeline.run(startingOffsets="earliest")
     with pytest.raises(PySparkException, match="the checkpoint is of partitions 0, 1, 2, 3, this query reads 0"):

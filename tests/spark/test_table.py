@@ -340,7 +340,6 @@ def write(frame: DataFrame, tables: Tables, **options: str) -> None:
     frame.write.format("waltz-table").options(**tables.options | options).mode("append").save()
 
 
-@pytest.mark.deep
 def test_rows_are_where_the_client_looks_for_them(spark: SparkSession, tables: Tables) -> None:
     where = f"{RIGHT},{LEFT}"
     rows = spark.range(2500).selectExpr("'people' prefix", "cast(id as string) key", "concat('v', id) value")
@@ -475,7 +474,6 @@ writer.commit(messages)
 """
 
 
-@pytest.mark.deep
 def test_killed_tasks_and_killed_commits_leave_every_row_once(
     spark: SparkSession, tables: Tables, tmp_path: Path
 ) -> None:
