@@ -12,6 +12,8 @@ WITH_DEEP_TESTS = $(shell grep -rlw --include='test_*.py' 'deep' tests)
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadscope
 SMOKE_TRANSACTIONS ?= 1000000
 SMOKE_RATE ?= 2000
+OPERATIONS ?= 20000
+SEED ?= 1
 FUZZ_SECONDS ?= 60
 RESULTS ?= bench.json
 CURVES := log-length idle-partitions idle-clients readers
@@ -22,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install demo demo-archive test test-deep test-all test-budget unit coverage lint format types \
-	bench bench-full bench-curves bench-page bench-storage bench-client bench-table bench-spark bench-availability bench-access bench-take-over bench-peers simulate simulate-mutants models smoke docs twins package wheel fuzz lock clean
+	bench bench-full bench-curves bench-page bench-storage bench-client bench-table bench-spark bench-availability bench-access bench-take-over bench-peers simulate simulate-mutants models smoke histories docs twins package wheel fuzz lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -145,6 +147,10 @@ smoke: $(STAMP) ## nodes killed, paused and cut off at random under load, then e
 	$(NEEDS_JAVA)
 	@$(BIN)/python -m tests.smoke --transactions $(SMOKE_TRANSACTIONS) --rate $(SMOKE_RATE)
 
+histories: $(STAMP) ## histories of real processes under faults, judged by independent checkers: make histories OPERATIONS=20000 SEED=1
+	$(NEEDS_JAVA)
+	@$(BIN)/python -m tests.histories --operations $(OPERATIONS) --seed $(SEED)
+
 docs: $(STAMP) ## the documentation and the API reference as a site, into build/site; every link is checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
@@ -168,9 +174,9 @@ lock: $(STAMP) ## renew the lock files from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
 	@$(UV_COMPILE) --all-extras --group dev --group deploy --group browser --group s3 --group docs --group fuzz -o requirements/all.lock
 	@$(UV_COMPILE) --all-extras --group dev --group deploy --group browser --group s3 --constraints requirements/all.lock -o requirements/test.lock
-	@$(UV_COMPILE) --extra acl --extra archive --extra table --extra tools --extra prometheus --extra opentelemetry --group dev --constraints requirements/all.lock -o requirements/unit.lock
+	@$(UV_COMPILE) --extra acl --extra archive --extra table --extra view --extra tools --extra prometheus --extra opentelemetry --group dev --constraints requirements/all.lock -o requirements/unit.lock
 	@$(UV_COMPILE) --extra demo --group build --constraints requirements/all.lock -o requirements/demo.lock
-	@$(UV_COMPILE) --extra acl --extra archive --group build --constraints requirements/all.lock -o requirements/node.lock
+	@$(UV_COMPILE) --extra acl --extra archive --extra view --group build --constraints requirements/all.lock -o requirements/node.lock
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

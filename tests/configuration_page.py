@@ -20,9 +20,11 @@ from waltz.common.config.schemas import (
     ArchiveConfig,
     CliConfig,
     ClientConfig,
+    MirrorConfig,
     ServerConfig,
     StorageConfig,
     TlsConfig,
+    ViewConfig,
 )
 from waltz.common.config.sources import variable_of
 
@@ -32,6 +34,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "servers": ServerConfig,
     "storages": StorageConfig,
     "archivers": ArchiveConfig,
+    "mirrors": MirrorConfig,
+    "views": ViewConfig,
     "clients": ClientConfig,
     "tools": CliConfig,
 }
@@ -54,6 +58,8 @@ ORIGINAL: dict[str, set[str]] = {
         *(f"storage.ssl.{key}" for key in _TLS),
     },
     "archivers": {*_CLUSTER, *(f"archive.ssl.{key}" for key in _TLS)},
+    "mirrors": {f"mirror.ssl.{key}" for key in _TLS},
+    "views": {*_CLUSTER, *(f"view.ssl.{key}" for key in _TLS)},
     "clients": {
         *_CLUSTER,
         *("client.autoMount", "client.numTransactionRetryThreads", "client.numConsumerThreads"),

@@ -10,14 +10,18 @@ from waltz.common.acl.node import UNUSABLE_TOKEN_FILES
 from waltz.common.metrics import process_metrics
 from waltz.common.metrics.registry import Description
 from waltz.common.net import port_metrics
+from waltz.mirror import mirror_metrics as of_mirrors
 from waltz.server.process import descriptions as of_servers
 from waltz.storage.node import descriptions as of_storages
+from waltz.view import view_metrics as of_view_nodes
 
 PAGE = ROOT / "docs" / "metrics.md"
 
 SERVER = {each.name: each for each in of_servers.DESCRIPTIONS}
 STORAGE = {each.name: each for each in of_storages.DESCRIPTIONS}
 ARCHIVE = {each.name: each for each in of_archivers.DESCRIPTIONS}
+MIRROR = {each.name: each for each in of_mirrors.DESCRIPTIONS}
+VIEW = {each.name: each for each in of_view_nodes.DESCRIPTIONS}
 BOTH = {
     each.name: each
     for each in (
@@ -32,6 +36,8 @@ TABLES: Mapping[str, Mapping[str, Description]] = {
     "server": SERVER,
     "storage": STORAGE,
     "archive": ARCHIVE,
+    "mirror": MIRROR,
+    "view": VIEW,
     "both": BOTH,
 }
 

@@ -6,12 +6,14 @@
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, overload
 
+from waltz.client.arguments import APPEND_TIMEOUT_S, check_seconds
 from waltz.client.configuration import ClientSettings, Token
 from waltz.client.databases.batches import MAX_BATCH
 from waltz.client.databases.kinds import Connection, Database
 from waltz.client.engine.environment import Config
+from waltz.client.errors import PartitionNotFoundError
 from waltz.client.events import OnEvent
 from waltz.client.options import ClientOptions
 from waltz.client.plain import client as plain
@@ -19,12 +21,14 @@ from waltz.client.plain.client import MAX_IN_FLIGHT, environment_for
 from waltz.client.plain.to_database import THREADS, apply_to_database
 from waltz.client.plain.values import ValueClient
 from waltz.client.transaction import Transaction
+from waltz.common.net.tls import client_context, configured_token
 from waltz.common.serializers import Serializer
 from waltz.common.zk.client import ZooKeeper
 
 if TYPE_CHECKING:
     from waltz.table.face.table import Table
     from waltz.table.properties import PartitionProperties
+    from waltz.table.served.table import ServedTable
 
 C = TypeVar("C", bound=Connection)
 T = TypeVar("T")
@@ -145,6 +149,7 @@ class Client(plain.Client):
             threads=threads,
         )
 
+    @overload
     def table(
         self,
         partition_id: int,
@@ -152,7 +157,32 @@ class Client(plain.Client):
         store: str | None = None,
         directory: str | os.PathLike[str] | None = None,
         properties: "PartitionProperties | None" = None,
-    ) -> "Table":
+        snapshots: str | None = None,
+        view: Literal["local"] = "local",
+    ) -> "Table": ...
+
+    @overload
+    def table(
+        self,
+        partition_id: int,
+        *,
+        view: Literal["served"],
+        zone: str | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> "ServedTable": ...
+
+    def table(
+        self,
+        partition_id: int,
+        *,
+        store: str | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        properties: "PartitionProperties | None" = None,
+        snapshots: str | None = None,
+        view: Literal["local", "served"] = "local",
+        zone: str | None = None,
+        timeout_s: float | None = None,
+    ) -> "Table | ServedTable":
         """The table in a partition, to be opened with ``async with`` while the client is open.
 
         The errors are raised by opening it.
@@ -162,15 +192,48 @@ class Client(plain.Client):
             store: Name of the view's store; by default that of the partition's properties, or else ``memory``.
             directory: Directory of the store's files, for this table only.
             properties: Properties in place of the partition's properties in the cluster.
+            snapshots: Address of an object store with saved snapshots, or ``cluster`` for the store of the cluster's
+                archive. An empty view begins with the newest snapshot that fits, instead of the begin of the log.
+            view: ``local``: the table has a view in this process. ``served``: it is read from view nodes, and written
+                through them; the first four arguments have no place then, and the last two have one only then.
+            zone: Prefer view nodes of this zone.
+            timeout_s: Limit of each call that names no limit of its own, in seconds. Default: 30.
 
         Raises:
             PropertiesError: The partition is no table.
+            ConfigError: The address cannot be used, or a package is missing.
             StoreError: The store cannot be used.
             CodecUnavailableError: A codec is not installed.
             ZooKeeperError: The properties cannot be read.
+            ConfigError: The library for view nodes is not installed, or the files for TLS cannot be used.
+            PartitionNotFoundError: The cluster has no such partition.
+            TypeError: By the call: an argument has no place with this view.
         """
+        if view == "served":
+            if any(each is not None for each in (store, directory, properties, snapshots)):
+                raise TypeError("a served table has no store, directory, properties or snapshots in this process")
+            return self._served_table(partition_id, zone, APPEND_TIMEOUT_S if timeout_s is None else timeout_s)
+        if zone is not None or timeout_s is not None:
+            raise TypeError('zone and timeout_s have a place only with view="served"')
         from waltz.table.face.table import Table  # imported only where tables are used
 
         return Table(
-            self, partition_id, properties, store=store, directory=None if directory is None else Path(directory)
+            self,
+            partition_id,
+            properties,
+            store=store,
+            directory=None if directory is None else Path(directory),
+            snapshots=snapshots,
         )
+
+    def _served_table(self, partition_id: int, zone: str | None, timeout_s: float) -> "ServedTable":
+        from waltz.table.served.calls import Ways  # imported only where served tables are used
+        from waltz.table.served.table import ServedTable
+
+        if not 0 <= partition_id < self.partition_count:
+            raise PartitionNotFoundError(partition_id, self.partition_count)
+        check_seconds(timeout_s, "timeout_s")
+        tls = self._environment.config.tls
+        token = self._environment.token or configured_token(tls)
+        ways = Ways(client_context(tls, token), token, zone)
+        return ServedTable(self, partition_id, ways, timeout_s=timeout_s)

@@ -115,7 +115,7 @@ def test_a_right_is_refused_granted_used_and_revoked(
     assert "+ allow svc-a to metadata,describe at 0" in granted
     with pytest.raises(waltz.NotAuthorizedError, match="may not append to partition 0: no rule .rules version 2.;"):
         asyncio.run(appended(0))
-    assert "all nodes apply it" in done(cluster, "grant", "svc-a", "append", "0", "--wait")
+    assert "all nodes apply the change" in done(cluster, "grant", "svc-a", "append", "0", "--wait")
     assert asyncio.run(appended(0)) == 0
     with pytest.raises(waltz.NotAuthorizedError, match="partition 1"):
         asyncio.run(appended(1))

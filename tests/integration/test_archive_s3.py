@@ -79,7 +79,7 @@ def test_a_server_that_is_killed_is_waited_for(cluster: LocalCluster, s3: S3Serv
         wait_for(cluster, s3.url)
         assert done("archive", "verify", s3.url).count("whole") == 2
         compared = done("archive", "compare", s3.url, "-c", str(cluster.layout.cli_config_path))
-        assert compared.count("the same in") == 2 * len(cluster.layout.storages)
+        assert compared.count("equal in") == 2 * len(cluster.layout.storages)
     finally:
         archivers.close()
 

@@ -91,6 +91,11 @@ ARGUMENTS = {
     "archive remove-url": "",
     "archive restore": "file:///tmp -p {partition}",
     "archive compare": "file:///tmp -p {partition}",
+    "mirror status": "-p {partition}",
+    "mirror verify": "-p {partition} --source /dev/null",
+    "mirror promote": "-p {partition}",
+    "mirror resume": "-p {partition}",
+    "table snapshot": "-p {partition} --to file:///tmp",
     "status": "-p {partition}",
     "top": "-p {partition} --json",
     "append": "-p {one} text",
@@ -174,8 +179,8 @@ def test_there_is_no_configuration(cluster: LocalCluster, name: str, tmp_path: P
 def test_there_is_no_such_partition(cluster: LocalCluster, name: str, tmp_path: Path) -> None:
     """The cluster has two."""
     ranges = "2" if name in using("admin") else "1-2"
-    if name == "table sweep":
-        ranges = "2"  # it takes one after the other, and the others are no tables
+    if name in ("table sweep", "table snapshot"):
+        ranges = "2"  # they take one after the other, and the others are no tables
     assert re.search(r"\b2\b", said(*command(cluster, name, partition=ranges), *config_of(cluster, tmp_path)))
 
 

@@ -158,7 +158,7 @@ def test_an_old_picture_is_not_shown_as_the_state_of_the_cluster(browser: Browse
     with serving(fakes.cluster(8)._replace(partitions=unknown), age_s=7200.0) as address:
         browser.driver.get(address)
         browser.until(ROWS, lambda rows: rows == 8)
-        assert browser.run(verdict) == ["unknown", "Asking the cluster … What follows is 2 h old."]
+        assert browser.run(verdict) == ["unknown", "Asking the cluster … The state below is 2 h old."]
         text = str(browser.run(TEXT))
         assert "– transactions/s" in text
         assert "0 transactions/s" not in text

@@ -104,7 +104,7 @@ def test_a_killed_node_is_shown_and_brought_back(tmp_path: Path) -> None:
             assert back.returncode == 0, back.stderr
             assert back.stdout.startswith("ready\n")
             again = waltz("local", "start", *options, node)
-            assert again.stdout.startswith(f"{node} is running already\nready\n")
+            assert again.stdout.startswith(f"{node} is already running\nready\n")
         unknown = waltz("local", "start", *options, "storage-9")
         assert unknown.returncode == 1
         assert "it has zookeeper, storage-1, storage-2, storage-3, server-1" in unknown.stderr

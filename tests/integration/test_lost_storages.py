@@ -99,7 +99,7 @@ def test_a_partition_goes_on_when_two_of_four_are_lost(cluster: SpareCluster) ->
     assert f"not named as lost, but silent: {fourth.connect_string}" in failed(*accept, lost.connect_string, "--plan")
     assert "without the lost replicas" in done(*accept, *both, "--plan")
     assert asyncio.run(listed(cluster))[1] == names(*cluster.layout.storages)
-    assert "nobody can be asked here" in failed(*accept, *both, "--apply")
+    assert "there is no terminal for a question" in failed(*accept, *both, "--apply")
     assert "partition 0 goes on behind transaction " in done(*accept, *both, "--apply", "--yes")
     append("with two of two")
     assert asyncio.run(listed(cluster)) == (names(second, third), names(second, third))

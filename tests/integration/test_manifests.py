@@ -46,7 +46,7 @@ def test_the_page_names_commands_and_files_that_there_are() -> None:
 # systemd
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "archive"])
+@pytest.mark.parametrize("kind", [*KINDS, "archive", "mirror", "view"])
 def test_systemd_takes_the_unit(kind: str, tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
@@ -79,6 +79,7 @@ def test_nodes_may_write_into_their_directories() -> None:
         return yaml.safe_load((ROOT / "deploy" / "config" / f"{kind}.yml").read_text())[key]
 
     assert sample("storage", "storage.directory") == f"/var/lib/{setting('waltz-storage', 'StateDirectory')}"
+    assert sample("view", "view.directory") == f"/var/lib/{setting('waltz-view', 'StateDirectory')}"
     assert sample("archive", "archive.url") == f"file:///var/lib/{setting('waltz-archive', 'StateDirectory')}"
 
 

@@ -26,6 +26,8 @@ from waltz.common.metrics.exposition import prometheus_pieces, prometheus_text
 from waltz.common.metrics.registry import Description, Registry
 from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Node
+from waltz.mirror.lag import Lag
+from waltz.mirror.mirror_metrics import MirrorState, PartitionState, Stage, show_metrics
 
 pytestmark = pytest.mark.integration
 
@@ -233,6 +235,13 @@ def archiver_samples() -> list[Sample]:
     return samples("".join(prometheus_pieces(registry)), job="waltz-archive", instance="archive", cluster="local")
 
 
+def mirror_samples() -> list[Sample]:
+    """A scrape of a mirror's own metrics."""
+    registry = Registry()
+    show_metrics(registry, MirrorState({0: PartitionState(Stage.WORKING, lag=Lag(3, 1000))}), lambda: 2000)
+    return samples("".join(prometheus_pieces(registry)), job="waltz-mirror", instance="mirror", cluster="local")
+
+
 def client_samples() -> list[Sample]:
     """The metrics of a client, which applications have scraped."""
 
@@ -246,7 +255,7 @@ def client_samples() -> list[Sample]:
 
 def test_all_that_alerts_and_dashboard_ask_for_is_in_a_scrape(course: Course) -> None:
     found: dict[str, set[str]] = {}
-    for sample in [*course.healthy.samples, *archiver_samples(), *client_samples()]:
+    for sample in [*course.healthy.samples, *archiver_samples(), *mirror_samples(), *client_samples()]:
         found.setdefault(sample.name, set()).update(sample.labels)
     for expression in expressions():
         for name, labels in selectors(promql_parser.parse(expression)):
@@ -343,6 +352,7 @@ def test_alerts_fire_when_it_stays_as_it_was_scraped(course: Course, tmp_path: P
 SERVER_TARGET = 'cluster="c",job="waltz-server",instance="s:1"'
 STORAGE_TARGET = 'cluster="c",job="waltz-storage",instance="d:1"'
 ARCHIVE_TARGET = 'cluster="c",job="waltz-archive",instance="a:1"'
+MIRROR_TARGET = 'cluster="c",job="waltz-mirror",instance="m:1"'
 
 
 def slow(name: str, target: str) -> dict[str, str]:
@@ -388,6 +398,9 @@ FIRING: dict[str, dict[str, str]] = {
     "WaltzClientLate": {f'waltz_server_partition_feed_lag_seconds{{{SERVER_TARGET},partition="0"}}': "90x60"},
     "WaltzArchiveStoreAway": {f"waltz_archive_store_available{{{ARCHIVE_TARGET}}}": "0x60"},
     "WaltzArchiveLate": {f'waltz_archive_lag_seconds{{{ARCHIVE_TARGET},partition="0"}}': "7200x60"},
+    "WaltzMirrorLate": {f'waltz_mirror_lag_seconds{{{MIRROR_TARGET},partition="0"}}': "600x60"},
+    "WaltzMirrorStopped": {f'waltz_mirror_stopped{{{MIRROR_TARGET},partition="0"}}': "1x60"},
+    "WaltzMirrorClusterAway": {f"waltz_mirror_source_available{{{MIRROR_TARGET}}}": "0x60"},
     "WaltzEventLoopLate": slow("waltz_event_loop_lag_seconds", SERVER_TARGET),
     "WaltzDescriptorsShort": {
         f"process_open_fds{{{SERVER_TARGET}}}": "900x60",

@@ -105,7 +105,7 @@ def test_nothing_gets_lost_between_several_clients(cluster: LocalCluster) -> Non
     again = json.loads(done("client", "validate", "-tpc", "1", "-nc", "1", "-i", "0", "-ap", "2", "--json"))
     assert again["transactions"] == 51
     assert failed("client", "validate", "-tpc", "1", "-nc", "1", "-i", "0", "-ap", "5") == (
-        "Error: 5 partitions cannot take part: the cluster has 4"
+        "Error: the command needs 5 partitions, but the cluster has 4"
     )
 
 
@@ -285,7 +285,7 @@ def test_a_server_is_drained_under_load_though_the_operator_is_interrupted(clust
     assert plan["applied"] is False
     moving = [each["partition"] for each in plan["moves"]]
     assert len(moving) == 2
-    assert failed(*drain) == "Error: nothing was done: nobody can be asked here; give --yes to agree"
+    assert failed(*drain) == "Error: nothing was done: there is no terminal for a question; give --yes to agree"
     assert {each["endpoint"] for each in partitions()} == {ours, old}
     with Writer(cluster) as writer:
         with start(*drain, "--yes") as draining:
@@ -357,9 +357,12 @@ def test_programs_read_what_other_commands_print(cluster: LocalCluster) -> None:
         ("append -p 2 --file /nowhere", "No such file or directory"),
         ("status -p 4", "there is no partition 4; the cluster has 4"),
         ("client high-water-mark -p 4", "there is no partition 4; the cluster has 4"),
-        ("client create-consumer -tpc 1 -ap 9", "9 partitions cannot take part: the cluster has 4"),
-        ("performance test-consumers -s 1 -t 1 -ap 9", "9 partitions cannot take part: the cluster has 4"),
-        ("performance test-producers -s 1 -t 1 -p 1 -i 0 -ap 9", "9 partitions cannot take part: the cluster has 4"),
+        ("client create-consumer -tpc 1 -ap 9", "the command needs 9 partitions, but the cluster has 4"),
+        ("performance test-consumers -s 1 -t 1 -ap 9", "the command needs 9 partitions, but the cluster has 4"),
+        (
+            "performance test-producers -s 1 -t 1 -p 1 -i 0 -ap 9",
+            "the command needs 9 partitions, but the cluster has 4",
+        ),
         ("performance test-producers -s 40000000 -t 1 -p 1 -i 0", "40000000"),
     ],
 )

@@ -135,7 +135,9 @@ def test_replicas_move_under_load_though_the_tool_and_a_storage_are_killed(clust
     assert plan["partitions"] == [
         {"partition": each, "steps": ["EXCHANGE", "LEAVE", "JOIN", "CLEAR"]} for each in range(PARTITIONS)
     ]
-    assert failed(*move, "--apply") == "Error: nothing was done: nobody can be asked here; give --yes to agree"
+    assert (
+        failed(*move, "--apply") == "Error: nothing was done: there is no terminal for a question; give --yes to agree"
+    )
     assert held(spare) == {}
     appended = [len(asyncio.run(sequences(cluster, [source], each))[0]) for each in range(PARTITIONS)]
     # The owner tells the storages once a second what is committed.
@@ -146,7 +148,7 @@ def test_replicas_move_under_load_though_the_tool_and_a_storage_are_killed(clust
             until(cluster, lambda: json.dumps(held(spare).get("0")).find('"low_water_mark": -1') < 0)
             moving.kill()
             moving.stdout.read() if moving.stdout else None
-        assert "Warning: a replica of partition 0 is on its way from " in done("cluster", "verify")
+        assert "Warning: a replica of partition 0 is being moved from " in done("cluster", "verify")
         with start(*move, "--apply", "--yes", "--rate", "4") as moving:
             read(moving, "partition 0: copying transactions ")
             cluster.kill(second)
@@ -174,7 +176,7 @@ def test_a_move_that_ctrl_c_has_ended_is_taken_back(cluster: LocalCluster) -> No
             moving.send_signal(signal.SIGINT)
             assert moving.stderr is not None
             assert moving.stderr.read().splitlines() == [
-                "nothing is lost: run it again to go on, or with --cancel to take it back",
+                "nothing is lost: run it again to continue, or with --cancel to undo the move",
                 "interrupted",
             ]
         assert moving.returncode == 130

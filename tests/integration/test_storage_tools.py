@@ -199,6 +199,7 @@ def test_recovery_of_a_partition_from_another_node(storage_cluster: LocalCluster
     where = (*config, "-s", admin_of(destination), "-p", "0")
     done("storage", "availability", *where, "-o", "false")
     assert "failed to recover.: the metadata list the destination as a member" in failed(*arguments, "--truncate")
+    assert "the cluster lists" in failed("storage", "remove-partition", *where, "-d", "--unless-listed")
     done("storage", "remove-partition", *where, "-d")
     done("storage", "add-partition", *where)
     done("storage", "availability", *where, "-o", "false")

@@ -138,7 +138,7 @@ def check_bare(environment: Environment) -> None:
     assert Path(place).is_relative_to(environment.programs.parent), f"{place} is not what was installed"
     assert set(missing.split()) <= EXTRAS, f"modules cannot be imported without {missing}"
     assert int(commands) > 0
-    for program in ("waltz", "waltz-server", "waltz-storage", "waltz-archive"):
+    for program in ("waltz", "waltz-server", "waltz-storage", "waltz-archive", "waltz-mirror", "waltz-view"):
         assert environment.run(program, "--help").startswith(f"usage: {program} ")
     assert "extra 'local'" in environment.refused("waltz", "local", "start")
     assert "extra 'demo'" in environment.refused("waltz", "demo")

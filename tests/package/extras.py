@@ -18,6 +18,7 @@ BRINGS = {
     "opentelemetry": {"opentelemetry"},
     "sqlalchemy": {"sqlalchemy"},
     "table": {"cramjam", "lmdb", "rocksdict", "tqdm"},
+    "view": {"aiohttp", "rocksdict"},
     "tools": {"argcomplete", "matplotlib", "rich", "tqdm"},
     "demo": {"matplotlib", "obstore", "pyarrow", "pyspark", "tqdm"},
 }

@@ -73,6 +73,7 @@ class RecordedClient(Client):
         append_locks: Iterable[PartitionLocalLock] = (),
         high_water_mark: int,
         timeout_s: float,
+        consistency: str | None = None,
     ) -> int:
         """See the base class."""
         locks = [[*each] for each in (write_locks, read_locks, append_locks)]
@@ -91,6 +92,7 @@ class RecordedClient(Client):
                 append_locks=locks[2],
                 high_water_mark=high_water_mark,
                 timeout_s=timeout_s,
+                consistency=consistency,
             )
             self._host.checker.appended(submitted, transaction_id)
             outcome = Outcome.COMMITTED

@@ -29,17 +29,20 @@ class Lines:
         storages: int = 3,
         servers: int = 2,
         partitions: int = 1,
+        plaintext: bool | None = None,
         server_overrides: Overrides | None = None,
+        kind: type[LocalCluster] = LocalCluster,
     ) -> None:
         self.zookeeper_of_servers = Proxy(HOST, 0, HOST)
         self.zookeeper_of_clients = Proxy(HOST, 0, HOST)
         self.zookeeper_for_clients = f"{HOST}:{self.zookeeper_of_clients.port}"
         """Where clients whose line to ZooKeeper matters are to look for it."""
-        self.cluster = LocalCluster(
+        self.cluster = kind(
             directory,
             storages=storages,
             servers=servers,
             partitions=partitions,
+            plaintext=plaintext,
             server_overrides={
                 "server.bindAddress": BEHIND,
                 "zookeeper.connectString": f"{HOST}:{self.zookeeper_of_servers.port}",

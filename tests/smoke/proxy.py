@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 from tests.smoke.line import Line, Shape
 
@@ -17,7 +17,8 @@ POLL_INTERVAL_S = 0.05
 class Direction:
     """The bytes from ``source`` to ``sink``, each of which comes out when the line lets it."""
 
-    def __init__(self, source: socket.socket, sink: socket.socket, line: Line, whole: asyncio.Event) -> None:
+    def __init__(self, source: socket.socket, sink: socket.socket, line: Line, *whole: asyncio.Event) -> None:
+        """Bytes come out while all of ``whole`` are set."""
         self.passed_bytes = 0
         """What has come out."""
         self.longest_queue_bytes = 0
@@ -44,7 +45,7 @@ class Direction:
 
     def lose(self) -> None:
         """From now on nothing comes out."""
-        self._whole = asyncio.Event()
+        self._whole = (asyncio.Event(),)
 
     async def _take(self) -> None:
         data = b"first"
@@ -64,7 +65,9 @@ class Direction:
             due_s, data = self._held[0]
             if (early_s := due_s - self._loop.time()) > 0:
                 await asyncio.sleep(early_s)
-            await self._whole.wait()
+            while not all(each.is_set() for each in self._whole):
+                for each in self._whole:
+                    await each.wait()
             if not data:
                 self._sink.shutdown(socket.SHUT_WR)
                 return
@@ -83,9 +86,10 @@ class Direction:
 class Connection:
     """One connection through a proxy."""
 
-    def __init__(self, near: socket.socket, far: socket.socket, proxy: "Proxy") -> None:
-        self.to_node = Direction(near, far, proxy.to_node, proxy.whole)
-        self.from_node = Direction(far, near, proxy.from_node, proxy.whole)
+    def __init__(self, near: socket.socket, far: socket.socket, proxy: "Proxy", whole: asyncio.Event) -> None:
+        """``whole`` is set while bytes come through between the two processes."""
+        self.to_node = Direction(near, far, proxy.to_node, proxy.whole, whole)
+        self.from_node = Direction(far, near, proxy.from_node, proxy.whole, whole)
         self.dead = False
         """Nothing comes through in either direction, for good; to both sides it seems to be open."""
         self._sockets = (near, far)
@@ -135,6 +139,8 @@ class Proxy:
         self.from_node = Line()
         self.whole = asyncio.Event()
         self.whole.set()
+        self.whole_from: Callable[[int], asyncio.Event] = lambda port: self.whole
+        """By the port of who connects, what is set while bytes come through between this process and the node."""
         self.connections: list[Connection] = []
         """Those that are open, those that are dead included, in the order in which they were accepted."""
         self.node = (behind, port if behind_port is None else behind_port)
@@ -211,7 +217,9 @@ class Proxy:
     async def _relay(self, near: socket.socket) -> None:
         far = _socket()
         try:
+            whole = self.whole_from(near.getpeername()[1])
             await self.whole.wait()
+            await whole.wait()
             await asyncio.get_running_loop().sock_connect(far, self.node)
         except BaseException as error:
             near.close()
@@ -221,7 +229,7 @@ class Proxy:
             raise
         for each in (near, far):
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(near, far, self)
+        connection = Connection(near, far, self, whole)
         self.connections.append(connection)
         with contextlib.suppress(asyncio.CancelledError):
             await connection.run()

@@ -17,7 +17,7 @@ from waltz.common.net.tls import client_context
 from waltz.common.records import Record
 from waltz.common.zk.store_admin import read_store_params
 from waltz.local.cluster import LocalCluster
-from waltz.local.layout import NODE_HOST, ROOT
+from waltz.local.layout import NODE_HOST, ROOT, Node
 from waltz.storage.remote.admin_client import StorageAdminClient
 
 CHUNK = 1000
@@ -30,10 +30,11 @@ class ReplicasDifferError(AssertionError):
 
 
 class Replicas:
-    """Connections to the administration ports of all storages of a cluster; an asynchronous context manager."""
+    """Connections to the administration ports of storages, by default all; an asynchronous context manager."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, storages: Sequence[Node] | None = None) -> None:
         self._cluster = cluster
+        self._storages = cluster.layout.storages if storages is None else storages
         self._open = contextlib.AsyncExitStack()
         self._clients: dict[str, StorageAdminClient] = {}
 
@@ -44,7 +45,7 @@ class Replicas:
             self._open.push_async_callback(self._zookeeper.close)
             params = await read_store_params(self._zookeeper, ROOT)
             deadline_s = asyncio.get_running_loop().time() + TIMEOUT_S
-            for node in self._cluster.layout.storages:
+            for node in self._storages:
                 while node.name not in self._clients:
                     try:
                         self._clients[node.name] = await StorageAdminClient.connect(

@@ -25,7 +25,7 @@ from waltz.local.layout import ROOT
 from waltz.table import KeyRange, PartitionedTable, Row, TableRow
 from waltz.table.face.locks import row_lock
 
-DOCS, DOCS_TOO, HISTORY, AGES, TIMES, STREAMED, LEFT, RIGHT, WRITTEN, KILLED, RAW = range(11)
+DOCS, DOCS_TOO, HISTORY, AGES, TIMES, STREAMED, LEFT, RIGHT, WRITTEN, KILLED, SAVED, RAW = range(12)
 """Partitions, one or two for each kind of test."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark-tables.md"
@@ -509,6 +509,55 @@ def test_the_examples_of_the_page(spark: SparkSession, tables: Tables, tmp_path:
         exec(compile(example, PAGE.name, "exec"), namespace)
     users = {row.key: row.value for row in tables.scan(DOCS, DOCS_TOO) if row.prefix == b"users"}
     assert users == {b"ann": b"Ann B.", b"eve": b"Eve"}
+
+
+# Snapshots
+
+
+@pytest.mark.deep
+def test_a_state_begins_with_a_snapshot(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+    """Before it, at it, and behind it; and what becomes of damaged ones."""
+    pytest.importorskip("obstore")
+    url = f"file://{tmp_path}"
+    raw: dict[int, list[TableRow]] = {}
+
+    async def write(client: waltz.Client, transactions: int) -> int:
+        """Write rows, and note what the view has after the last transaction."""
+        chance = random.Random(len(raw))
+        async with client.table(SAVED) as table:
+            for number in range(transactions):
+                last = await table.batch([History._row(chance) for _ in range(20)])
+                if number == transactions // 2:
+                    await table.truncate()
+            raw[last] = [row async for row in table.scan(raw=True, fresh=True)]
+            return last
+
+    async def fill(client: waltz.Client) -> None:
+        await write(client, 5)
+        last = await write(client, 5)
+        async with client.table(SAVED) as table:
+            assert await table.save_snapshot(url) == last
+        await write(client, 5)
+
+    tables.do(fill)
+    before, at, behind = sorted(raw)
+
+    def seen(as_of: int, **options: str) -> list[tuple[object, ...]]:
+        return state(read(spark, tables, SAVED, asOf=str(as_of), snapshots=url, raw="true", **options))
+
+    for as_of, rows in raw.items():
+        assert seen(as_of) == list(map(as_read, rows))
+        assert seen(as_of, prefix="a") == [as_read(row) for row in rows if row.prefix == b"a"]
+    assert state(read(spark, tables, SAVED, snapshots=url)) == list(map(as_read, tables.scan(SAVED)))
+    (file,) = tmp_path.rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    assert seen(before) == list(map(as_read, raw[before]))
+    for as_of in (at, behind):
+        with pytest.raises(PySparkException, match="is damaged: it does not match its checksum"):
+            seen(as_of)
+    (manifest,) = tmp_path.rglob(f"manifest/{at:019d}")
+    manifest.write_bytes(b"nothing")
+    assert seen(behind) == list(map(as_read, raw[behind]))
 
 
 # What goes wrong

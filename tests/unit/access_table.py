@@ -13,6 +13,7 @@ from waltz.common.checksum import checksum
 from waltz.common.consistency import Consistency
 from waltz.common.ids import LONG_MIN
 from waltz.common.wire import admin, admin_version1, client_server, storage, storage_version1
+from waltz.common.wire.append_order import AppendOrderRequest
 from waltz.common.wire.append_request import AppendRequest
 from waltz.common.wire.client_times import TimeRequest, TimeResponse, TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMarkResponse, ConfirmedMarkStatus
@@ -73,6 +74,7 @@ CLIENT_REQUESTS: Final = (
     Row(Right.METADATA, PARTITION, MarkFeedRequest(req_id(2), -1)),
     Row(Right.METADATA, PARTITION, AppendAckRequest(req_id(12), -1)),
     Row(Right.APPEND, PARTITION, AppendLevelRequest(req_id(13), Consistency.LEADER_ALL)),
+    Row(Right.APPEND, PARTITION, AppendOrderRequest(req_id(14), 0)),
     Row(Right.METADATA, PARTITION, flush(3)),
     Row(
         Right.READ,
@@ -263,6 +265,8 @@ PAGES: Final = {
     "GET /console/console.css": PageRow(Right.DESCRIBE, True),
     "GET /console/console.js": PageRow(Right.DESCRIBE, True),
     "GET /console/icon.svg": PageRow(Right.DESCRIBE, True),
+    "GET /valid-keys": PageRow(Right.DESCRIBE, True),
+    "GET /invalid-keys": PageRow(Right.DESCRIBE, True),
     "POST /reset": PageRow(Right.ADMIN, True),
 }
-"""The right to each page of nodes; a page that changes something is an example, since nodes have none so far."""
+"""The right to each page of nodes, archivers and bots."""

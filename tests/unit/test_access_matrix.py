@@ -303,12 +303,12 @@ async def test_one_partition_without_the_right_refuses_a_whole_administrative_re
 
 
 def pages(executed: list[str]) -> Pages:
-    """All pages of nodes, which only note that they were asked for."""
+    """All pages of nodes, archivers and bots, which only note that they were asked for."""
     no_surveyor: Any = None
     console = make_pages(console_fakes.here(console_fakes.cluster()), no_surveyor)
     no_watch: Any = None
     rules = NodeRules(access_for(None, NODE), no_watch, None)
-    made = Pages(Registry(), None, None, {**console, **rules.pages, "POST /reset": _nothing})
+    made = Pages(Registry(), None, None, {**console, **rules.pages, **dict.fromkeys(BOT_PAGES, _nothing)})
 
     def page(request: Request) -> Response:
         executed.append(f"{request.method} {request.path}")
@@ -320,6 +320,9 @@ def pages(executed: list[str]) -> Pages:
 
 def _nothing(_: Request) -> Response:
     return Response(200, "text/plain", "")
+
+
+BOT_PAGES = ("GET /valid-keys", "GET /invalid-keys", "POST /reset")
 
 
 class Grant(StrEnum):
@@ -455,7 +458,7 @@ async def test_nothing_is_told_about_pages_that_do_not_exist() -> None:
 def test_the_rules_of_pages_are_those_of_the_table_and_of_the_guide() -> None:
     rules = {page: PageRow(*page_rule(*page.split(" "))) for page in PAGES}
     assert rules == PAGES
-    assert PAGE_RULES.keys() | {"POST /reset"} == PAGES.keys()
+    assert PAGE_RULES.keys() == PAGES.keys()
     guide = (Path(__file__).parents[2] / "docs" / "security.md").read_text().partition("\n## HTTP ports\n")[2]
     shown: dict[str, PageRow] = {}
     for paths, needed in re.findall(r"^\| (`/.*?) \| (.*?) \|", guide, re.MULTILINE):

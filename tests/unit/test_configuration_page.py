@@ -19,7 +19,14 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 SAMPLES = DEPLOY / "config"
 REQUIRED_PORTS = {"server": ["server.port"], "storage": ["storage.port", "storage.admin.port"]}
 CONFIGURATIONS = sorted([*DEPLOY.rglob("config/*.yml"), *DEPLOY.glob("compose/*.yml")])
-KINDS = {"server": "servers", "storage": "storages", "client": "clients", "cli": "tools", "archive": "archivers"}
+KINDS = {
+    "server": "servers",
+    "storage": "storages",
+    "client": "clients",
+    "cli": "tools",
+    "archive": "archivers",
+    "view": "views",
+}
 """The samples, and which models they are for."""
 
 
@@ -77,7 +84,7 @@ def test_a_line() -> None:
         "storage.connections.unreadTimeout",
         "ms, ≥ 1",
         "60000 (1 min)",
-        "Within this time a peer with more than 1 MiB unread must read it, or 64 KiB of it.",
+        "Within this time a peer with more than 1 MiB of unread data must read all of it, or 64 KiB.",
         None,
     )
 

@@ -31,6 +31,7 @@ KNOWN = {
     **metrics_page.SERVER,
     **metrics_page.STORAGE,
     **metrics_page.ARCHIVE,
+    **metrics_page.MIRROR,
     **metrics_page.BOTH,
     CLIENT_LAG.name: CLIENT_LAG,
 }
@@ -147,7 +148,10 @@ def test_the_dashboard_can_be_imported() -> None:
 
 @pytest.mark.parametrize(
     ("path", "jobs"),
-    [(SAMPLE, ["waltz-server", "waltz-storage", "waltz-archive"]), (WITH_TLS, ["waltz-server", "waltz-storage"])],
+    [
+        (SAMPLE, ["waltz-server", "waltz-storage", "waltz-archive", "waltz-mirror"]),
+        (WITH_TLS, ["waltz-server", "waltz-storage"]),
+    ],
 )
 def test_the_samples_scrape_the_jobs_that_the_expressions_name(path: Path, jobs: list[str]) -> None:
     sample = yaml.safe_load(path.read_text())

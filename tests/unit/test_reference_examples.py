@@ -29,6 +29,7 @@ from tests.unit.reference_examples import (
     parameters_of,
     shown,
 )
+from tests.unit.view.node import view_node
 from waltz.client.engine.environment import Environment
 from waltz.client.mock import MockDriver
 from waltz.common.config.schemas import TlsConfig
@@ -233,6 +234,15 @@ def no_codecs(stage: Stage) -> None:
 
 
 ERRORS = "waltz.client.errors."
+
+
+async def a_view_node(stage: Stage) -> None:
+    client = await stage.stack.enter_async_context(waltz.connect(MockDriver(stage.driver.partitions)))
+    await waltz.table.configure(client, 0, {"format": "table"})
+    node = await stage.stack.enter_async_context(view_node(stage.driver.partitions, stage.directory / "view"))
+    await node.served()
+
+
 SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     f"{ERRORS}ClientTimeoutError": suspended,
     f"{ERRORS}OutcomeUnknownError": suspended,
@@ -258,6 +268,7 @@ SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     "waltz.table.errors.CodecUnavailableError": no_codecs,
     "waltz.table.errors.StoreDamagedError": damaged_store,
     "waltz.table.errors.StoreError": directory_in_use,
+    "waltz.table.served.table.ServedTable": a_view_node,
 }
 """What the examples need that do not run on a cluster where all is well."""
 

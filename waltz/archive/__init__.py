@@ -1,6 +1,7 @@
-"""The archive: committed transactions of the log as objects of a store, for ever and for readers of the history.
+"""The archive: committed transactions of the log, copied to an object store and kept there forever.
 
-1. ``object_format`` (pure): the bytes of an object; ``manifest`` (pure): which objects count.
-2. ``store``: the object store; ``chain``: the manifest in it; ``verification``: whether all of it is whole.
-3. ``process``: the archiver. ``errors``: errors of all of them.
+1. ``object_format`` (pure): the bytes of an object; ``manifest`` (pure): which objects count;
+   ``documents`` (pure): small documents with a checksum.
+2. ``store``: the object store; ``chain``: the manifest in the store; ``verification``: the check of an archive.
+3. ``process``: the archiver. ``errors``: the errors of the package.
 """

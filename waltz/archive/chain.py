@@ -1,7 +1,7 @@
-"""The manifest in the store: reading the chain of entries, and adding one.
+"""The manifest in the store: reading its chain of entries, and adding an entry.
 
-A listing of the store may be old. So it only says where to begin: from there on entries are asked for by name until
-there is none, which no store answers wrongly.
+A listing of the store may be out of date. So the listing only says where to begin. From there on entries are read by
+name until an entry does not exist: every store answers reads by name correctly.
 """
 
 from typing import NamedTuple
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Where its objects are."""
+        """The folder of the partition's objects."""
         return f"{self.cluster_key}/{self.partition_id}"
 
     def object_path(self, found: ArchivedRange) -> str:
@@ -49,7 +49,12 @@ class Place(NamedTuple):
         return f"{self.folder}/{MANIFEST_FOLDER}/{entry_name(first)}"
 
     async def read_entry(self, first: int) -> Page | None:
-        """The entry whose range begins at ``first``, if there is one. Raises ``ArchiveError``."""
+        """Read the entry of the range from ``first`` on; ``None`` if there is no such entry.
+
+        Raises:
+            ArchiveDamagedError: The entry is damaged.
+            StoreUnavailableError: The store failed.
+        """
         path = self.entry_path(first)
         try:
             data = await self.store.get(path)
@@ -59,16 +64,23 @@ class Place(NamedTuple):
 
 
 async def newest_page(place: Place, known: Page | None = None) -> Page:
-    """The page of the last entry; the search begins at a page that is ``known``.
+    """The page of the last entry.
 
-    Raises ``ArchiveDamagedError``, and ``StoreUnavailableError``, also when the store has not got the known page any
-    more: then it is another directory, because a file system is not mounted, and nothing must be written there.
+    Args:
+        place: The partition in the store.
+        known: A page from an earlier call; the search begins there.
+
+    Raises:
+        ArchiveDamagedError: An entry is damaged.
+        StoreUnavailableError: The store failed, or has lost the known page. In the second case the address may lead to
+            another directory, because a file system is not mounted: nothing must be written there.
     """
     page = known or await _listed_page(place)
     if known is not None and known.ranges and await place.read_entry(known.ranges[-1].first) is None:
         raise StoreUnavailableError(
             f"the object store {place.store.url} has lost {place.entry_path(known.ranges[-1].first)}: "
-            "is a file system not mounted, or was the archive moved? If it was given up, start the archiver again"
+            "mount its file system, or give the new address if the archive was moved. "
+            "If the archive was deleted on purpose, restart the archiver"
         )
     while (following := await place.read_entry(page.end)) is not None:
         page = following
@@ -76,7 +88,7 @@ async def newest_page(place: Place, known: Page | None = None) -> Page:
 
 
 async def _listed_page(place: Place) -> Page:
-    """The page of the last entry that a listing shows."""
+    """The page of the last entry in a listing of the store."""
     last = None
     async for name in place.store.names(f"{place.folder}/{MANIFEST_FOLDER}"):
         if name.isdecimal():
@@ -90,9 +102,11 @@ async def _listed_page(place: Place) -> Page:
 
 
 async def read_ranges(place: Place) -> list[ArchivedRange]:
-    """All objects of a partition that count, from transaction 0 on, without gaps.
+    """All objects of a partition with an entry in the manifest, from transaction 0 on, without gaps.
 
-    Raises ``StoreUnavailableError``, ``ArchiveDamagedError``.
+    Raises:
+        ArchiveDamagedError: An entry is missing or damaged.
+        StoreUnavailableError: The store failed.
     """
     page = await newest_page(place)
     pages = [page]
@@ -110,10 +124,24 @@ async def read_ranges(place: Place) -> list[ArchivedRange]:
 async def add_object(
     place: Place, page: Page, sealed: SealedObject, first_time_ms: int | None, last_time_ms: int | None
 ) -> Page:
-    """Write an object, and then the entry with which it counts; ``page`` is the newest that is known.
+    """Write an object, and then its entry in the manifest.
 
-    It may be repeated whenever it failed, also if its outcome is unknown: the object then overwrites itself, and the
-    entry is recognised. Raises ``StoreUnavailableError``, and ``ArchiveConflictError`` when another range begins there.
+    After a failure the call may be repeated, even if its outcome is unknown: the same object is written over the first
+    one, and an existing entry is recognised.
+
+    Args:
+        place: The partition in the store.
+        page: The newest known page of the manifest.
+        sealed: The object; begins at the end of ``page``.
+        first_time_ms: Time of commit of the first transaction, in milliseconds since the epoch; ``None``: unknown.
+        last_time_ms: Time of commit of the last transaction, likewise.
+
+    Returns:
+        The page that ends with the new object.
+
+    Raises:
+        ArchiveConflictError: The manifest has another range at this place.
+        StoreUnavailableError: The store failed.
     """
     added = ArchivedRange(sealed.name, len(sealed.data), sealed.index_bytes, first_time_ms, last_time_ms)
     await place.store.put(place.object_path(added), sealed.data)
@@ -123,6 +151,6 @@ async def add_object(
     found = await place.read_entry(added.first)
     if found is None or found.ranges[-1].name != sealed.name:
         raise ArchiveConflictError(
-            f"partition {place.partition_id}: another archiver has archived from transaction {added.first} on"
+            f"partition {place.partition_id}: another archiver has already archived transaction {added.first}"
         )
     return found

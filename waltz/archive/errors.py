@@ -1,23 +1,30 @@
-"""Errors of the archive; wrong addresses raise ``ConfigError``."""
+"""Errors of the archive. A wrong address of an archive is a ``ConfigError``."""
 
 from waltz.common.errors import WaltzError
 
 
 class ArchiveError(WaltzError):
-    """The archive cannot do what was asked; the text says why, and what to do."""
+    """A request to the archive failed; the text gives the reason and the remedy."""
 
 
 class ArchiveDamagedError(ArchiveError):
-    """An object or an entry of the manifest is not what was written; the text names it, and what is wrong with it."""
+    """An object or an entry of the manifest is damaged; the text gives its name and the damage."""
+
+
+class NewerFormError(ArchiveDamagedError):
+    """It was written by a newer program, in a form that this one does not know."""
 
 
 class ArchiveConflictError(ArchiveError):
-    """Another archiver was faster, or the archive belongs to another log: what was written does not count."""
+    """The manifest already has another range here: another archiver was faster, or the archive is of another log.
+
+    The object that was written does not count.
+    """
 
 
 class StoreUnavailableError(ArchiveError):
-    """The object store did not answer, or refused; the text has its reason. To be tried again."""
+    """The object store did not answer, or refused a request; the text has its reason. The request may be repeated."""
 
 
 class NotFoundInStoreError(ArchiveError):
-    """There is no object of this name in the store."""
+    """The store has no object of this name."""

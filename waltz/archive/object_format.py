@@ -1,16 +1,16 @@
-"""The bytes of an archived object: consecutive committed records in their canonical form. Pure functions.
+"""The format of an archived object: consecutive committed records in their canonical form. Pure functions.
 
-An object is a header, blocks, an index with an entry for each block, and a tail, everything big-endian:
+An object is a header, blocks, an index with an entry for each block, and a tail. All numbers are big-endian:
 
 * header: magic (8), cluster key (16), partition (4), first transaction id (8), CRC-32 of these (4);
-* block: size in bytes of the sizes (4), size of each record (4 each), size of the records (4), the records as they are
-  on the disks of storages, which is the same on all replicas;
+* block: bytes of the list of sizes (4), size of each record (4 each), bytes of the records (4), the records as on the
+  disks of storages: equal on all replicas;
 * index entry: first transaction id of the block (8), its offset in the object (8), its CRC-32 (4);
 * tail: first and last transaction id (8 each), bytes of the records (8), offset of the index (8), number of blocks (4),
   CRC-32 of the index and of these (4), magic (8).
 
-Where a block ends depends on nothing but the sizes of its records, so the same records make the same bytes. Times are
-not the same on all replicas, and stand in the manifest.
+The end of a block depends on the sizes of its records only. So the same records make the same bytes. Times of commits
+differ between replicas; so the manifest has them, and objects do not.
 """
 
 import re
@@ -32,13 +32,13 @@ from waltz.storage.disk.segment.segment_format import (
 )
 
 BLOCK_BYTES = 1 << 20
-"""Most bytes of the records of a block; only a larger single record exceeds it."""
+"""Maximum bytes of the records of a block. A larger record has a block of its own."""
 
 BLOCK_RECORDS = 1 << 14
-"""Most records of a block."""
+"""Maximum number of records of a block."""
 
 _MAGIC = b"WALTZAR\x01"
-"""Ends with the version of the format."""
+"""The last byte is the version of the format."""
 _END_MAGIC = b"WALTZAE\x01"
 _HEADER = struct.Struct(">8s16siq")
 _CRC = struct.Struct(">I")
@@ -50,17 +50,17 @@ HEADER_BYTES = _HEADER.size + _CRC.size
 TAIL_BYTES = _TAIL.size + _CRC.size + len(_END_MAGIC)
 
 _PREFIX = struct.Struct(">q20xiI")
-"""Transaction id, size of the payload and its checksum at the beginning of a record on disk."""
+"""The beginning of a record on disk: transaction id, size of the payload, checksum of the payload."""
 assert _PREFIX.size == RECORD_PREFIX.size
 
 _COPIED_BYTES = 512
-"""Smaller payloads are copied."""
+"""Payloads of up to this size are copied: copying costs less than a view of them."""
 
 _NAME = re.compile(r"(\d{19})-(\d{19})-([0-9a-f]{8})", re.ASCII)
 
 
 class ObjectName(NamedTuple):
-    """The name of an object below its partition: its range, and the CRC-32 of all its bytes."""
+    """The name of an object in the folder of its partition: first and last transaction, CRC-32 of all bytes."""
 
     first: int
     last: int
@@ -71,25 +71,25 @@ class ObjectName(NamedTuple):
 
 
 def parse_name(text: str) -> ObjectName | None:
-    """The name of an object by its text, ``None`` for any other text."""
+    """Parse the name of an object; ``None`` if the text is not such a name."""
     match = _NAME.fullmatch(text)
     return None if match is None else ObjectName(int(match[1]), int(match[2]), int(match[3], 16))
 
 
 class Block(NamedTuple):
-    """Where a block is, by the index."""
+    """The place of a block according to the index."""
 
     first: int
-    """Its first transaction id."""
+    """The first transaction id of the block."""
     record_count: int
     offset: int
-    """In the object."""
+    """Offset of the block in the object, in bytes."""
     size_bytes: int
     crc: int
 
 
 class Index(NamedTuple):
-    """The last part of an object."""
+    """The content of an object's index and tail."""
 
     first: int
     last: int
@@ -109,11 +109,11 @@ class SealedObject(NamedTuple):
     data: bytes
     records_bytes: int
     index_bytes: int
-    """Bytes of index and tail, with which the object ends."""
+    """Bytes of index and tail at the end of the object."""
 
 
 class ObjectWriter:
-    """Makes the bytes of one object of records that come in any portions."""
+    """Makes one object from records that arrive in portions of any size."""
 
     def __init__(self, cluster_key: UUID, partition_id: int, first: int) -> None:
         """``first`` is the id of the first transaction to be added."""
@@ -128,33 +128,38 @@ class ObjectWriter:
         self._block_pieces: list[bytes | memoryview] = []
         self._block_bytes = 0
         self.records_bytes = 0
-        """Bytes of all records that were added."""
+        """Bytes of the added records."""
 
     @property
     def count(self) -> int:
-        """Number of records that were added."""
+        """Number of added records."""
         return self._next - self._first
 
     @property
     def next_id(self) -> int:
-        """The id of the transaction that is to be added next."""
+        """Id of the next transaction to add."""
         return self._next
 
     def add(self, records: bytes, sizes: Sequence[int]) -> None:
-        """Add records as they are on disk, one behind the other; ``sizes`` has the bytes of each.
+        """Add consecutive records; adds all of them or none.
 
-        Raises ``ArchiveDamagedError``, and adds nothing, unless they are intact and follow those that were added.
+        Args:
+            records: The records as on disk, one behind the other.
+            sizes: The bytes of each record.
+
+        Raises:
+            ArchiveDamagedError: A record is damaged, or does not follow the last added one.
         """
         bounds = array("q", accumulate(sizes, initial=0))
         intact = _sound_records(records, bounds, self._next)
         if intact < len(sizes) or bounds[-1] != len(records):
             raise ArchiveDamagedError(
-                f"partition {self._partition_id}: transaction {self._next + intact} is damaged, or not the next one"
+                f"partition {self._partition_id}: transaction {self._next + intact} is damaged or out of order"
             )
         view, begin = memoryview(records), 0
         while begin < len(sizes):
             end = self._fitting(bounds, begin)
-            if end <= begin:  # there is no room, or less than none behind a large record
+            if end <= begin:  # the block is full, or a large record exceeds it
                 self._close_block()
                 continue
             self._block_pieces.append(view[bounds[begin] : bounds[end]])
@@ -165,7 +170,7 @@ class ObjectWriter:
         self.records_bytes += bounds[-1]
 
     def finish(self) -> SealedObject:
-        """The object of all records that were added, of which there must be one at least."""
+        """The object with all added records. At least one record must have been added."""
         self._close_block()
         index = b"".join(self._entries)
         tail = _TAIL.pack(self._first, self._next - 1, self.records_bytes, self._offset, len(self._entries))
@@ -176,11 +181,11 @@ class ObjectWriter:
         return SealedObject(name, data, self.records_bytes, len(ending))
 
     def _fitting(self, bounds: Sequence[int], begin: int) -> int:
-        """Where the records end that still go into the open block."""
+        """End of the records that fit into the open block."""
         room = BLOCK_BYTES - self._block_bytes
         end = bisect_right(bounds, bounds[begin] + room, begin) - 1
         if not self._block_sizes:
-            end = max(end, begin + 1)  # a record that is larger than a block
+            end = max(end, begin + 1)  # the first record may be larger than a block
         return min(end, begin + BLOCK_RECORDS - len(self._block_sizes))
 
     def _close_block(self) -> None:
@@ -201,11 +206,11 @@ class ObjectWriter:
 
 
 def _sound_records(records: bytes, bounds: Sequence[int], first: int) -> int:
-    """How many records from the first on are intact, and have a payload that matches its own checksum.
+    """The number of intact records before the first damaged one.
 
-    A record's checksum is its storage's. That of the payload is its client's, and may show damage that is older. This
-    is most of the processor time of an archiver: so both are compared in one pass, and small records are copied, which
-    costs less than a view of them.
+    The storage made the checksum of a record, and the client that of its payload: the second may show earlier damage.
+    Most of an archiver's processor time is spent here. So one pass compares both checksums, and small payloads are
+    copied, because a copy costs less than a view.
     """
     view, prefix, crc_of, limit = memoryview(records), _PREFIX.unpack_from, RECORD_CRC.unpack_from, len(records)
     begin, transaction_id = bounds[0], first
@@ -229,17 +234,24 @@ def _sound_records(records: bytes, bounds: Sequence[int], first: int) -> int:
 
 
 class Limit(NamedTuple):
-    """When an object is full."""
+    """The limits of an object."""
 
     max_records: int
     max_bytes: int
-    """Of the records."""
+    """Maximum bytes of the records."""
 
 
 def records_that_fit(sizes: Sequence[int], present_count: int, present_bytes: int, limit: Limit) -> int:
-    """How many of the next records still go into an object that has some already. A pure rule, the same everywhere.
+    """The number of the next records that still fit into an object.
 
-    An object takes its first record whatever its size.
+    The rule depends on its arguments only, so every archiver makes the same objects. An object takes its first record
+    whatever the size of the record.
+
+    Args:
+        sizes: The bytes of each of the next records.
+        present_count: Number of records in the object.
+        present_bytes: Bytes of the records in the object.
+        limit: The limits of the object.
     """
     ends = list(accumulate(sizes))
     fitting = min(bisect_right(ends, limit.max_bytes - present_bytes), limit.max_records - present_count)
@@ -247,18 +259,30 @@ def records_that_fit(sizes: Sequence[int], present_count: int, present_bytes: in
 
 
 def check_header(data: bytes, cluster_key: UUID, partition_id: int, first: int, name: str) -> None:
-    """Check the first bytes of an object; ``name`` begins the text. Raises ``ArchiveDamagedError``."""
+    """Check the header of an object.
+
+    Args:
+        data: The first bytes of the object.
+        cluster_key: The expected cluster.
+        partition_id: The expected partition.
+        first: The expected first transaction id.
+        name: Name of the object in the text of an error.
+
+    Raises:
+        ArchiveDamagedError: The header is damaged, or the object is another one.
+    """
     if len(data) < HEADER_BYTES:
-        raise ArchiveDamagedError(f"{name} is truncated: it ends in its header")
+        raise ArchiveDamagedError(f"{name} is truncated: the object ends within its header")
     magic, key, found_partition, found_first = _HEADER.unpack_from(data)
     if magic[:-1] != _MAGIC[:-1]:
         raise ArchiveDamagedError(f"{name} is not an archived object")
     if magic != _MAGIC:
         raise ArchiveDamagedError(
-            f"{name} has version {magic[-1]} of the format, and this program knows {_MAGIC[-1]}: use a newer program"
+            f"{name} has version {magic[-1]} of the format, but this version of Waltz reads only {_MAGIC[-1]}: "
+            "upgrade Waltz"
         )
     if crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
-        raise ArchiveDamagedError(f"{name} is damaged: its header does not match its checksum")
+        raise ArchiveDamagedError(f"{name} is damaged: the checksum of its header does not match")
     if (key, found_partition, found_first) != (cluster_key.bytes, partition_id, first):
         raise ArchiveDamagedError(
             f"{name} holds partition {found_partition} of cluster {UUID(bytes=key)} from transaction {found_first} on, "
@@ -267,16 +291,25 @@ def check_header(data: bytes, cluster_key: UUID, partition_id: int, first: int, 
 
 
 def decode_index(data: bytes, object_bytes: int, name: str) -> Index:
-    """The index in the last bytes of an object of ``object_bytes``. Raises ``ArchiveDamagedError``."""
+    """Decode and check the index of an object.
+
+    Args:
+        data: The last bytes of the object, with the whole index.
+        object_bytes: The size of the object.
+        name: Name of the object in the text of an error.
+
+    Raises:
+        ArchiveDamagedError: The index is damaged.
+    """
     if len(data) < TAIL_BYTES or data[-len(_END_MAGIC) :] != _END_MAGIC:
-        raise ArchiveDamagedError(f"{name} is truncated or damaged: it does not end as an archived object")
+        raise ArchiveDamagedError(f"{name} is truncated or damaged: its end is not the tail of an archived object")
     tail_at = len(data) - TAIL_BYTES
     first, last, records_bytes, index_at, count = _TAIL.unpack_from(data, tail_at)
     entries_at = tail_at - count * _ENTRY.size
     if count <= 0 or entries_at < 0 or index_at != object_bytes - len(data) + entries_at:
         raise ArchiveDamagedError(f"{name} is damaged: its index is not where its tail says")
     if crc32(data[entries_at : tail_at + _TAIL.size]) != _CRC.unpack_from(data, tail_at + _TAIL.size)[0]:
-        raise ArchiveDamagedError(f"{name} is damaged: its index does not match its checksum")
+        raise ArchiveDamagedError(f"{name} is damaged: the checksum of its index does not match")
     entries = [*_ENTRY.iter_unpack(data[entries_at:tail_at])]
     ends = [*((entry[0], entry[1]) for entry in entries[1:]), (last + 1, index_at)]
     blocks = tuple(
@@ -287,14 +320,18 @@ def decode_index(data: bytes, object_bytes: int, name: str) -> Index:
 
 
 class Records(NamedTuple):
-    """The records of a block, as they are on disk."""
+    """The records of a block as on disk, and the size of each."""
 
     data: bytes
     sizes: Sequence[int]
 
 
 def check_block(data: bytes, block: Block, name: str) -> None:
-    """Check the bytes of a block. Raises ``ArchiveDamagedError``."""
+    """Check size and checksum of a block; ``name`` begins the text of an error.
+
+    Raises:
+        ArchiveDamagedError: The block is truncated or damaged.
+    """
     if len(data) != block.size_bytes:
         raise ArchiveDamagedError(
             f"{name} is truncated: {len(data)} of {block.size_bytes} bytes of the block from transaction {block.first}"
@@ -302,12 +339,16 @@ def check_block(data: bytes, block: Block, name: str) -> None:
     if crc32(data) != block.crc:
         raise ArchiveDamagedError(
             f"{name} is damaged: transactions {block.first} to {block.first + block.record_count - 1} "
-            "do not match their checksum"
+            "do not match the checksum of their block"
         )
 
 
 def decode_block(data: bytes, block: Block, name: str) -> Records:
-    """The records of a block. Raises ``ArchiveDamagedError`` unless all of them are intact."""
+    """Decode a block and check each record; ``name`` begins the text of an error.
+
+    Raises:
+        ArchiveDamagedError: The block or a record is damaged.
+    """
     check_block(data, block, name)
     (sizes_bytes,) = _SIZE.unpack_from(data)
     records_at = 2 * _SIZE.size + sizes_bytes
@@ -322,19 +363,33 @@ def decode_block(data: bytes, block: Block, name: str) -> Records:
         or bounds[-1] != len(records)
         or _sound_records(records, bounds, block.first) < block.record_count
     ):
-        raise ArchiveDamagedError(f"{name} is damaged: the block from transaction {block.first} is not one of records")
+        raise ArchiveDamagedError(f"{name} is damaged: bad record in the block from transaction {block.first} on")
     return Records(records, sizes)
 
 
 def decode_object(
     data: bytes, cluster_key: UUID, partition_id: int, wanted: ObjectName, name: str
 ) -> tuple[Index, list[Records]]:
-    """Everything in an object, all of it checked. Raises ``ArchiveDamagedError``."""
+    """Decode a whole object and check all of it.
+
+    Args:
+        data: The bytes of the object.
+        cluster_key: The expected cluster.
+        partition_id: The expected partition.
+        wanted: The name of the object according to the manifest.
+        name: Name of the object in the text of an error.
+
+    Returns:
+        The index, and the records of each block.
+
+    Raises:
+        ArchiveDamagedError: The object is damaged, or is another one.
+    """
     check_header(data, cluster_key, partition_id, wanted.first, name)
     index = decode_index(data, len(data), name)
     if (index.first, index.last) != (wanted.first, wanted.last):
         raise ArchiveDamagedError(
-            f"{name} is damaged: it holds transactions {index.first} to {index.last} by its index"
+            f"{name} is damaged: according to its index, it holds transactions {index.first} to {index.last}"
         )
     blocks = [decode_block(data[block.offset : block.offset + block.size_bytes], block, name) for block in index.blocks]
     if index.blocks[0].first != index.first or index.blocks[0].offset != HEADER_BYTES:

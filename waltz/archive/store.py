@@ -1,7 +1,7 @@
-"""The object store: a local directory, S3, Google's or Azure's store by one address.
+"""The object store: a local directory, or the store of Amazon (S3), Google or Azure; one address names any of them.
 
-Behind a narrow interface, so that tests can put a store in its place that fails. Credentials come from where the
-programs of each store look for them: environment variables and the machine's identity, never from the address.
+The interface is narrow, so tests can replace the store by a failing one. Credentials come from environment variables
+and the identity of the machine, as for the tools of each store, never from the address.
 """
 
 import asyncio
@@ -22,48 +22,64 @@ if TYPE_CHECKING:
 SCHEMES = ("file", "s3", "gs", "az", "abfs", "abfss")
 
 SECRETS = re.compile(r"key|secret|token|password|sas|credential", re.IGNORECASE)
-"""Settings that do not belong into an address, which stands in logs and plans."""
+"""Matches names of settings that must not be part of an address: addresses appear in logs and in output."""
 
 _RETRIES: dict[str, Any] = {"max_retries": 2}
-"""Of a request within the library; longer outages are the callers' business."""
+"""Retries of one request by the library. Callers deal with longer outages."""
 
 
 class ObjectStore(Protocol):
-    """What the archive asks of a store. Every call raises ``StoreUnavailableError`` when the store does not do it."""
+    """The store as the archive uses it. Every method raises ``StoreUnavailableError`` when the store fails."""
 
     url: str
-    """The address, for people."""
+    """The address for messages, without settings."""
 
     async def create(self, path: str, data: bytes) -> bool:
-        """Write an object unless there is one of this name; whether it was written. Atomic and durable."""
+        """Write an object unless one of this name exists. Atomic and durable.
+
+        Returns:
+            Whether the object was written.
+        """
 
     async def put(self, path: str, data: bytes) -> None:
-        """Write an object, in the place of an older one. Atomic and durable."""
+        """Write an object, replacing an older one of this name. Atomic and durable."""
 
     async def get(self, path: str) -> bytes:
-        """A whole object. Raises ``NotFoundInStoreError``."""
+        """Read a whole object.
+
+        Raises:
+            NotFoundInStoreError: There is no such object.
+        """
 
     async def get_range(self, path: str, start: int, end: int) -> bytes:
-        """Bytes ``start`` to ``end - 1`` of an object; fewer at its end. Raises ``NotFoundInStoreError``."""
+        """Read bytes ``start`` to ``end - 1`` of an object; fewer at the end of the object.
+
+        Raises:
+            NotFoundInStoreError: There is no such object.
+        """
 
     def names(self, folder: str) -> AsyncIterator[str]:
-        """Names of the objects directly or farther below a folder, in ascending order; possibly an older state."""
+        """Names of all objects in a folder and its subfolders, ascending. The list may be out of date."""
 
     async def folders(self, folder: str) -> list[str]:
-        """Names of the folders directly below a folder; "" is the whole store."""
+        """Names of the folders directly in a folder; "" stands for the whole store."""
 
 
 class _Address(NamedTuple):
     scheme: str
     place: str
-    """Without the settings."""
+    """The address without the settings."""
     directory: str
-    """Of a local store."""
+    """The path; of a local store: its directory."""
     settings: dict[str, str]
 
 
 def check_address(url: str) -> None:
-    """Check the form of an address, wherever the store is. Raises ``ConfigError``."""
+    """Check the form of an address; does not contact the store.
+
+    Raises:
+        ConfigError: The address is wrong.
+    """
     _parsed(url)
 
 
@@ -71,33 +87,39 @@ def _parsed(url: str) -> _Address:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise ConfigError(f"the address of an archive cannot be {url!r}: {error}") from None
+        raise ConfigError(f"{url!r} is not an address of an archive: {error}") from None
     if parts.scheme not in SCHEMES:
         raise ConfigError(
-            f"the address of an archive begins with {', '.join(f'{each}://' for each in SCHEMES)}, and not as {url!r}"
+            f"the address of an archive begins with one of {', '.join(f'{each}://' for each in SCHEMES)}; found {url!r}"
         )
     settings = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in settings:
         if SECRETS.search(name):
             raise ConfigError(
-                f"the address of an archive must not hold secrets: give {name} in an environment variable "
+                f"the address of an archive must not contain secrets: give {name} in an environment variable "
                 "(docs/archive.md)"
             )
     if parts.username is not None or parts.password is not None:
-        raise ConfigError("the address of an archive must not hold a user or a password")
+        raise ConfigError("the address of an archive must not contain a user or a password")
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path.strip("/") or settings or parts.fragment:
-            raise ConfigError(f"the address of a local archive is file:///PATH, and not {url!r}")
+            raise ConfigError(f"the address of a local archive is file:///PATH; found {url!r}")
     elif not parts.netloc:
-        raise ConfigError(f"the address of an archive names a bucket or a container, as s3://BUCKET/PREFIX: {url!r}")
+        raise ConfigError(
+            f"the address of an archive needs a bucket or a container, as in s3://BUCKET/PREFIX; found {url!r}"
+        )
     return _Address(parts.scheme, f"{parts.scheme}://{parts.netloc}{parts.path}", unquote(parts.path), settings)
 
 
-def open_store(url: str) -> ObjectStore:
-    """The store at an address: ``file:///path``, ``s3://bucket/prefix?region=...``, ``gs://...``, ``az://...``.
+def open_store(url: str) -> "ObstoreStore":
+    """Open the store at an address; does not connect to the store yet.
 
-    What stands behind the question mark are settings of the store, such as ``endpoint``. Nothing is connected to yet.
-    Raises ``ConfigError``.
+    Args:
+        url: ``file:///path``, ``s3://bucket/prefix?region=...``, ``gs://...`` or ``az://...``. Settings of the store,
+            such as ``endpoint``, follow the question mark.
+
+    Raises:
+        ConfigError: The address is wrong, or the extra ``archive`` is not installed.
     """
     scheme, address, local, settings = _parsed(url)
     try:
@@ -108,12 +130,12 @@ def open_store(url: str) -> ObjectStore:
     if scheme == "file":
         directory = Path(local)
         if not directory.is_dir():
-            raise ConfigError(f"the archive {url} is no directory; make it, or mount it")
+            raise ConfigError(f"the archive {url} is not a directory: make the directory, or mount its file system")
         try:
             return ObstoreStore(url, LocalStore(directory), directory)
         except (obstore.exceptions.BaseError, OSError) as error:
             raise ConfigError(f"the archive {url} cannot be opened: {_first_line(error)}") from None
-    open_any: Any = from_url  # which settings there are depends on the scheme
+    open_any: Any = from_url  # the scheme decides which settings there are
     client = {"allow_http": True} if settings.get("endpoint", "").startswith("http://") else {}
     try:
         store = open_any(address, retry_config=_RETRIES, client_options=client, **settings)
@@ -123,10 +145,10 @@ def open_store(url: str) -> ObjectStore:
 
 
 class ObstoreStore:
-    """A store by way of the package obstore; implements :class:`ObjectStore`."""
+    """A store through the package obstore; implements :class:`ObjectStore`."""
 
     def __init__(self, url: str, store: "Obstore", directory: Path | None = None) -> None:
-        """``directory`` is that of a local store, whose files are synced."""
+        """``directory`` is the directory of a local store; its files are synced to disk."""
         self.url = url
         self._store = store
         self._directory = directory
@@ -153,6 +175,18 @@ class ObstoreStore:
         except (BaseError, OSError) as error:
             raise self._unavailable(path, error) from error
         await self._sync(path)
+
+    async def remove(self, path: str) -> None:
+        """Remove an object, whether it is there or not; no object of an archive. Raises ``StoreUnavailableError``."""
+        import obstore
+        from obstore.exceptions import BaseError
+
+        try:
+            await obstore.delete_async(self._store, path)
+        except FileNotFoundError:
+            return
+        except (BaseError, OSError) as error:
+            raise self._unavailable(path, error) from error
 
     async def get(self, path: str) -> bytes:
         import obstore
@@ -200,7 +234,7 @@ class ObstoreStore:
         return sorted(each.rstrip("/").rpartition("/")[2] for each in found["common_prefixes"])
 
     async def _sync(self, path: str) -> None:
-        """A local file, and its name, outlive a failure of the machine only when they are synced."""
+        """Sync a local file and its directories to disk, so that they survive a crash of the machine."""
         if self._directory is None:
             return
         try:

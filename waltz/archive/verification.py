@@ -1,4 +1,4 @@
-"""What a store holds: which logs, and whether every object that counts is what was written."""
+"""The content of a store: the logs in it, and a check of every object that counts."""
 
 from typing import NamedTuple
 from uuid import UUID
@@ -17,11 +17,15 @@ class Verified(NamedTuple):
     problems: list[str]
     """A text for each object that is missing or damaged."""
     uncounted: list[str]
-    """Objects without an entry in the manifest, which an archiver left that was stopped. They do no harm."""
+    """Objects without an entry in the manifest: a stopped archiver left them. They do no harm."""
 
 
 async def archived_clusters(store: ObjectStore) -> list[UUID]:
-    """The keys of the clusters with an archive in the store. Raises ``StoreUnavailableError``."""
+    """The keys of the clusters with an archive in the store.
+
+    Raises:
+        StoreUnavailableError: The store failed.
+    """
     found = []
     for name in await store.folders(""):
         try:
@@ -32,14 +36,19 @@ async def archived_clusters(store: ObjectStore) -> list[UUID]:
 
 
 async def only_cluster(store: ObjectStore, wanted: UUID | None) -> UUID:
-    """The one cluster in the store, or the ``wanted`` one. Raises ``ArchiveError`` unless there is exactly one."""
+    """The cluster to read: the ``wanted`` one, or else the only one in the store.
+
+    Raises:
+        ArchiveError: The wanted cluster is not in the store; or none is wanted, and the store has none or several.
+        StoreUnavailableError: The store failed.
+    """
     found = await archived_clusters(store)
     if wanted is not None:
         if wanted not in found:
-            raise ArchiveError(f"the archive {store.url} has nothing of cluster {wanted}: {_listed(found)}")
+            raise ArchiveError(f"the archive {store.url} has no transactions of cluster {wanted}: {_listed(found)}")
         return wanted
     if len(found) != 1:
-        raise ArchiveError(f"the archive {store.url} does not hold exactly one cluster; name one: {_listed(found)}")
+        raise ArchiveError(f"the archive {store.url} does not hold exactly one cluster; give a key: {_listed(found)}")
     return found[0]
 
 
@@ -48,13 +57,21 @@ def _listed(keys: list[UUID]) -> str:
 
 
 async def archived_partitions(store: ObjectStore, cluster_key: UUID) -> list[int]:
-    """The partitions of which anything is archived. Raises ``StoreUnavailableError``."""
+    """The partitions with archived transactions, ascending.
+
+    Raises:
+        StoreUnavailableError: The store failed.
+    """
     return sorted(int(name) for name in await store.folders(str(cluster_key)) if name.isdecimal())
 
 
 async def verify_partition(place: Place) -> Verified:
-    """Read and check every object of a partition. Raises ``StoreUnavailableError``, and for a damaged manifest
-    ``ArchiveDamagedError``."""
+    """Read and check every object of a partition.
+
+    Raises:
+        ArchiveDamagedError: The manifest is damaged.
+        StoreUnavailableError: The store failed.
+    """
     ranges = await read_ranges(place)
     problems = []
     for each in ranges:

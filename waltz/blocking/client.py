@@ -119,12 +119,16 @@ class Client(PlainClient):
         store: str | None = None,
         directory: str | os.PathLike[str] | None = None,
         properties: "PartitionProperties | None" = None,
+        snapshots: str | None = None,
     ) -> "BlockingTable":
-        """The table in a partition, to be opened with ``with`` while the client is open."""
+        """The table in a partition, to be opened with ``with`` while the client is open.
+
+        ``snapshots`` is the address of an object store: an empty view begins with a saved snapshot.
+        """
         from waltz.table.face.blocking import BlockingTable  # imported only where tables are used
 
         path = None if directory is None else Path(directory)
-        return BlockingTable(self, partition_id, properties, store=store, directory=path)
+        return BlockingTable(self, partition_id, properties, store=store, directory=path, snapshots=snapshots)
 
     def partitioned_table(
         self,
@@ -133,12 +137,18 @@ class Client(PlainClient):
         store: str | None = None,
         directory: str | os.PathLike[str] | None = None,
         properties: "PartitionProperties | None" = None,
+        snapshots: str | None = None,
     ) -> "BlockingPartitionedTable":
-        """One table in several partitions, like :class:`waltz.table.PartitionedTable`, to be opened with ``with``."""
+        """One table in several partitions, like :class:`waltz.table.PartitionedTable`, to be opened with ``with``.
+
+        ``snapshots`` is the address of an object store: empty views begin with saved snapshots.
+        """
         from waltz.table.face.blocking_several import BlockingPartitionedTable
 
         path = None if directory is None else Path(directory)
-        return BlockingPartitionedTable(self, partition_ids, properties, store=store, directory=path)
+        return BlockingPartitionedTable(
+            self, partition_ids, properties, store=store, directory=path, snapshots=snapshots
+        )
 
     def configure_table(self, partition_id: int, changes: Mapping[str, object]) -> "PartitionProperties":
         """Change properties of a partition, like :func:`waltz.table.configure`."""

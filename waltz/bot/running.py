@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import ssl
 import sys
 import time
 from collections.abc import Iterable
@@ -10,10 +9,9 @@ from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from waltz.bot.bot import Bot
-from waltz.bot.status import open_status
+from waltz.bot.status import Port, open_status
 from waltz.client.errors import ClientAheadError
 from waltz.common.errors import WaltzError
-from waltz.common.ids import Endpoint
 from waltz.table.errors import TableError
 
 CLEAN = 0
@@ -31,9 +29,7 @@ class RunLimits(NamedTuple):
     """The limits of a run, and the port of its status pages."""
 
     duration_s: float | None
-    http: Endpoint | None
-    tls: ssl.SSLContext | None = None
-    """The context of HTTPS there; ``None`` for plain HTTP."""
+    http: Port | None
 
 
 async def run(bot: Bot, limits: RunLimits) -> int:
@@ -45,10 +41,10 @@ async def run(bot: Bot, limits: RunLimits) -> int:
     stopping, resetting = asyncio.Event(), asyncio.Event()
     async with AsyncExitStack() as stack:
         if limits.http is not None:
-            status = await open_status(limits.http.host, limits.http.port, bot, resetting.set, limits.tls)
+            status = await open_status(limits.http, bot, resetting.set)
             stack.push_async_callback(status.close)
-            scheme = "http" if limits.tls is None else "https"
-            print(f"status: {scheme}://{limits.http.host}:{status.port}/health", flush=True)
+            scheme = "http" if limits.http.tls is None else "https"
+            print(f"status: {scheme}://{limits.http.address.host}:{status.port}/health", flush=True)
         if limits.duration_s is not None:
             stack.callback(loop.call_later(limits.duration_s, stopping.set).cancel)
         for number in (signal.SIGINT, signal.SIGTERM):

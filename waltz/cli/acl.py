@@ -54,7 +54,7 @@ _PARTITIONS_HELP = f"ids, ranges and names, e.g. 7,10-12,orders (default: {ALL},
 
 
 class _Known(NamedTuple):
-    """What a command has read."""
+    """The rules, names and version that a command has read."""
 
     stored: StoredRules
     document: Document
@@ -70,21 +70,25 @@ def register(nouns: Nouns) -> None:
         "--server", action="append", default=[], metavar="PRINCIPAL", help="a server of the cluster; may be repeated"
     )
     parser.add_argument(
-        "--admin", action="append", default=[], metavar="PRINCIPAL", help="who has all other rights; may be repeated"
+        "--admin",
+        action="append",
+        default=[],
+        metavar="PRINCIPAL",
+        help="an administrator: has all other rights; may be repeated",
     )
-    cluster_command(verbs, "list", "print the rules, and which nodes apply them", _list, prints=True)
+    cluster_command(verbs, "list", "print the rules, and the version that each node applies", _list, prints=True)
     parser = cluster_command(verbs, "grant", "give a principal rights", _grant)
     _add_rule(parser)
     _add_wait(parser)
     parser = cluster_command(verbs, "revoke", "take rights from a principal", _revoke)
     _add_rule(parser)
-    parser.add_argument("--deny", action="store_true", help="also make a rule that denies, which wins over all others")
+    parser.add_argument("--deny", action="store_true", help="also make a rule that denies; it wins over all others")
     _add_wait(parser)
-    parser = cluster_command(verbs, "mode", "say what happens to requests without a right", _mode)
+    parser = cluster_command(verbs, "mode", "set what happens to requests without a right", _mode)
     parser.add_argument("mode", choices=[mode.value for mode in Mode])
     parser.add_argument("--at", metavar="PARTITIONS", help="only at these partitions, e.g. 0-31 or a name")
     _add_wait(parser)
-    parser = cluster_command(verbs, "name", "name partitions, for rules; without PARTITIONS the name goes", _name)
+    parser = cluster_command(verbs, "name", "name partitions, for rules; without PARTITIONS remove the name", _name)
     parser.add_argument("name")
     parser.add_argument("partitions", nargs="?", help="ids and ranges, e.g. 0-31,40")
     _add_wait(parser)
@@ -93,19 +97,21 @@ def register(nouns: Nouns) -> None:
     parser.add_argument("principal")
     parser.add_argument("right", choices=RIGHTS)
     parser.add_argument("partition", help=f"an id, or {ALL} for a request to a node")
-    parser = cluster_command(verbs, "diff", "print what differs in a file of rules from those that hold", _diff)
+    parser = cluster_command(verbs, "diff", "print the differences between a file and the present rules", _diff)
     parser.add_argument("file", type=Path, metavar="FILE")
-    parser = cluster_command(verbs, "apply", "replace all rules by those of a file, and print what differs", _apply)
+    parser = cluster_command(verbs, "apply", "replace all rules by those of a file, and print the differences", _apply)
     parser.add_argument("file", type=Path, metavar="FILE")
     _add_wait(parser)
     cluster_command(verbs, "export", "print the rules as a file for apply", _export)
-    text = "print the grants that would permit what audit logs have noted as refused"
+    text = "print grants that would permit the refused requests of audit logs"
     parser = cluster_command(verbs, "suggest", text, _suggest, prints=True)
     _add_audit_logs(parser)
-    text = "print what other rules would have refused of what audit logs have noted"
+    text = "print the requests of audit logs that other rules would have refused"
     parser = cluster_command(verbs, "replay", text, _replay, prints=True)
     _add_audit_logs(parser)
-    parser.add_argument("--rules", type=Path, required=True, metavar="FILE", help="the other rules, as of export")
+    parser.add_argument(
+        "--rules", type=Path, required=True, metavar="FILE", help="the other rules, as printed by export"
+    )
     help_text = "print the principal of a certificate, for a node with this mapping, or of a token"
     from_text = "acl.principalFrom of the node (default: %(default)s)"
     parser = verbs.add_parser("whoami", help=help_text, description=help_text)
@@ -120,7 +126,7 @@ def register(nouns: Nouns) -> None:
 
 
 def _register_quotas(verbs: Nouns) -> None:
-    text = "limit the appends of a principal, over all servers, in the place of its quota at the same partitions"
+    text = "limit the appends of a principal over all servers; replaces its quota at the same partitions"
     parser = cluster_command(verbs, "set-quota", text, _set_quota)
     _add_quota(parser)
     limit = number(minimum=1, maximum=MAX_PER_S)
@@ -139,7 +145,7 @@ def _add_rule(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_quota(parser: argparse.ArgumentParser) -> None:
-    holder = "a principal; group:NAME or * for a limit that each of these principals has for itself"
+    holder = "a principal; with group:NAME or * each of these principals has the limit for itself"
     parser.add_argument("principal", help=holder)
     help_text = f"ids, ranges and names of partitions that share the limit, e.g. 7,10-12,orders (default: {ALL}, all)"
     parser.add_argument("partitions", nargs="?", default=ALL, help=help_text)
@@ -159,7 +165,7 @@ def _add_wait(parser: argparse.ArgumentParser) -> None:
 async def _init(options: argparse.Namespace, session: Session) -> None:
     count = await _partition_count(session)
     if await read_stored(session.zookeeper, session.root) is not None:
-        raise AclError("there are access rules already; print them with waltz acl list")
+        raise AclError("the cluster already has access rules; print them with waltz acl list")
     document = changes.initial(options.server, options.admin)
     await write_rules(session.zookeeper, session.root, document, None, count)
     print("\n".join(changes.lines_of(document)))
@@ -172,7 +178,7 @@ async def _list(options: argparse.Namespace, session: Session) -> None:
     lines = [f"access rules version {known.stored.place.version}", *changes.lines_of(known.document)]
     lines += [f"name {name} = {partitions}" for name, partitions in sorted(known.names.items())]
     lines += [f"applied by {name}: {_applied_text(place, known.stored.place)}" for name, place in applied.items()]
-    lines += [f"applied by {name}: says nothing" for name in silent]
+    lines += [f"applied by {name}: no answer" for name in silent]
     document: Json = {
         "version": known.stored.place.version,
         "mode": known.document.mode.value,
@@ -290,7 +296,7 @@ async def _suggest(options: argparse.Namespace, session: Session) -> None:
         {"principal": rule.principal, "rights": rule.rights_text, "at": rule.partitions} for rule in found.rules
     ]
     denied: list[Json] = [_refused(refused) for refused in found.denied]
-    show(options, {"grants": grants, "denied": denied}, lines or ["the rules permit all that was noted"])
+    show(options, {"grants": grants, "denied": denied}, lines or ["the rules permit all requests in the audit logs"])
 
 
 async def _replay(options: argparse.Namespace, session: Session) -> None:
@@ -298,7 +304,11 @@ async def _replay(options: argparse.Namespace, session: Session) -> None:
     rules = at_once(compile_rules(_read_file(options.rules), known.names, known.partition_count))
     found = replay(_audited(options.files), rules)
     lines = [f"refused: {refused}" for refused in found]
-    show(options, {"refused": [_refused(refused) for refused in found]}, lines or ["nothing would have been refused"])
+    show(
+        options,
+        {"refused": [_refused(refused) for refused in found]},
+        lines or ["the rules would have refused no request"],
+    )
 
 
 def _audited(paths: Sequence[Path]) -> Iterator[Asked]:
@@ -338,13 +348,13 @@ def _whoami(options: argparse.Namespace) -> int:
     principal = principal_mapping(options.mapping)(subject)
     lines = [f"principal {principal!r} (certificate {subject})"]
     if not is_client:
-        lines.append("no client certificate: its extended key usage lacks clientAuth, so that TLS refuses it")
+        lines.append("not a client certificate: TLS refuses it, since its extended key usage lacks clientAuth")
     show(options, {"principal": principal, "subject": subject, "client": is_client}, lines)
     return 0
 
 
 def _certificate_name(certificate: "x509.Certificate", sources: Sequence[Source]) -> str:
-    """The name by which a node knows the holder; :data:`ANONYMOUS` if the certificate has none."""
+    """The name of the holder for a node; :data:`ANONYMOUS` if the certificate has none."""
     from cryptography import x509
 
     names: list[tuple[str, str]] = []
@@ -408,13 +418,13 @@ def _partition(text: str, count: int) -> int | None:
     if text == ALL:
         return None
     if not (text.isascii() and text.isdigit()):
-        raise AclError(f"{text!r} is no partition; {ALL} stands for a node")
+        raise AclError(f"{text!r} is not a partition; {ALL} stands for a node")
     check_partition(int(text), count, AclError)
     return int(text)
 
 
 async def _change(options: argparse.Namespace, session: Session, known: _Known, document: Document) -> None:
-    """Write other rules, print what differs, and wait for the nodes if that is wanted."""
+    """Write new rules, print the differences, and wait for the nodes if the options say so."""
     if document == known.document:
         print("nothing to change")
         place = known.stored.place
@@ -439,15 +449,15 @@ async def _wait(options: argparse.Namespace, session: Session, place: Place) -> 
             f"the change is written, but {counted(len(late), 'node')} did not apply it within {options.timeout} s:"
             f" {'; '.join(late)}"
         )
-    print("all nodes apply it")
+    print("all nodes apply the change")
 
 
 async def _late(session: Session, place: Place) -> list[str]:
-    """The nodes that do not apply rules as new as these, with what they apply."""
+    """Texts for the nodes that apply older rules, or do not answer."""
     applied = await read_applied(session.zookeeper, session.root)
     late = [f"{name} applies version {found.version}" for name, found in applied.items() if not found.covers(place)]
     silent = await _expected(session) - applied.keys()
-    return late + [f"{name} says nothing (down, or acl.enabled is not set)" for name in sorted(silent)]
+    return late + [f"{name} does not answer (down, or acl.enabled is not set)" for name in sorted(silent)]
 
 
 async def _expected(session: Session) -> set[str]:

@@ -1,4 +1,4 @@
-"""``waltz archive``: what an archive holds, whether it is whole, where that of a cluster is; Parquet files of it."""
+"""``waltz archive``: lists, checks, exports and restores an archive; sets the address of a cluster's archive."""
 
 import argparse
 import asyncio
@@ -31,16 +31,16 @@ Command = Callable[[argparse.Namespace, ObjectStore], Awaitable[None]]
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
     verbs = noun(nouns, "archive")
-    _archive_verb(verbs, "list", "print what of which partitions is archived", _list)
-    parser = _archive_verb(verbs, "verify", "read every object, and check it; no cluster is needed", _verify)
+    _archive_verb(verbs, "list", "print the archived partitions and transactions", _list)
+    parser = _archive_verb(verbs, "verify", "read and check every object; needs no cluster", _verify)
     _add_choice(parser)
-    help_text = "write archived transactions into a directory as Parquet files, and go on where that was stopped"
+    help_text = "write archived transactions as Parquet files into a directory; continues where it stopped before"
     parser = verbs.add_parser("parquet", help=help_text, description=help_text)
     _add_url(parser)
     parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="gets partition=P/FIRST-LAST.parquet")
     _add_choice(parser)
     parser.add_argument("--from", type=number(0), default=0, dest="start", metavar="ID", help="first transaction")
-    parser.add_argument("--before", type=number(0), dest="end", metavar="ID", help="first transaction that is left out")
+    parser.add_argument("--before", type=number(0), dest="end", metavar="ID", help="only transactions before this one")
     parser.add_argument(
         "--since",
         type=moment,
@@ -53,7 +53,7 @@ def register(nouns: Nouns) -> None:
         type=number(1),
         default=64 << 20,
         metavar="N",
-        help="payloads of a row group, which is held in memory (default: 64 MiB)",
+        help="size of the payloads in a row group; a row group is held in memory (default: 64 MiB)",
     )
     json_option(parser)
     parser.set_defaults(run=_parquet)
@@ -63,16 +63,16 @@ def register(nouns: Nouns) -> None:
     _add_url(parser)
     _add_partitions(parser)
 
-    help_text = "write down where the cluster's archive is, for readers that ask the cluster"
+    help_text = "set the address of the cluster's archive, for readers that ask the cluster"
     parser = cluster_command(verbs, "set-url", help_text, _set_url)
     _add_url(parser)
     parser.add_argument(
-        "--unasked", action="store_true", help="do not ask the store, which cannot be reached from this machine"
+        "--unasked", action="store_true", help="do not contact the store, for a machine without access to it"
     )
-    cluster_command(verbs, "show-url", "print where the cluster's archive is", _show_url, prints=True)
-    cluster_command(verbs, "remove-url", "forget where the cluster's archive is; the archive stays", _remove_url)
+    cluster_command(verbs, "show-url", "print the address of the cluster's archive", _show_url, prints=True)
+    cluster_command(verbs, "remove-url", "remove the address of the cluster's archive; the archive stays", _remove_url)
 
-    help_text = "fill partitions of a fresh cluster, of which no server has been started, with what is archived"
+    help_text = "fill partitions of a fresh cluster from the archive, before any server of the cluster is started"
     parser = cluster_command(verbs, "restore", help_text, _restore)
     _add_url(parser)
     _add_choice(parser)
@@ -104,7 +104,9 @@ def _add_partitions(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-k", "--cluster-key", type=_key, metavar="KEY", help="of several clusters in the archive")
+    parser.add_argument(
+        "-k", "--cluster-key", type=_key, metavar="KEY", help="key of the cluster, if the archive has several"
+    )
     _add_partitions(parser)
 
 
@@ -145,7 +147,7 @@ async def _chosen(options: argparse.Namespace, store: ObjectStore, key: UUID) ->
     wanted = there if options.partition is None else options.partition
     missing = sorted(set(wanted) - set(there))
     if missing:
-        raise WaltzError(f"nothing of partition {missing[0]} of cluster {key} is in the archive {store.url}")
+        raise WaltzError(f"the archive {store.url} has no transactions of partition {missing[0]} of cluster {key}")
     return [Place(store, key, partition_id) for partition_id in wanted]
 
 
@@ -191,7 +193,7 @@ async def _restore(options: argparse.Namespace, session: Session) -> None:
         check_partition(place.partition_id, params.partition_count)
         ids = await restore_partition(session.cluster, place, lambda line: tell(options, line))
         document.append({"partition": place.partition_id, "transactions": ids})
-    show(options, document, ["all replicas hold what is archived; now start the servers"])
+    show(options, document, ["all replicas have all archived transactions; now start the servers"])
 
 
 async def _compare(options: argparse.Namespace, session: Session) -> None:
@@ -205,14 +207,14 @@ async def _compare(options: argparse.Namespace, session: Session) -> None:
     for place in await _chosen(options, store, await only_cluster(store, params.key)):
         async for storage, objects, problem in compare_replicas(session.cluster, place):
             differing += problem is not None
-            state = f"the same in {counted(objects, 'object')}" if problem is None else problem
+            state = f"equal in {counted(objects, 'object')}" if problem is None else problem
             lines.append(f"partition {place.partition_id}, {storage}: {state}")
             document.append(
                 {"partition": place.partition_id, "storage": storage, "objects": objects, "problem": problem}
             )
     show(options, document, lines)
     if differing:
-        raise WaltzError(f"{counted(differing, 'replica')} cannot be said to hold what is archived")
+        raise WaltzError(f"{counted(differing, 'replica')} could not be read, or differ from the archive")
 
 
 async def _set_url(options: argparse.Namespace, session: Session) -> None:
@@ -221,7 +223,7 @@ async def _set_url(options: argparse.Namespace, session: Session) -> None:
     if not options.unasked:
         store = open_store(options.url)
         if not await archived_partitions(store, params.key):
-            print(f"nothing of this cluster is archived in {store.url} yet")
+            print(f"{store.url} has no transactions of this cluster yet")
     await write_archive_url(session.zookeeper, session.root, options.url)
 
 
@@ -237,7 +239,7 @@ async def _remove_url(_: argparse.Namespace, session: Session) -> None:
 
 
 def _parquet(options: argparse.Namespace) -> int:
-    """Not in a loop: reading ahead runs loops of its own."""
+    """Runs outside an event loop: reading ahead runs loops of its own."""
     store = open_store(options.url)
     try:
         from waltz.spark.parquet_export import export_directory, export_partition
@@ -251,7 +253,7 @@ def _parquet(options: argparse.Namespace) -> int:
     chosen = [(place, _of_time(options, place, ranges)) for place, ranges in asyncio.run(plan())]
     document: list[Json] = []
     if not chosen:
-        raise WaltzError(f"nothing is archived in {store.url}")
+        raise WaltzError(f"the archive {store.url} is empty")
     with (
         export_directory(options.directory, chosen[0][0].cluster_key),
         progress("exporting", None, " transactions") as written,
@@ -286,6 +288,6 @@ def _of_time(options: argparse.Namespace, place: Place, ranges: list[ArchivedRan
         return committed_between(ranges, *bounds)
     except LookupError as error:
         raise WaltzError(
-            f"partition {place.partition_id}: the archive does not know when {error} was committed; give ids (--from, "
+            f"partition {place.partition_id}: the archive has no time of commit of {error}; give ids (--from, "
             "--before) instead of times"
         ) from None

@@ -1,8 +1,10 @@
-"""``waltz bot``: programs that prove a cluster, beside production, in a partition of their own."""
+"""``waltz bot``: programs that test a cluster beside production, in a partition of their own."""
 
 import argparse
 import asyncio
 import contextlib
+import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,13 +20,16 @@ from waltz.bot.prover import Prover
 from waltz.bot.random_operations import SPACE as RANDOM
 from waltz.bot.random_operations import RandomOperations, RandomOptions
 from waltz.bot.running import CLEAN, DEVIATED, RunLimits, run
+from waltz.bot.status import Port
 from waltz.bot.troubles import Troubles
 from waltz.cli.output import json_option, show
 from waltz.cli.session import Nouns, client_config, cluster_option, endpoint, named_cluster, noun, number
 from waltz.common.config.schemas import CliConfig
 from waltz.common.ids import Endpoint
-from waltz.common.metrics.registry import Json
+from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.tls import server_context
+from waltz.common.zk.kazoo_client import connect_configured
+from waltz.common.zk.store_admin import read_store_params
 
 MIB = 1 << 20
 
@@ -54,7 +59,7 @@ def register(nouns: Nouns) -> None:
         type=_seconds,
         default=options.pause_s,
         metavar="SECONDS",
-        help="of each client between two operations; default: up to %(default)s",
+        help="pause of each client between two operations; default: up to %(default)s",
     )
     parser.add_argument(
         "--round",
@@ -65,7 +70,7 @@ def register(nouns: Nouns) -> None:
     )
     _history_options(parser)
 
-    help_text = "canaries are let in, counted, and let out again, every five minutes"
+    help_text = "every five minutes: insert canaries, count them, and remove them again"
     parser = _verb(verbs, "coalmine", help_text, _coal_mine, "rounds")
     mine = CoalMineOptions()
     parser.add_argument("--canaries", type=number(1, 1_000_000), default=mine.canaries, help="default: %(default)s")
@@ -74,7 +79,7 @@ def register(nouns: Nouns) -> None:
     )
     _history_options(parser)
 
-    help_text = "transfers between accounts under locks: no money comes or goes; and rounds of write sessions"
+    help_text = "transfers between accounts under locks, where the sum of money must not change; and write sessions"
     parser = _verb(verbs, "bank", help_text, _bank, "transfers", clients=4)
     bank = BankOptions()
     parser.add_argument("--accounts", type=number(2, 5000), default=bank.accounts, help="default: %(default)s")
@@ -90,11 +95,11 @@ def register(nouns: Nouns) -> None:
         type=_seconds,
         default=bank.fence_interval_s,
         metavar="SECONDS",
-        help="how often a teller begins a write session, where servers know them; 0: never (default: %(default)g)",
+        help="how often a teller begins a write session, if servers support them; 0: never (default: %(default)g)",
     )
     parser.set_defaults(history=None, history_limit=0)
 
-    help_text = "check a history that a bot has written"
+    help_text = "check the history of a bot"
     parser = verbs.add_parser("check", help=help_text, description=help_text)
     parser.add_argument("history", type=Path, metavar="HISTORY")
     json_option(parser)
@@ -105,17 +110,24 @@ def _verb(verbs: Nouns, name: str, help_text: str, make: Make, unit: str, client
     parser = verbs.add_parser(name, help=help_text, description=help_text)
     cluster_option(parser)
     parser.add_argument(
-        "-p", "--partition", type=number(minimum=0), required=True, help="an empty one, or one of bots: all its own"
+        "-p",
+        "--partition",
+        type=number(minimum=0),
+        required=True,
+        help="a partition for this bot alone: empty, or only used by bots",
     )
     parser.add_argument(
         "--operations", type=number(minimum=1), metavar="N", help=f"end after this number of {unit} (default: never)"
     )
     parser.add_argument("--duration", type=_seconds, metavar="SECONDS", help="end after that time (default: never)")
     parser.add_argument("--clients", type=number(2, 64), default=clients, help="default: %(default)s")
-    parser.add_argument("--store", default="memory", help="of the clients' views (default: %(default)s)")
-    parser.add_argument("--directory", type=Path, metavar="DIR", help="where stores on disk keep their files")
+    parser.add_argument("--store", default="memory", help="store of the clients' views (default: %(default)s)")
+    parser.add_argument("--directory", type=Path, metavar="DIR", help="directory of stores on disk")
     parser.add_argument(
-        "--http", type=_address, metavar="[HOST:]PORT", help="show how it is there; 0: any port (default: nowhere)"
+        "--http",
+        type=_address,
+        metavar="[HOST:]PORT",
+        help="serve metrics and health at this port; 0: any port (default: none)",
     )
 
     def start(options: argparse.Namespace) -> int:
@@ -126,13 +138,13 @@ def _verb(verbs: Nouns, name: str, help_text: str, make: Make, unit: str, client
 
 
 def _history_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--history", type=Path, metavar="FILE", help="write down every operation, in lines of JSON")
+    parser.add_argument("--history", type=Path, metavar="FILE", help="log every operation, in lines of JSON")
     parser.add_argument(
         "--history-limit",
         type=number(minimum=1),
         default=1024,
         metavar="MIB",
-        help="put the history aside as FILE.1 and begin again when it is so large (default: %(default)s)",
+        help="size at which the history is renamed to FILE.1 and begun again (default: %(default)s)",
     )
 
 
@@ -155,11 +167,11 @@ def _address(text: str) -> Endpoint:
 
 async def _run(options: argparse.Namespace, config: CliConfig, name: str, make: Make) -> int:
     has_sessions = name == "bank" and options.fence_every > 0
-    tls = server_context(config.tls) if config.http_tls and options.http is not None else None
     place = Place(
         client_config(config), options.partition, options.clients, options.store, options.directory, has_sessions
     )
-    async with open_place(place) as opened:
+    async with contextlib.AsyncExitStack() as outer, open_place(place) as opened:
+        port = None if options.http is None else await _port(options.http, config, name, outer)
         with contextlib.ExitStack() as stack:
             history = None
             if options.history is not None:
@@ -172,7 +184,26 @@ async def _run(options: argparse.Namespace, config: CliConfig, name: str, make: 
                 f"bot {name}, run {journal.run}, in partition {options.partition} of {cluster}; Ctrl-C ends it",
                 flush=True,
             )
-            return await run(bot, RunLimits(options.duration, options.http, tls))
+            return await run(bot, RunLimits(options.duration, port))
+
+
+async def _port(address: Endpoint, config: CliConfig, name: str, stack: contextlib.AsyncExitStack) -> Port:
+    """The HTTP port of a bot, which asks the cluster's access rules who may read it if the configuration says so."""
+    tls = server_context(config.tls, optional_certificate=config.acl.enabled) if config.http_tls else None
+    if not config.acl.enabled:
+        return Port(address, tls)
+    from waltz.common.acl.node import start_page_access  # only bots with rules need it
+
+    zookeeper = await connect_configured(config, connect_timeout_s=config.zookeeper_connect_timeout_ms / 1000)
+    stack.push_async_callback(zookeeper.close)
+    registry = Registry()
+    store = await read_store_params(zookeeper, config.cluster_root)
+    process = f"bot-{name}-{socket.gethostname()}-{os.getpid()}"
+    asked = await start_page_access(config.acl, zookeeper, config.cluster_root, process, store, registry)
+    stack.push_async_callback(asked.close)
+    open_paths = () if config.http_open is None else config.http_open.split(",")
+    rules = asked.rules
+    return Port(address, tls, rules.access, asked.identities.identities, open_paths, rules.pages, registry)
 
 
 def _tell(deviation: Deviation) -> None:

@@ -1,4 +1,4 @@
-"""``waltz client``: appends and reads as clients do, and checks that the cluster keeps all appends."""
+"""``waltz client``: appends and reads like an application, and checks that the cluster keeps all appends."""
 
 import argparse
 import asyncio
@@ -63,10 +63,14 @@ def _partitions_option(parser: argparse.ArgumentParser) -> None:
 
 
 async def check_partitions(session: Session, wanted: int) -> None:
-    """Raise ``WaltzError`` when the cluster has fewer partitions than wanted."""
+    """Check the number of partitions.
+
+    Raises:
+        WaltzError: The cluster has fewer partitions than ``wanted``.
+    """
     count = (await read_store_params(session.zookeeper, session.root)).partition_count
     if wanted > count:
-        raise WaltzError(f"{wanted} partitions cannot take part: the cluster has {count}")
+        raise WaltzError(f"the command needs {wanted} partitions, but the cluster has {count}")
 
 
 async def _validate(options: argparse.Namespace, session: Session) -> None:

@@ -42,13 +42,13 @@ CONNECTIVITY_TIMEOUT_S = 60.0
 """Limit for one server. A server of the original tries its storages one after the other."""
 
 NODE_HEALTH = "NODE_HEALTH"
-"""The check of a node, beside those of partitions: it answers, and does not say that something is wrong with it."""
+"""The check of a node, besides those of partitions: the node answers, and reports no problem of its own."""
 
 CHECKS = {NO_RECORD: Check.REPLICA_RECOVERY_STATUS.name}
 """The checks of the original that find problems with names of their own."""
 
 MAX_REASONS = 12
-"""Number of reasons that are printed for one check."""
+"""Maximum number of printed reasons of a check."""
 
 
 def register(nouns: Nouns) -> None:
@@ -81,11 +81,11 @@ def register(nouns: Nouns) -> None:
     cluster_command(
         verbs,
         "check-connectivity",
-        "have every server tell which storages it reaches",
+        "print which storages each server reaches",
         _check_connectivity,
         prints=True,
     )
-    help_text = "check that ZooKeeper, servers and storages agree on partitions, and that all of them are well"
+    help_text = "check that ZooKeeper, servers and storages agree on partitions, and that all are healthy"
     parser = cluster_command(verbs, "verify", help_text, _verify, prints=True)
     parser.add_argument("-p", "--partition", type=number(minimum=0), help="default: all")
     parser.add_argument(
@@ -94,7 +94,7 @@ def register(nouns: Nouns) -> None:
         type=number(minimum=1),
         default=10,
         metavar="SECONDS",
-        help="for each connection and each answer (default: 10)",
+        help="time limit of each connection and each answer (default: 10)",
     )
     logger_option(parser)
     parser.add_argument("--exit-code", action="store_true", help="end with 1 when a check fails")
@@ -103,18 +103,18 @@ def register(nouns: Nouns) -> None:
         type=partition_ranges,
         default=[],
         metavar="PARTITIONS",
-        help="partitions whose clients use write sessions, e.g. 0-6,7: warn where servers know none",
+        help="partitions whose clients use write sessions, e.g. 0-6,7: warn if servers do not support them",
     )
-    add_http_option(parser, "metrics there show more partitions whose clients use write sessions")
+    add_http_option(parser, "their metrics show more partitions whose clients use write sessions")
 
     help_text = (
-        "even out how many partitions the servers have, by taking back as few preferences as that needs; or, with "
-        "--replicas, spread the replicas over zones and even out how many the storage nodes have"
+        "even out the number of partitions of the servers, with as few changes of preferences as possible; or, with "
+        "--replicas, spread the replicas over zones and even out their number on the storage nodes"
     )
     parser = cluster_command(verbs, "rebalance", help_text, _rebalance, prints=True)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--plan", action="store_true", help="only print what would be done")
-    what.add_argument("--apply", action="store_true", help="do it, one partition after the other")
+    what.add_argument("--plan", action="store_true", help="only print the plan")
+    what.add_argument("--apply", action="store_true", help="carry out the plan, one partition after the other")
     moving_options(parser)
     replica_rebalancing.replica_options(parser)
 
@@ -131,7 +131,7 @@ async def _create(options: argparse.Namespace, session: Session) -> None:
     strange = await ensure_cluster(session.zookeeper, root, name, count, options.storage)
     for storage in strange:
         logger.warning(
-            "the cluster %s exists, and %s is not among its storage nodes; to add it: waltz zookeeper add-storage-node",
+            "the cluster %s exists without the storage node %s; to add the node: waltz zookeeper add-storage-node",
             name,
             storage,
         )
@@ -199,12 +199,12 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
     moves, foreign = await read_moves(session.cluster)
     warnings += foreign
     warnings += [
-        f"a replica of partition {partition_id} is on its way {moves[partition_id]}: finish it by waltz storage move "
-        "--apply, or take it back by --cancel"
+        f"a replica of partition {partition_id} is being moved {moves[partition_id]}: finish the move by waltz storage "
+        "move --apply, or undo it by --cancel"
         for partition_id in sorted(moves.keys() & set(partition_ids))
     ]
     warnings += [
-        f"whether the replicas of partition {partition_id} have what is committed is not known: {reason}"
+        f"it is unknown whether the replicas of partition {partition_id} have all commits: {reason}"
         for partition_id, reason in evidence.unknown_marks.items()
         if partition_id not in failing
     ]
@@ -218,7 +218,7 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
 
 
 def failure_lines(state: ClusterState) -> list[str]:
-    """The failures, the worst first, with reasons and remedies; partitions with the same trouble share a line."""
+    """The failures, the worst first, with reasons and remedies. Partitions with the same problem share a line."""
     lines = []
     for problem in find_problems(state, every_check=True):
         check = NODE_HEALTH if problem.check is None else CHECKS.get(problem.check, problem.check)
@@ -255,7 +255,7 @@ async def _properties(session: Session, partition_ids: Collection[int]) -> dict[
 async def _session_warnings(
     options: argparse.Namespace, session: Session, survey: Survey, partition_ids: Collection[int]
 ) -> list[str]:
-    """Warnings for partitions with write sessions: those that the operator names, or that metrics show."""
+    """Warnings for partitions with write sessions: named by the operator, or known from metrics."""
     endpoints = sorted({server.endpoint for server in survey.servers.values()})
     metrics, unread = await read_metrics(options.http, endpoints, options.timeout, session.http_tls)
     used = set(options.session_partitions)
@@ -276,5 +276,5 @@ async def _rebalance(options: argparse.Namespace, session: Session) -> None:
         plan_rebalance,
         only_plan=options.plan,
         question="move these partitions?",
-        done="each server has as many partitions as every other, or one more",
+        done="each server has the same number of partitions, give or take one",
     )

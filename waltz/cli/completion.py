@@ -1,4 +1,4 @@
-"""``waltz completion``: scripts by which shells complete the words of commands."""
+"""``waltz completion``: scripts for the completion of commands in shells."""
 
 import argparse
 import importlib.util
@@ -11,7 +11,7 @@ from waltz.common.version import with_extra
 SHELLS = ("bash", "zsh", "fish")
 
 _DESCRIPTION = (
-    'Print what makes a shell complete commands: eval "$(waltz completion bash)" in ~/.bashrc, the same with zsh in '
+    'Print a script for completion: eval "$(waltz completion bash)" in ~/.bashrc, the same with zsh in '
     "~/.zshrc, and waltz completion fish | source in ~/.config/fish/config.fish."
 )
 
@@ -33,7 +33,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def answer(grammar: argparse.ArgumentParser) -> None:
-    """Print the completions that a shell has asked for, and end the process."""
+    """Print the completions for a shell, and end the process."""
     if importlib.util.find_spec("argcomplete") is not None:
         import argcomplete
 

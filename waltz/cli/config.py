@@ -1,4 +1,4 @@
-"""``waltz config``: configuration files, looked at without a cluster."""
+"""``waltz config``: checks configuration files, without a cluster."""
 
 import argparse
 import os
@@ -12,7 +12,15 @@ from waltz.cli.output import json_option, show
 from waltz.cli.session import CONFIG_VARIABLE, Nouns, noun
 from waltz.common.acl.config_problems import access_problems
 from waltz.common.config.command import Checked, checked, print_check, setting_options
-from waltz.common.config.schemas import ArchiveConfig, CliConfig, ClientConfig, ServerConfig, StorageConfig
+from waltz.common.config.schemas import (
+    ArchiveConfig,
+    CliConfig,
+    ClientConfig,
+    MirrorConfig,
+    ServerConfig,
+    StorageConfig,
+    ViewConfig,
+)
 from waltz.common.config.sources import examine_sources
 from waltz.common.metrics.registry import Json
 from waltz.common.net.config_files import file_problems
@@ -24,13 +32,15 @@ MODELS: Mapping[str, type[BaseModel]] = {
     "server": ServerConfig,
     "storage": StorageConfig,
     "archive": ArchiveConfig,
+    "mirror": MirrorConfig,
+    "view": ViewConfig,
 }
 
 
 def register(nouns: Nouns) -> None:
     """Add the noun and its verb."""
     verbs = noun(nouns, "config")
-    help_text = "print what would count of a configuration, where it is from, and what is wrong with it"
+    help_text = "print the resulting values of a configuration, their sources, and all errors"
     parser = verbs.add_parser("check", help=help_text, description=help_text)
     parser.add_argument(
         "file",
@@ -38,7 +48,7 @@ def register(nouns: Nouns) -> None:
         nargs="?",
         default=os.environ.get(CONFIG_VARIABLE) or None,
         metavar="FILE",
-        help=f"default: what {CONFIG_VARIABLE} says, or else only the environment",
+        help=f"default: the file named by {CONFIG_VARIABLE}, or else only the environment",
     )
     parser.add_argument(
         "--of", choices=MODELS, default="tools", help="kind of process that reads the file (default: %(default)s)"

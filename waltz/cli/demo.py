@@ -14,8 +14,8 @@ NEEDED = ("tqdm", "pyspark", "pyarrow")
 """Imports of the demo that an installation without extras lacks. Without matplotlib only the plot is missing."""
 
 _DESCRIPTION = (
-    "Several processes, each with a database of its own, move money between accounts through the log, under locks. At "
-    "the end all databases must agree, no money may have come or gone, and Spark must find the same in the log."
+    "Several processes, each with its own database, move money between accounts through the log, under locks. At the "
+    "end all databases must agree, the sum of money must be unchanged, and Spark must find the same in the log."
 )
 
 
@@ -25,7 +25,7 @@ def register(nouns: Nouns) -> None:
     parser.add_argument("--transactions", type=number(minimum=1), default=100_000, help="number of generated transfers")
     parser.add_argument("--input", type=Path, metavar="FILE.csv", help="transfers from,to,amount[,time] instead")
     parser.add_argument("--opening", type=number(minimum=1), default=1_000, help="opening balance of an account")
-    parser.add_argument("--accounts", type=number(minimum=2), default=5_000, help="accounts to make up")
+    parser.add_argument("--accounts", type=number(minimum=2), default=5_000, help="number of generated accounts")
     parser.add_argument(
         "--tellers", type=number(minimum=1), default=2, help="client processes, each with its own database"
     )

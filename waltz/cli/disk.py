@@ -1,4 +1,5 @@
-"""``waltz disk``: the files of a stopped storage node. Only ``drain`` and two verbs of volumes change files."""
+"""``waltz disk``: the files of a stopped storage node. Only ``drain``, ``move-partition`` and ``forget-volume`` change
+files."""
 
 import argparse
 import importlib
@@ -26,7 +27,7 @@ from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import CorruptionError
 
 MAX_FAILURES = 100
-"""Maximum number of failures that are listed."""
+"""Maximum number of listed failures."""
 
 _MARGIN = 6
 _HEX_WIDTH = 67
@@ -41,23 +42,27 @@ def register(nouns: Nouns) -> None:
     parser = _segment_verb(verbs, "verify-segment", "check the index and the checksum of records", _verify)
     parser.add_argument("-t", "--transaction", type=number(minimum=0), metavar="ID", help="this record only")
     _segment_verb(verbs, "segment-statistic", "print number and sizes of the records", _statistic)
-    parser = _segment_verb(verbs, "dump-segment", "print what a segment holds", _dump)
+    parser = _segment_verb(verbs, "dump-segment", "print the records of a segment", _dump)
     parser.add_argument("-m", "--metadata", action="store_true", help="the header")
     parser.add_argument("-r", "--record", action="store_true", help="the records")
     parser.add_argument("-t", "--transaction", type=number(minimum=0), metavar="ID", help="this record only")
     parser.add_argument(
-        "-d", "--deserializer", type=_deserializer, metavar="MODULE:FUNCTION", help="makes payloads readable"
+        "-d",
+        "--deserializer",
+        type=_deserializer,
+        metavar="MODULE:FUNCTION",
+        help="function that makes payloads readable",
     )
     help_text = "print the control file"
     parser = verbs.add_parser("dump-control-file", help=help_text, description=help_text)
     only = parser.add_mutually_exclusive_group()
     only.add_argument("-p", "--partition", type=number(minimum=0), metavar="ID", help="this partition only")
-    # The original's option takes an argument without meaning.
+    # The argument of the original's option has no meaning.
     only.add_argument("-a", "--assigned", nargs="?", const="", metavar="ANYTHING", help="assigned partitions only")
     parser.add_argument("path", type=Path, nargs="?", metavar=f"DIRECTORY/{FILE_NAME}")
     json_option(parser)
     parser.set_defaults(run=lambda options: _dump_control_file(options, parser))
-    help_text = "put what the journal of a crashed node holds where it belongs, so that any node can start there"
+    help_text = "write the records in the journal of a crashed node to their segments, so any version can start there"
     drain_parser = verbs.add_parser("drain", help=help_text, description=help_text)
     drain_parser.add_argument("directory", type=Path, metavar="DIRECTORY")
     json_option(drain_parser)
@@ -68,7 +73,7 @@ def register(nouns: Nouns) -> None:
     move_parser = _volume_verb(verbs, "move-partition", help_text, _move_partition)
     move_parser.add_argument("-p", "--partition", type=number(minimum=0), required=True, metavar="ID")
     move_parser.add_argument("--to", required=True, metavar="DIRECTORY", help="one of the node's directories")
-    help_text = "forget a volume that is lost for good; its partitions are copied from their other replicas then"
+    help_text = "forget a lost volume; its partitions have to be copied from their other replicas"
     forget_parser = _volume_verb(verbs, "forget-volume", help_text, _forget_volume)
     forget_parser.add_argument("--volume", type=_volume_id, required=True, metavar="ID", help="see waltz disk volumes")
 
@@ -332,7 +337,7 @@ def _list_volumes(options: argparse.Namespace, _: ControlFile, volumes: Volumes)
 def _move_partition(options: argparse.Namespace, _: ControlFile, volumes: Volumes) -> None:
     source = volumes.move(options.partition, options.to)
     document: dict[str, Json] = {"partition": options.partition, "from": source, "to": options.to}
-    text = f"partition {options.partition} is in {options.to} already"
+    text = f"partition {options.partition} is already in {options.to}"
     if source is not None:
         text = f"partition {options.partition} is moved from {source} to {options.to}"
     show(options, document, [text])
@@ -345,7 +350,7 @@ def _forget_volume(options: argparse.Namespace, control_file: ControlFile, volum
     lines = [f"volume {options.volume} is forgotten; its partitions: {', '.join(map(str, partition_ids)) or 'none'}"]
     if partition_ids:
         lines += [
-            "start the node, remove each of them (waltz storage remove-partition -d), and have them copied from",
+            "start the node, remove each partition (waltz storage remove-partition -d), and let them be copied from",
             "their other replicas (waltz storage sync-partitions)",
         ]
     show(options, document, lines)
@@ -366,7 +371,7 @@ def _drain(options: argparse.Namespace) -> int:
 
         drained = drain(files, path, show_progress)
     if drained is None:
-        show(options, {"drained": False}, [f"{path} was left in order; there is nothing to drain"])
+        show(options, {"drained": False}, [f"{path} was closed in order; there is nothing to drain"])
         return 0
     damaged: dict[str, Json] = {str(partition_id): reason for partition_id, reason in drained.damaged.items()}
     document: dict[str, Json] = {

@@ -1,4 +1,4 @@
-"""``waltz storage label`` and ``waltz storage ring``: where storages are, and sets of them."""
+"""``waltz storage label`` and ``waltz storage ring``: labels for the places of storages, and named sets of storages."""
 
 import argparse
 
@@ -21,7 +21,7 @@ from waltz.common.zk.store_admin import read_connections, sync_cluster
 
 def register(verbs: Nouns) -> None:
     """Add the verbs to ``waltz storage``."""
-    help_text = "say where a storage node is, by labels; without a node print the labels of all"
+    help_text = "set labels for the place of a storage node; without a node print the labels of all nodes"
     parser = cluster_command(verbs, "label", help_text, _label, prints=True)
     parser.add_argument("storage", nargs="?", type=endpoint, metavar="HOST:PORT", help="data port")
     parser.add_argument(
@@ -75,7 +75,7 @@ async def _ring(options: argparse.Namespace, session: Session) -> None:
     zookeeper, root = session.zookeeper, session.root
     if options.delete:
         if options.name is None or options.storages:
-            raise WaltzError("--delete takes the name of a ring, and no storage nodes")
+            raise WaltzError("--delete takes the name of a ring only, without storage nodes")
         await delete_ring(zookeeper, root, options.name)
         return
     if options.storages:
@@ -83,7 +83,7 @@ async def _ring(options: argparse.Namespace, session: Session) -> None:
     await sync_cluster(zookeeper, root)
     rings = await read_rings(zookeeper, root)
     if options.name is not None and options.name not in rings:
-        raise WaltzError(f"there is no ring {options.name!r}: name its storage nodes to make it")
+        raise WaltzError(f"there is no ring {options.name!r}; to make the ring, name its storage nodes")
     document: dict[str, Json] = {}
     lines = []
     for name, ring in rings.items():

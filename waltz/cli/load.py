@@ -1,9 +1,8 @@
 """Runs and measures a load of appends, in a closed or an open loop.
 
-In a closed loop a producer keeps a fixed number of transactions under way, and sends the next one when one is
-committed: it measures the capacity of the cluster. In an open loop transactions are due at random times, independent of
-earlier ones: it measures the waiting time of independent users. A latency counts from the time at which a transaction
-was due.
+A closed loop measures the capacity of the cluster: a producer keeps a fixed number of transactions under way, and sends
+the next one after each commit. An open loop measures the waiting time of independent users: transactions are due at
+random times, independent of earlier ones. A latency counts from the time at which its transaction was due.
 """
 
 import asyncio
@@ -25,16 +24,16 @@ class Load(NamedTuple):
     """Size and shape of a load."""
 
     transactions: int
-    """Transactions of each producer."""
+    """Number of transactions of each producer."""
     size_bytes: int
     partitions: int
-    """Each transaction goes to a random partition below this number."""
+    """Number of partitions; each transaction goes to a random one."""
     in_flight: int
     """Number of transactions that a producer keeps under way in a closed loop."""
     interval_s: float
     """Mean time between two transactions of a producer in an open loop; 0: a closed loop."""
     lock_pool_size: int
-    """Number of locks, of which each transaction writes one; 0: no locks."""
+    """Number of locks; each transaction writes one of them. 0: no locks."""
 
 
 class Measured(NamedTuple):
@@ -46,7 +45,7 @@ class Measured(NamedTuple):
     """Time of each commit since the beginning of the load."""
     duration_s: float
     retries: int
-    """Number of repeated decisions, because the lock of the transaction had changed."""
+    """Number of decisions that were repeated because a lock had changed."""
 
 
 async def produce(
@@ -72,7 +71,7 @@ async def produce(
 
 
 class _Run:
-    """State that all producers share."""
+    """The common state of all producers."""
 
     def __init__(self, load: Load, chance: random.Random, done: Callable[[int], object]) -> None:
         self._load = load
@@ -89,7 +88,7 @@ class _Run:
         return Measured(self._latencies_s, self._committed_s, self._loop.time() - self._began_s, self._retries)
 
     async def take_turns(self, client: Client, turns: Iterator[int]) -> None:
-        """One of the workers that share the turns of a closed loop."""
+        """Run one worker of a closed loop; the workers share ``turns``."""
         for _ in turns:
             await self._append(client, self._loop.time())
 

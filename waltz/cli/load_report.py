@@ -1,4 +1,4 @@
-"""The measurements of a load, as numbers and as a picture."""
+"""The measurements of a load, as numbers and as a plot."""
 
 import importlib.util
 import json
@@ -16,7 +16,7 @@ PERCENTS = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0)
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
     """The smallest of the ``ordered`` values (not empty) that is at least as large as ``percent`` of all values."""
-    # Multiplied before it is divided: 99.9 / 100 * 1000 is above 999 in floating point.
+    # Multiply before dividing: in floating point 99.9 / 100 * 1000 is above 999.
     return ordered[max(0, math.ceil(round(percent * len(ordered) / 100, 6)) - 1)]
 
 
@@ -53,7 +53,7 @@ def numbers(load: Load, producers: int, measured: Measured) -> dict[str, Json]:
 
 
 def lines_of(found: dict[str, Json]) -> list[str]:
-    """The numbers as lines for people."""
+    """The numbers as lines of text."""
     latencies = found["latency_ms"]
     assert isinstance(latencies, dict)
     how = f"{found['in_flight']} in flight" if found["loop"] == "closed" else f"{found['interval_ms']:g} ms apart"
@@ -100,7 +100,7 @@ def _draw(ordered: Sequence[float], measured: Measured, path: Path) -> None:
     # Equal steps towards 100 %: each third of a decade, down to one transaction.
     steps = [10 ** (step / 8) for step in range(1 + int(8 * math.log10(count)))]
     tail.plot(steps, [percentile(ordered, 100 * (1 - 1 / step)) * 1e3 for step in steps])
-    tail.set(title="latency, ms", xlabel="all but one of so many are not above", xscale="log", yscale="log")
+    tail.set(title="latency, ms", xlabel="one transaction in this number is slower", xscale="log", yscale="log")
     for axes in (over_time, tail):
         axes.grid(visible=True, alpha=0.3)
     figure.savefig(path)

@@ -30,21 +30,19 @@ def register(nouns: Nouns) -> None:
                 f"--{what}",
                 type=number(minimum=1),
                 metavar="N",
-                help=f"default: as many as there are, {count} in a new cluster",
+                help=f"default: the present number, {count} in a new cluster",
             )
         parser.add_argument(
-            "--plaintext", action=argparse.BooleanOptionalAction, help="no TLS between the nodes (default: as it is)"
+            "--plaintext", action=argparse.BooleanOptionalAction, help="no TLS between the nodes (default: unchanged)"
         )
-        parser.add_argument(
-            "--log-format", choices=("text", "json"), help="what the nodes write into their logs (default: text)"
-        )
+        parser.add_argument("--log-format", choices=("text", "json"), help="format of the nodes' logs (default: text)")
         parser.set_defaults(run=run)
         if run is _start:
             json_option(parser)
-            parser.add_argument("node", nargs="?", metavar="NODE", help="bring back this node, e.g. server-1")
+            parser.add_argument("node", nargs="?", metavar="NODE", help="start this node again, e.g. server-1")
     for name, help_text, run in (
         ("stop", "stop the cluster; its data stays", _stop),
-        ("status", "print what runs and where", _status),
+        ("status", "print the running nodes and their addresses", _status),
     ):
         parser = _verb(verbs, name, help_text)
         json_option(parser)
@@ -80,9 +78,9 @@ def _start(options: argparse.Namespace) -> int:
         if asked:
             raise WaltzError(f"{asked[0]} is for a whole cluster, not for the node {options.node}")
         if not keeper.bring_back(options.directory, options.node):
-            tell(options, f"{options.node} is running already")
+            tell(options, f"{options.node} is already running")
     else:
-        zookeeper_jars(), find_java()  # what this machine lacks is reported here, not in the log of the keeper
+        zookeeper_jars(), find_java()  # report missing requirements here, not in the log of the keeper
         keeper.start(options.directory, keeper.keeper_command(options.directory, *asked))
     return _status(options)
 

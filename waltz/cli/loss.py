@@ -1,4 +1,4 @@
-"""``waltz storage accept-loss``: prints what a partition loses with a majority of its replicas, asks, and decides."""
+"""``waltz storage accept-loss``: the loss of a majority of replicas. Prints the loss, asks, and decides."""
 
 import argparse
 
@@ -12,12 +12,12 @@ from waltz.operations.lost_replicas import check_survey
 from waltz.operations.survey.survey import read_survey
 
 ANSWER_TIMEOUT_S = 10.0
-"""How long a node may take to say whether it reaches the storages that are given up as lost."""
+"""Time limit for a node's answer to the question whether it reaches the lost storages."""
 
 
 def register(verbs: Nouns) -> None:
     """Add the verb."""
-    help_text = "go on with what is left of a partition that has lost a majority of its replicas for good"
+    help_text = "continue a partition that has lost a majority of its replicas for good, with the remaining ones"
     parser = cluster_command(verbs, "accept-loss", help_text, _accept_loss, prints=True)
     parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
     parser.add_argument(
@@ -26,10 +26,10 @@ def register(verbs: Nouns) -> None:
         nargs="+",
         required=True,
         metavar="HOST:PORT",
-        help="data ports of the storages whose replicas are lost for good: all that do not answer",
+        help="data ports of the storages with lost replicas: all storages that do not answer",
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--plan", action="store_true", help="only print what would be lost")
+    what.add_argument("--plan", action="store_true", help="only print the loss")
     what.add_argument("--apply", action="store_true", help="decide, and write the metadata")
     yes_option(parser)
 
@@ -46,7 +46,7 @@ async def _accept_loss(options: argparse.Namespace, session: Session) -> None:
         if options.apply:
             for line in lines:
                 tell(options, line)
-            confirm(options, "do this? It cannot be taken back.", needs_terminal=True)
+            confirm(options, "accept this loss? It cannot be undone.", needs_terminal=True)
             await loss.apply(found.acceptance)
             lines = [f"partition {partition_id} goes on behind transaction {found.acceptance.mark}"]
     except WaltzError as error:

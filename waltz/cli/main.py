@@ -1,7 +1,7 @@
 """Entry point of the ``waltz`` command.
 
-Exit codes: 0 done, 1 failed (one line on standard error says why and what to do), 2 wrong usage; as in shells, 130
-after Ctrl-C and 141 when the reader of the output (``| head``) has closed it.
+Exit codes: 0: done; 1: failed (one line on standard error gives the reason and the remedy); 2: wrong usage; as in
+shells, 130 after Ctrl-C, and 141 when the reader of the output (``| head``) has closed the pipe.
 """
 
 import argparse
@@ -21,11 +21,11 @@ INTERRUPTED = 128 + signal.SIGINT
 NOT_READ = 128 + signal.SIGPIPE
 
 ASKED = "_ARGCOMPLETE"
-"""Set by a shell that asks for completions."""
+"""Environment variable, set by a shell that asks for completions."""
 
 
 def parser(named: Collection[str] = NOUNS) -> argparse.ArgumentParser:
-    """The grammar of the command line: complete for ``named`` nouns, and one line for each other noun."""
+    """The grammar of the command line: complete for the ``named`` nouns, one line for every other noun."""
     top = argparse.ArgumentParser(prog="waltz", description="Waltz: a replicated write-ahead log for transactions.")
     top.add_argument("--version", action="version", version=f"waltz {installed_version() or 'not installed'}")
     nouns = top.add_subparsers(title="nouns", required=True, metavar="NOUN")
@@ -78,13 +78,13 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _is_stdout_closed() -> bool:
-    """Whether the reader of the output has gone (a broken pipe may be another one). Then nothing more is written."""
+    """Whether the reader of the output is gone (a broken pipe may be another one). If so, write no more output."""
     descriptor = sys.stdout.fileno()
     output = select.poll()
     output.register(descriptor, select.POLLOUT)
     if not any(event & select.POLLERR for _, event in output.poll(0)):
         return False
-    # At its end the interpreter would write the rest of the buffer again, and print an error.
+    # The interpreter would write the rest of the buffer again at its end, and print an error.
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     return True
 

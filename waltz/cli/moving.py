@@ -18,7 +18,7 @@ def moving_options(parser: argparse.ArgumentParser) -> None:
         type=number(minimum=1),
         default=60,
         metavar="SECONDS",
-        help="how long a partition may take until it is served again (default: 60)",
+        help="time limit until a partition is served again (default: 60)",
     )
     yes_option(parser)
 
@@ -26,7 +26,11 @@ def moving_options(parser: argparse.ArgumentParser) -> None:
 async def carry_out(
     options: argparse.Namespace, session: Session, planner: Planner, *, only_plan: bool, question: str, done: str
 ) -> None:
-    """Print the plan of ``planner``, ask ``question``, carry it out, and print ``done``. Raises ``WaltzError``."""
+    """Print the plan of ``planner``, ask ``question``, carry out the plan, and print ``done``.
+
+    Raises:
+        WaltzError: The operator does not agree, or a step fails.
+    """
     plan = await plan_moves(session.cluster, planner)
     lines = plan.lines()
     if only_plan or not plan.changes:

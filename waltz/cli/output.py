@@ -1,4 +1,4 @@
-"""Output of commands: lines for people, fitted to their terminal, or JSON for programs; questions and answers."""
+"""Output of commands: lines that fit the terminal, or JSON for programs; questions to the operator."""
 
 import argparse
 import base64
@@ -32,7 +32,7 @@ _READ_BYTES = 1 << 16
 
 _GAP = "  "
 _LEAST_WIDTH = 8
-"""Least width to which a cell is cut to make a table fit."""
+"""Minimum width of a cell that is cut to make a table fit."""
 
 
 def json_option(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +46,7 @@ def logger_option(parser: argparse.ArgumentParser) -> None:
 
 
 def show(options: argparse.Namespace, document: Json, lines: Iterable[str]) -> None:
-    """Print ``document`` if JSON was asked for, else ``lines``; these are logged if the command has the option."""
+    """Print ``document`` with ``--json``, else ``lines``; with ``-l`` log the lines instead."""
     if options.json:
         print(json.dumps(document, indent=2))
     elif getattr(options, "logger_as_output", False):
@@ -59,7 +59,7 @@ def show(options: argparse.Namespace, document: Json, lines: Iterable[str]) -> N
 
 
 def escape_output() -> None:
-    """Print characters that the terminal cannot show as ``\\u00e9``, which JSON decodes again."""
+    """Print characters that the terminal cannot show in the form ``\\u00e9``, for JSON decoders."""
     codecs.register_error(_ESCAPE, _escaped)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # standard output may be replaced (in a notebook) or missing
@@ -100,7 +100,7 @@ def record_document(record: Record) -> dict[str, Json]:
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that shows the output; ``None`` if the output is no terminal."""
+    """Number of columns of the terminal; ``None`` if the output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -122,7 +122,7 @@ def _cell(text: str, width: int) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """The text within ``width``; an ellipsis says that there is more of it."""
+    """The text, cut to ``width``; an ellipsis marks a cut."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
@@ -130,23 +130,26 @@ def cut(text: str, width: int) -> str:
 
 
 def yes_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--yes``, by which scripts agree beforehand."""
+    """Add ``--yes``, for scripts."""
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
 
 
 def confirm(options: argparse.Namespace, question: str, *, needs_terminal: bool = False) -> None:
-    """Return when the operator agrees, at the terminal or by ``--yes``; else raise ``WaltzError``.
+    """Ask the operator; return if the answer, or ``--yes``, is yes.
 
-    Where standard input is no terminal there is no question, and the command goes on, or fails if it
-    ``needs_terminal``. It also fails if only standard error, which shows the question, is no terminal.
+    Without a terminal as standard input there is no question: the command continues, or fails if it
+    ``needs_terminal``. The command also fails if only standard error is not a terminal, since it shows the question.
+
+    Raises:
+        WaltzError: The operator does not agree, or cannot be asked.
     """
     if options.yes:
         return
     if sys.stdin.isatty() and not sys.stderr.isatty():
-        raise WaltzError("nothing was done: questions go to standard error, which is no terminal; give --yes to agree")
+        raise WaltzError("nothing was done: standard error must be a terminal for a question; give --yes to agree")
     if not sys.stdin.isatty():
         if needs_terminal:
-            raise WaltzError("nothing was done: nobody can be asked here; give --yes to agree")
+            raise WaltzError("nothing was done: there is no terminal for a question; give --yes to agree")
         return
     with _interruptible() as interrupted:
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
@@ -165,7 +168,7 @@ def standard_input() -> BinaryIO:
 
 
 class _InterruptibleInput(io.RawIOBase):
-    """Reads the available bytes, as they come."""
+    """Reads bytes as they arrive."""
 
     def __init__(self, source: io.BufferedReader) -> None:
         self._source = source
@@ -181,9 +184,10 @@ class _InterruptibleInput(io.RawIOBase):
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[socket.socket]:
-    """Have Ctrl-C raise ``KeyboardInterrupt`` here: a running loop would take it as an event, and the loop waits here.
+    """Let Ctrl-C raise ``KeyboardInterrupt``: the event loop would handle the signal later, but it is blocked here.
 
-    The yielded descriptor becomes readable with the first signal: a signal just before a blocking call is not missed.
+    The yielded descriptor becomes readable with the first signal, so a signal just before a blocking call is not
+    missed.
     """
     readable, told = socket.socketpair()
     told.setblocking(False)

@@ -35,7 +35,7 @@ def register(nouns: Nouns) -> None:
     _add_partitions(parser, required=False)
     parser.add_argument("--all", action="store_true", help="also properties with default values")
     _add_json(parser)
-    help_text = "change properties of partitions; nothing is written where nothing changes"
+    help_text = "change properties of partitions"
     parser = cluster_command(verbs, "configure", help_text, _configure)
     _add_partitions(parser, required=True)
     parser.add_argument(
@@ -43,10 +43,10 @@ def register(nouns: Nouns) -> None:
         nargs="+",
         type=assignment,
         metavar="PROPERTY=VALUE",
-        help="e.g. format=table; PROPERTY= takes one back to its default",
+        help="e.g. format=table; PROPERTY= resets a property to its default",
     )
     _add_json(parser)
-    help_text = "print the last transaction that was committed by a time, and -1 for none"
+    help_text = "print the last transaction committed by a time; -1 if there is none"
     parser = cluster_command(verbs, "at", help_text, _at)
     _add_partitions(parser, required=True)
     parser.add_argument("time", type=moment, metavar="TIME", help="e.g. 2026-03-01T12:00:00Z")
@@ -65,7 +65,7 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def assignment(text: str) -> Assignment:
-    """Parse ``PROPERTY=VALUE`` for argparse: the value is JSON, or else a word as it is."""
+    """Parse ``PROPERTY=VALUE`` for argparse. The value is JSON, or else text."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise argparse.ArgumentTypeError(f"not of the form PROPERTY=VALUE: {text!r}")
@@ -122,7 +122,7 @@ async def _at(options: argparse.Namespace, session: Session) -> None:
 
 
 def describe(partition_id: int, stored: StoredProperties, everything: bool) -> str:
-    """The properties of a partition in one line: those that differ from their defaults or, with ``everything``, all."""
+    """The properties of a partition in one line: without ``everything``, only those that differ from their defaults."""
     fields = stored.properties.model_dump(by_alias=True, exclude_defaults=not everything)
     fields = {"format": stored.properties.format} | fields
     texts = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in fields.items()]
@@ -130,6 +130,6 @@ def describe(partition_id: int, stored: StoredProperties, everything: bool) -> s
 
 
 def as_json(partition_id: int, stored: StoredProperties) -> str:
-    """All properties of a partition, and the number of their changes."""
+    """All properties of a partition, and the number of their changes, as JSON."""
     properties: PartitionProperties = stored.properties
     return json.dumps({"partition": partition_id, CHANGE: stored.change, **properties.model_dump(by_alias=True)})

@@ -27,10 +27,20 @@ def register(nouns: Nouns) -> None:
     parser = cluster_command(verbs, "test-producers", help_text, _test_producers, prints=True)
     _common_options(parser)
     parser.add_argument(
-        "-p", "--txn-per-thread", type=number(minimum=1), required=True, metavar="N", help="for each producer"
+        "-p",
+        "--txn-per-thread",
+        type=number(minimum=1),
+        required=True,
+        metavar="N",
+        help="transactions of each producer",
     )
     parser.add_argument(
-        "-t", "--num-thread", type=number(minimum=1), required=True, metavar="N", help="producers, each a client"
+        "-t",
+        "--num-thread",
+        type=number(minimum=1),
+        required=True,
+        metavar="N",
+        help="number of producers; each is a client",
     )
     parser.add_argument(
         "-i",
@@ -48,13 +58,20 @@ def register(nouns: Nouns) -> None:
         help="closed loop: transactions of a producer under way (default: %(default)s)",
     )
     parser.add_argument(
-        "-l", "--lock-pool-size", type=number(minimum=0), default=0, metavar="N", help="locks to write (default: none)"
+        "-l",
+        "--lock-pool-size",
+        type=number(minimum=0),
+        default=0,
+        metavar="N",
+        help="number of locks to write (default: none)",
     )
-    parser.add_argument("--report", type=Path, metavar="DIRECTORY", help="write the numbers and a plot there")
+    parser.add_argument("--report", type=Path, metavar="DIRECTORY", help="directory for the numbers and a plot")
     help_text = "write transactions, then read them with one consumer; print throughput"
     parser = cluster_command(verbs, "test-consumers", help_text, _test_consumers, prints=True)
     _common_options(parser)
-    parser.add_argument("-t", "--num-txn", type=number(minimum=1), required=True, metavar="N", help="to write and read")
+    parser.add_argument(
+        "-t", "--num-txn", type=number(minimum=1), required=True, metavar="N", help="transactions to write and read"
+    )
 
 
 def _common_options(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +89,7 @@ def _common_options(parser: argparse.ArgumentParser) -> None:
         "--mount-from-latest",
         "--mount_from_latest",
         action="store_true",
-        help="begin at the end of the log; without it all that is there is read, too",
+        help="begin at the end of the log; without this option, the whole log is read, too",
     )
 
 
@@ -97,12 +114,12 @@ async def _test_producers(options: argparse.Namespace, session: Session) -> None
     )
     async with contextlib.AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(client_of(session)) for _ in range(options.num_thread)]
-        for client in clients:  # each joins every partition, which is not measured
+        for client in clients:  # join every partition before the measurement
             for partition_id in range(partitions):
                 await client.append(partition_id, b"")
         if not options.mount_from_latest:
             ends = await _marks(clients[0], partitions)
-            with progress("reading what is there", sum(end + 1 for end in ends) * len(clients), "transactions") as done:
+            with progress("reading the log", sum(end + 1 for end in ends) * len(clients), "transactions") as done:
                 await asyncio.gather(*(consume(client, [-1] * partitions, ends, done) for client in clients))
         with progress("appending", load.transactions * len(clients), "transactions") as done:
             measured = await produce(clients, load, random.Random(), done)

@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _DELAY_S = 1.0
-"""Shorter work shows no bar."""
+"""Minimum duration of work before a bar appears."""
 
 
 def _unseen(_count: int) -> None:
-    """Without tqdm there is no bar."""
+    """Ignores progress: there is no bar without tqdm."""
 
 
 @contextmanager
 def progress(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
-    """Show a bar on standard error if that is a terminal; the yielded function takes the amount of further work done.
+    """Show a bar on standard error, if that is a terminal and tqdm is installed.
 
-    Without tqdm nothing is shown.
+    Call the yielded function with the amount of work done since the last call.
     """
     try:
         from tqdm import tqdm

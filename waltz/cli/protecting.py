@@ -36,7 +36,7 @@ _OTHERS = 0o077
 
 def register(verbs: Nouns) -> None:
     """Add the verb to ``waltz zookeeper``."""
-    help_text = "let only users with passwords at the cluster's tree, each role at what it needs"
+    help_text = "restrict the cluster's tree to users with passwords; each role gets the rights it needs"
     parser = cluster_command(verbs, "protect", help_text, _protect, prints=True)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
@@ -49,13 +49,13 @@ def register(verbs: Nouns) -> None:
     what.add_argument(
         "--check",
         action="store_true",
-        help="only print the nodes that are open, or differ; exit code 1 if there are any",
+        help="only print the znodes that are open, or differ; exit code 1 if there are any",
     )
-    what.add_argument("--open", action="store_true", help="take the protection away: everybody may do everything")
+    what.add_argument("--open", action="store_true", help="remove the protection: everybody may do everything")
     parser.add_argument(
         "--with-original-nodes",
         action="store_true",
-        help="leave open what nodes and clients of the original need, which have no users",
+        help="leave open the znodes that nodes and clients of the original need, since these have no users",
     )
     yes_option(parser)
 
@@ -64,11 +64,11 @@ async def _protect(options: argparse.Namespace, session: Session) -> None:
     zookeeper = _with_lists(session)
     if options.with_original_nodes and options.users is None:
         raise WaltzError("--with-original-nodes is for --users; the tree remembers it")
-    await read_store_params(zookeeper, session.root)  # there has to be a cluster
+    await read_store_params(zookeeper, session.root)  # fails without a cluster
     if options.check:
         await _check(options, zookeeper, session.root)
     elif options.open:
-        confirm(options, f"open the tree at {session.root} to everybody who reaches ZooKeeper?")
+        confirm(options, f"open the tree at {session.root} to everybody with access to ZooKeeper?")
         changed = await unprotect(zookeeper, session.root)
         show(options, {"changed": changed}, [f"the tree is open to everybody; {changed} nodes were changed"])
     else:
@@ -106,9 +106,11 @@ def _with_lists(session: Session) -> "AclZooKeeper":
 
 
 def read_users(path: Path, *, with_original_nodes: bool = False) -> Protection:
-    """The users in a file: a mapping of roles to mappings of names to passwords.
+    """Read the users from a file: a mapping of roles to mappings of names to passwords.
 
-    Raises ``ConfigError`` for a file that is no YAML, ``ProtectionError`` for what it says; never with a password.
+    Raises:
+        ConfigError: The file is not YAML.
+        ProtectionError: A user or a password is not valid. The text contains no password.
     """
     document = read_yaml(path)
     if path.stat().st_mode & _OTHERS:
@@ -119,7 +121,7 @@ def read_users(path: Path, *, with_original_nodes: bool = False) -> Protection:
             role = Role(name)
         except ValueError:
             roles = ", ".join(each.value for each in Role)
-            raise ProtectionError(f"{path}: {shown_key(str(name))} is no role; the roles are {roles}") from None
+            raise ProtectionError(f"{path}: {shown_key(str(name))} is not a role; the roles are {roles}") from None
         if not isinstance(given, dict):
             raise ProtectionError(f"{path}: {role.value} needs lines of the form 'name: password' below it")
         users[role] = tuple(_identity(path, str(user), password) for user, password in given.items())
@@ -130,7 +132,7 @@ def _identity(path: Path, user: str, password: object) -> str:
     if USER_NAME.fullmatch(user) is None:
         raise ProtectionError(f"{path}: a name of a user has at most 128 characters, without colons and blanks")
     if not isinstance(password, str):
-        raise ProtectionError(f"{path}: the password of {user} is no text; put it in quotes")
+        raise ProtectionError(f"{path}: the password of {user} is not text; put it in quotes")
     if len(password) < MIN_PASSWORD_LENGTH or password != password.strip():
         raise ProtectionError(
             f"{path}: the password of {user} has fewer than {MIN_PASSWORD_LENGTH} characters, or blanks around it; "

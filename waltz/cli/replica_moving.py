@@ -24,8 +24,12 @@ from waltz.operations.replica_moving import (
 
 
 async def move_replicas(options: argparse.Namespace, session: Session) -> None:
-    """Run the command. Raises ``WaltzError``."""
-    await read_store_params(session.zookeeper, session.root)  # before any file is created there
+    """Run the command.
+
+    Raises:
+        WaltzError: A step failed; the command may be repeated.
+    """
+    await read_store_params(session.zookeeper, session.root)  # fails without a cluster, before any znode is made
     if options.plan:
         await _carry_out(options, session.cluster)
         return
@@ -35,7 +39,7 @@ async def move_replicas(options: argparse.Namespace, session: Session) -> None:
         try:
             await _carry_out(options, cluster)
         except asyncio.CancelledError:
-            print("nothing is lost: run it again to go on, or with --cancel to take it back", file=sys.stderr)
+            print("nothing is lost: run it again to continue, or with --cancel to undo the move", file=sys.stderr)
             raise
 
 

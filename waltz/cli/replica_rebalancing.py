@@ -16,7 +16,7 @@ from waltz.common.zk.store_admin import read_store_params
 from waltz.operations.replica_moving import locked_moves
 from waltz.operations.replica_rebalancing import outcome, plan_replicas, rebalance_replicas
 
-DONE = "replicas are in as many zones as there are, and storages as even as zones, groups and rings allow"
+DONE = "replicas are spread over all zones, and over storages as evenly as zones, groups and rings allow"
 
 
 def replica_options(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +47,12 @@ def replica_options(parser: argparse.ArgumentParser) -> None:
 
 
 async def rebalance(options: argparse.Namespace, session: Session) -> None:
-    """Run the command. Raises ``WaltzError``."""
-    await read_store_params(session.zookeeper, session.root)  # before any file is created there
+    """Run the command.
+
+    Raises:
+        WaltzError: A step failed; the command may be repeated.
+    """
+    await read_store_params(session.zookeeper, session.root)  # fails without a cluster, before any znode is made
     if options.plan:
         await _carry_out(options, session.cluster)
         return
@@ -58,7 +62,7 @@ async def rebalance(options: argparse.Namespace, session: Session) -> None:
         try:
             await _carry_out(options, cluster)
         except asyncio.CancelledError:
-            print("nothing is lost: run it again to go on", file=sys.stderr)
+            print("nothing is lost: run the command again to continue", file=sys.stderr)
             raise
 
 
@@ -97,6 +101,10 @@ def _document(moves: list[Move], files_left: dict[str, list[int]], *, applied: b
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raise ``WaltzError`` for options that need ``--replicas``, which is not given."""
+    """Check the options.
+
+    Raises:
+        WaltzError: An option needs ``--replicas``.
+    """
     if options.spread or options.without or options.rate:
         raise WaltzError("--spread, --without and --rate are about replicas: add --replicas")

@@ -1,4 +1,4 @@
-"""``waltz server``: servers, and the partitions that they should have."""
+"""``waltz server``: the partitions of servers, and preferences for partitions."""
 
 import argparse
 import asyncio
@@ -45,20 +45,20 @@ def register(nouns: Nouns) -> None:
     json_option(parser)
     parser.set_defaults(run=functools.partial(_list, parser))
     for name, help_text, command in (
-        ("add-preferred-partition", "have partitions given to a server by preference", _add),
-        ("remove-preferred-partition", "take the preference of a server for partitions back", _remove),
+        ("add-preferred-partition", "let a server own partitions by preference", _add),
+        ("remove-preferred-partition", "remove the preference of a server for partitions", _remove),
     ):
         parser = cluster_command(verbs, name, help_text, command, prints=True)
         parser.add_argument(
             "-s", "--server", type=endpoint, required=True, metavar="HOST:PORT", help="server.port of the server"
         )
         parser.add_argument("-p", "--partition", type=partition_ranges, required=True, help="e.g. 0-6,7,10-16")
-    help_text = "move all partitions of a server to the others, one by one, so that it can be stopped"
+    help_text = "move all partitions of a server to other servers, one by one, before a stop"
     parser = cluster_command(verbs, "drain", help_text, _drain, prints=True)
     parser.add_argument(
         "-s", "--server", type=endpoint, required=True, metavar="HOST:PORT", help="server.port of the server"
     )
-    parser.add_argument("--plan", action="store_true", help="only print what would be done")
+    parser.add_argument("--plan", action="store_true", help="only print the plan")
     moving_options(parser)
 
 
@@ -79,9 +79,13 @@ def _list(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 
 def parse_replicas(text: str) -> tuple[int, dict[int, list[str]]]:
-    """The number of a server's partitions, and the storages of each partition of the cluster, from its ``/metrics``.
+    """Parse the ``/metrics`` of a server.
 
-    Raises ``WaltzError`` when the metrics are not a server's.
+    Returns:
+        The number of the server's partitions, and the storages of each partition of the cluster.
+
+    Raises:
+        WaltzError: The metrics are not a server's.
     """
     try:
         gauges = json.loads(text)["gauges"]
@@ -151,7 +155,11 @@ async def _drain(options: argparse.Namespace, session: Session) -> None:
 
 
 async def check_server(session: Session, server: Endpoint) -> int:
-    """The id of the server at an endpoint. Raises ``WaltzError`` when the cluster has none there."""
+    """The id of the server at an endpoint.
+
+    Raises:
+        WaltzError: The cluster has no server there.
+    """
     known = {each.endpoint: each.server_id for each in await read_server_descriptors(session.zookeeper, session.root)}
     if server not in known:
         names = ", ".join(sorted(map(str, known))) or "none"

@@ -1,6 +1,6 @@
-"""Write sessions by the HTTP metrics of servers: their holders, and the numbers of fences and refused appends.
+"""Write sessions in the HTTP metrics of servers: holders, and the numbers of fences and refused appends.
 
-Servers do not register their HTTP ports in the cluster, so the operator names them.
+Servers do not register their HTTP ports in the cluster; the operator names the ports.
 """
 
 import argparse
@@ -19,39 +19,39 @@ from waltz.common.net.tls_renewal import present, token_of
 _PARTITION_METRIC = re.compile(r"waltz-server\.partition-(\d+)\.write-session")
 
 HttpAddress = Endpoint | int
-"""Address of one server, or the port of every server."""
+"""Address of a server, or a port for all servers."""
 
 
 class SessionMetrics(NamedTuple):
     """Counts of the owner of a partition since it became the owner."""
 
     exclusive_holder: int | None
-    """The client that holds an exclusive session."""
+    """Id of the client with an exclusive session; ``None``: there is none."""
     appends: int
-    """Appends that were accepted under a write session."""
+    """Appends accepted under a write session."""
     fences: int
     fenced_appends: int
     """Appends refused because of their session."""
     dropped_appends: int
-    """Appends of clients without version 5, dropped because another client holds an exclusive session."""
+    """Appends of clients before version 5, dropped because another client has an exclusive session."""
 
     @property
     def in_use(self) -> bool:
-        """Whether the counts show clients with write sessions on the partition."""
+        """Whether clients use write sessions on the partition, according to the counts."""
         return self.exclusive_holder is not None or any((self.appends, self.fences, self.fenced_appends))
 
 
 class ServerMetrics(NamedTuple):
-    """The metrics of one server that commands need."""
+    """The metrics of a server, as far as commands need them."""
 
     endpoint: str
     """The server's ``host:port`` in the cluster."""
     sessions: dict[int, SessionMetrics]
-    """By partition; empty for a server without write sessions."""
+    """The write sessions by partition; empty for a server without write sessions."""
 
 
 def add_http_option(parser: argparse.ArgumentParser, what_for: str) -> None:
-    """Add the option by which the operator names the HTTP ports of servers."""
+    """Add the option for the HTTP ports of servers."""
     parser.add_argument(
         "--http",
         type=_http_address,
@@ -67,7 +67,11 @@ def _http_address(text: str) -> HttpAddress:
 
 
 def parse_metrics(text: str) -> ServerMetrics:
-    """Parse the JSON of ``/metrics``. Raises ``WaltzError`` when it is not a server's."""
+    """Parse the JSON of ``/metrics``.
+
+    Raises:
+        WaltzError: The metrics are not a server's.
+    """
     try:
         document = json.loads(text)
         gauges, meters = document["gauges"], document["meters"]

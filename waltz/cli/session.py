@@ -1,6 +1,6 @@
 """The base of most commands: their common options, and the connection to the cluster of a ``-c`` file.
 
-Modules that only a connection needs are imported with the connection: help and usage errors do without them.
+Modules for the connection are imported with the connection: help and usage errors do not need them.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from waltz.common.config.sources import Setting, examine_sources
 from waltz.common.errors import ConfigError, WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.iso_time import parse_time
-from waltz.common.partition_ids import check_partition
+from waltz.common.partition_ids import check_partition, ids_in
 from waltz.common.zk.store_admin import read_store_params
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ Command = Callable[[argparse.Namespace, Session], Awaitable[None]]
 
 
 def noun(nouns: Nouns, name: str) -> Nouns:
-    """Add a noun; the result takes its verbs."""
+    """Add a noun; returns the parent of its verbs."""
     help_text = NOUNS[name].help_text
     return nouns.add_parser(name, help=help_text, description=help_text).add_subparsers(
         title="verbs", required=True, metavar="VERB"
@@ -75,9 +75,9 @@ def noun(nouns: Nouns, name: str) -> Nouns:
 def cluster_command(
     verbs: Nouns, name: str, help_text: str, command: Command, *, prints: bool = False
 ) -> argparse.ArgumentParser:
-    """Add a verb that works on the cluster named by ``-c``; returns its parser for further options.
+    """Add a verb that works on the cluster named by ``-c``; returns its parser for more options.
 
-    A command that ``prints`` takes ``--json``, and prints its result by :func:`waltz.cli.output.show`.
+    A command that ``prints`` has the option ``--json``, and prints its result by :func:`waltz.cli.output.show`.
     """
     parser = verbs.add_parser(name, help=help_text, description=help_text)
     cluster_option(parser)
@@ -90,7 +90,7 @@ def cluster_command(
 def client_command(
     verbs: Nouns, name: str, help_text: str, command: ClientCommand, *, prints: bool = False
 ) -> argparse.ArgumentParser:
-    """Add a verb that reads and writes the log of the cluster named by ``-c``, as an application does."""
+    """Add a verb that reads or writes the log of the cluster named by ``-c``, like an application."""
 
     async def run(options: argparse.Namespace, session: Session) -> None:
         async with client_of(session) as client:
@@ -107,7 +107,7 @@ def cluster_option(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=os.environ.get(CONFIG_VARIABLE) or None,
         metavar="FILE",
-        help=f"YAML file that names the cluster (default: what {CONFIG_VARIABLE} says)",
+        help=f"YAML file that names the cluster (default: the file named by {CONFIG_VARIABLE})",
     )
     setting_options(parser)
     parser.add_argument(
@@ -117,7 +117,7 @@ def cluster_option(parser: argparse.ArgumentParser) -> None:
         type=_token_setting,
         dest="settings",
         metavar="FILE",
-        help="present the token in this file, in place of a certificate; the same as --set ssl.token.location=FILE",
+        help="present the token in this file instead of a certificate; the same as --set ssl.token.location=FILE",
     )
 
 
@@ -126,10 +126,12 @@ def _token_setting(text: str) -> Setting:
 
 
 def named_cluster(options: argparse.Namespace, parser: argparse.ArgumentParser) -> CliConfig:
-    """The configuration by ``-c``, environment and ``--set``; without any of them the command ends with a usage error.
+    """The configuration from ``-c``, the environment and ``--set``; if it names no cluster, a usage error.
 
-    A variable that overrides the file is reported: it may lead to another cluster than the file does. Raises
-    ``ConfigError``.
+    A warning reports each variable that overrides the file, since it may lead to another cluster.
+
+    Raises:
+        ConfigError: The configuration is wrong.
     """
     path: Path | None = options.cli_config_path
     reading = examine_sources(path, CliConfig, options.settings, os.environ)
@@ -164,9 +166,10 @@ def _run(options: argparse.Namespace, command: Command, parser: argparse.Argumen
 
 
 def http_context(options: argparse.Namespace, parser: argparse.ArgumentParser) -> "ssl.SSLContext | None":
-    """The same for a command that needs no cluster: without a configuration the endpoints are plain HTTP.
+    """The context for HTTP endpoints, for a command without a cluster. Without a configuration, it is plain HTTP.
 
-    Raises ``ConfigError``.
+    Raises:
+        ConfigError: The configuration is wrong.
     """
     if options.cli_config_path is None and not options.settings:
         return None
@@ -184,7 +187,7 @@ def _tls_of(config: CliConfig, path: Path | None) -> "ssl.SSLContext | None":
 
 
 def client_of(session: Session) -> "Client":
-    """A client of the command's cluster, to be opened by ``async with``."""
+    """A client of the command's cluster; open it with ``async with``."""
     from waltz.asynchronous import connect
 
     assert session.config is not None
@@ -206,7 +209,11 @@ def client_config(config: CliConfig) -> ClientConfig:
 
 
 async def check_partition_ids(session: Session, *partition_ids: int) -> None:
-    """Raise ``WaltzError`` unless the cluster has all these partitions."""
+    """Check ids of partitions.
+
+    Raises:
+        WaltzError: The cluster does not have one of the partitions.
+    """
     count = (await read_store_params(session.zookeeper, session.root)).partition_count
     check_partition(max(partition_ids), count)
 
@@ -233,7 +240,7 @@ port = number(1, 65535)
 
 
 def moment(text: str) -> datetime:
-    """A time with its zone, for argparse."""
+    """Parse a time with its zone, for argparse."""
     try:
         return parse_time(text)
     except ValueError as error:
@@ -242,17 +249,10 @@ def moment(text: str) -> datetime:
 
 def partition_ranges(text: str) -> list[int]:
     """Parse ``0-6,7,10-16``: sorted, without duplicates. Raises ``argparse.ArgumentTypeError``."""
-    found: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = (word.strip() for word in part.partition("-"))
-        try:
-            low, high = int(first), int(last) if dash else int(first)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"not a list of partitions like 0-6,7,10-16: {text!r}") from None
-        if low > high or high - low > 1_000_000:
-            raise argparse.ArgumentTypeError(f"not a range of partitions: {part.strip()!r}")
-        found.update(range(low, high + 1))
-    return sorted(found)
+    try:
+        return ids_in(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def label_keys(text: str) -> tuple[str, ...]:
@@ -272,5 +272,5 @@ def endpoint(text: str) -> Endpoint:
 
 
 def failed(what: str, error: Exception) -> WaltzError:
-    """The error of a command that could not do ``what``, in one line."""
+    """The error of a command in one line: ``what`` failed, and why."""
     return WaltzError(f"{what}: {error}")

@@ -40,13 +40,17 @@ def register(nouns: Nouns) -> None:
         type=number(minimum=0),
         default=1,
         metavar="SECONDS",
-        help="look twice, so far apart, to tell rates; 0: once, without rates (default: 1)",
+        help="time between two readings, for rates; 0: read once, without rates (default: 1)",
     )
-    parser.add_argument("--exit-code", action="store_true", help="end with 1 when a partition or a node is not well")
+    parser.add_argument("--exit-code", action="store_true", help="end with 1 if a partition or a node is not well")
     parser = cluster_command(nouns, "top", NOUNS["top"].help_text, _top, prints=True)
     _options(parser)
     parser.add_argument(
-        "--interval", type=number(minimum=1), default=2, metavar="SECONDS", help="between two looks (default: 2)"
+        "--interval",
+        type=number(minimum=1),
+        default=2,
+        metavar="SECONDS",
+        help="time between two readings (default: 2)",
     )
 
 
@@ -58,7 +62,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
         type=number(minimum=1),
         default=5,
         metavar="SECONDS",
-        help="for each connection and each answer (default: 5)",
+        help="time limit of each connection and each answer (default: 5)",
     )
 
 
@@ -131,7 +135,7 @@ async def _draw(options: argparse.Namespace, session: Session, wanted: list[int]
             try:
                 state = await look(session, wanted, options.timeout, state)
                 lines = lines_of(state, console.width, console.height - 1)
-            except WaltzError as error:  # an outage is what somebody watches for
+            except WaltzError as error:  # show an outage instead of ending: operators watch for outages
                 lines = [f"Error: {error}"]
             text = Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
             bad = [status.value for status in ReplicaStatus if status is not ReplicaStatus.CURRENT]
@@ -142,7 +146,7 @@ async def _draw(options: argparse.Namespace, session: Session, wanted: list[int]
 
 
 def lines_of(state: ClusterState, width: int | None, height: int | None = None) -> list[str]:
-    """All of it within ``width``; where ``height`` is too little, partitions that are well are left out first."""
+    """The state as lines of ``width``. If ``height`` is too small, healthy partitions are left out first."""
     known = [partition.rate_per_s for partition in state.partitions if partition.rate_per_s is not None]
     rate = f", {sum(known):.0f} transactions/s" if known else ""
     head = f"cluster {state.name} at {state.root}: {_health(state)}{rate}"
@@ -165,7 +169,7 @@ def lines_of(state: ClusterState, width: int | None, height: int | None = None) 
     problems = _problem_lines(state)
     left_out = 0
     if height is not None:
-        room = height - len(nodes) - 4  # the head, an empty line, the names of the columns, and what was left out
+        room = height - len(nodes) - 4  # the head, an empty line, names of columns, the number left out
         problems = problems[: max(0, room - min(len(rows), 5)) // 2 * 2]  # two lines each
         if (shown := max(1, room + 1 - len(problems))) < len(rows):
             shown = max(1, shown - 1)
@@ -177,7 +181,7 @@ def lines_of(state: ClusterState, width: int | None, height: int | None = None) 
 
 
 def _health(state: ClusterState) -> str:
-    """How many partitions and nodes are not well."""
+    """The number of partitions and nodes that are not well, as text."""
     count, unwell, nodes = len(state.partitions), state.unwell, state.unwell_nodes
     partitions = f"{unwell} of them not well" if unwell else "all well"
     beside = f"; {counted(nodes, 'node')} not well" if nodes else ""
@@ -185,7 +189,7 @@ def _health(state: ClusterState) -> str:
 
 
 def _problem_lines(state: ClusterState) -> list[str]:
-    """What is wrong, and below each line what mends it."""
+    """The problems, each with a line for its remedy."""
     lines = []
     for problem in find_problems(state):
         lines.append(f"{problem.severity}: {problem.title}")
@@ -206,11 +210,11 @@ COLUMNS = (
     *("CLIENT LAG", "REPLICAS", "HEALTH"),
 )
 SPARED = ("GENERATION", "SESSION", "WRITE SESSION", "CLIENT LAG")
-"""The columns that are left out first where there is too little room for all."""
+"""The columns that are left out first if the terminal is too narrow."""
 
 
 def _partition_table(rows: list[tuple[object, ...]], width: int | None) -> list[str]:
-    """The rows with as many columns as fit uncut, but for those that are never left out."""
+    """The rows as a table. Spare columns are left out until the others fit without cuts."""
     names: tuple[str, ...] = COLUMNS
     for left_out in ("", *SPARED):
         if left_out:
@@ -224,7 +228,7 @@ def _partition_table(rows: list[tuple[object, ...]], width: int | None) -> list[
 
 
 def _rank(partition: SurveyedPartition) -> int:
-    """Partitions in trouble come before others that are not well, and these before those that are."""
+    """The rank for sorting: partitions with problems, then others that are not well, then healthy ones."""
     if not partition.problems:
         return 2
     return 0 if any(WORDS[name].severity == CRITICAL for name in partition.problems) else 1
@@ -245,7 +249,7 @@ def _row(partition: SurveyedPartition, endpoints: Mapping[int, str], silent: Set
 
 
 def _replicas(replicas: tuple[SurveyedReplica, ...]) -> str:
-    """Replicas that are not current are named, the others counted."""
+    """The number of current replicas, and the names of the others."""
     others = [each for each in replicas if each.state != ReplicaStatus.CURRENT.value]
     named = [" ".join(filter(None, (each.storage, each.state, _lag(each.lag, each.lag_s)))) for each in others]
     return ", ".join([f"{len(replicas) - len(others)} of {len(replicas)} current", *named])

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import functools
 import ssl
+import sys
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -17,13 +18,14 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.registry import Json
 from waltz.common.net.tls import client_context
-from waltz.common.partition_ids import check_partition
+from waltz.common.partition_ids import check_partition, named_partitions
 from waltz.common.zk.store_admin import read_connections, read_store_params
 from waltz.operations.repair import Repair
 from waltz.operations.storages import (
     PartitionCopy,
     admin_endpoint,
     connection,
+    listed_replicas,
     max_transaction_id,
     sync_partitions,
     validate,
@@ -32,7 +34,7 @@ from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
 
 MARK_TIMEOUT_S = 10.0
-"""How long a repair waits for the owner of a partition to answer with the committed mark."""
+"""Time limit for the answer of a partition's owner with its high-water mark, before a repair."""
 
 
 def register(nouns: Nouns) -> None:
@@ -43,14 +45,19 @@ def register(nouns: Nouns) -> None:
     logger_option(parser)
     parser = cluster_command(verbs, "add-partition", "assign partitions to a storage node", _add)
     _node_and_partitions(parser)
-    parser = cluster_command(verbs, "remove-partition", "let a storage node give partitions up", _remove)
+    parser = cluster_command(verbs, "remove-partition", "remove partitions from a storage node", _remove)
     _node_and_partitions(parser)
     parser.add_argument("-d", "--delete-storage-files", action="store_true", help="delete their files too")
+    parser.add_argument(
+        "--unless-listed",
+        action="store_true",
+        help="refuse to delete the files of a replica that the cluster still lists",
+    )
     yes_option(parser)
     parser = cluster_command(verbs, "availability", "switch partitions on or off for servers", _availability)
     _node_and_partitions(parser)
     parser.add_argument("-o", "--online", choices=("true", "false"), required=True)
-    cluster_command(verbs, "sync-partitions", "make every node hold what the cluster's assignment says", _sync)
+    cluster_command(verbs, "sync-partitions", "give every node the partitions of the cluster's assignment", _sync)
     cluster_command(verbs, "validate", "open both ports of every storage node", _validate, prints=True)
     parser = cluster_command(
         verbs, "max-transaction-id", "print the highest transaction id on a node", _max_id, prints=True
@@ -105,11 +112,13 @@ def _register_move(verbs: Nouns) -> None:
         "-p", "--partition", type=partition_ranges, help="e.g. 0-6,7,10-16 (default: all that the source has)"
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--plan", action="store_true", help="only print what would be done")
+    what.add_argument("--plan", action="store_true", help="only print the plan")
     what.add_argument(
-        "--apply", action="store_true", help="do it, one partition after the other, or continue an interrupted move"
+        "--apply",
+        action="store_true",
+        help="carry out the plan, one partition after the other, or continue an interrupted move",
     )
-    what.add_argument("--cancel", action="store_true", help="take back what has begun")
+    what.add_argument("--cancel", action="store_true", help="undo an interrupted move")
     parser.add_argument(
         "--rate", type=number(minimum=1), default=20, metavar="MB/S", help="limit of the copying (default: 20)"
     )
@@ -148,12 +157,30 @@ async def _add(options: argparse.Namespace, session: Session) -> None:
 
 async def _remove(options: argparse.Namespace, session: Session) -> None:
     if options.delete_storage_files:
+        await _check_listed(options, session)
         confirm(options, f"delete the files of partition {options.partition} on {options.storage}?")
     try:
         async with _admin(session, options.storage) as client:
             await client.set_assigned(options.partition, False, delete_files=options.delete_storage_files)
     except WaltzError as error:
         raise failed(f"Failed to remove partition {options.partition} from {options.storage}", error) from error
+
+
+async def _check_listed(options: argparse.Namespace, session: Session) -> None:
+    """Warn, or refuse if the operator wants that, where the cluster still counts on the files to be deleted."""
+    listed = await listed_replicas(session.cluster, options.storage, options.partition)
+    if listed == {}:
+        return
+    if listed is None:
+        text = f"the cluster knows no storage with the admin port {options.storage}, and perhaps lists its replicas"
+    else:
+        text = f"the cluster lists {options.storage} among the replicas of {named_partitions(listed)}"
+        last = [partition_id for partition_id, others in listed.items() if not others]
+        if last:
+            text += f", and no other one of {named_partitions(last)}: without these files its transactions are lost"
+    if options.unless_listed:
+        raise WaltzError(f"{text}: nothing was deleted. To take them away first: waltz zookeeper unassign-partition")
+    print(f"Warning: {text}", file=sys.stderr)
 
 
 async def _availability(options: argparse.Namespace, session: Session) -> None:
@@ -197,7 +224,7 @@ async def _recover(options: argparse.Namespace, session: Session) -> None:
     data_port = Endpoint(destination.host, options.destination_storage_port)
     if options.truncate:
         confirm(
-            options, f"remove what {destination} has of partition {partition_id} above its low-water mark, if anything?"
+            options, f"remove records of partition {partition_id} on {destination} above its low-water mark, if any?"
         )
     try:
         from_cluster = cluster._replace(tls=_tls_of(options.source_ssl_config_path, session))
@@ -218,7 +245,7 @@ async def _recover(options: argparse.Namespace, session: Session) -> None:
 
 
 def _tls_of(path: Path | None, session: Session) -> ssl.SSLContext | None:
-    """TLS as a file with ``server.ssl.*`` keys says; without a file as the command's own configuration says."""
+    """The TLS context from a file with ``server.ssl.*`` keys; without a file, from the command's configuration."""
     return session.tls if path is None else client_context(load(path, TlsConfig, prefix="server.ssl."))
 
 
@@ -250,7 +277,7 @@ async def _committed_mark(options: argparse.Namespace, session: Session, partiti
     try:
         marks = await read_committed_marks(session.cluster, [partition_id], deadline_s=deadline_s)
     except WaltzError as error:
-        tell(options, f"going on with what was committed when the current session began: {error}")
+        tell(options, f"continuing with the mark at the start of the present session: {error}")
         return None
     return marks[partition_id]
 

@@ -1,4 +1,4 @@
-"""Files of rows: a table written to one, and read from it."""
+"""Files of rows: export and import of a table."""
 
 import os
 import sys
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from waltz.table.face.table import Table
 
 STANDARD = "-"
-"""In place of a file name: standard output or input."""
+"""File name that stands for standard output or input."""
 
 MAX_BATCH_BYTES = 1 << 20
-"""Bytes of keys and values in a transaction; a larger row is a transaction of its own."""
+"""Maximum bytes of keys and values in a transaction. A larger row is a transaction of its own."""
 
 
 async def export_rows(table: "Table", file: str, file_format: str, encoding: str, prefix: bytes | None) -> int:
-    """Write the rows of one state of the table, with tombstones and expired rows; returns their number."""
+    """Write the rows of one state of the table, including tombstones and expired rows; returns their number."""
     ranges = None if prefix is None else [KeyRange(prefix)]
     total = await table.approximate_count(raw=True) if prefix is None else None
     count = 0
@@ -43,7 +43,7 @@ async def export_rows(table: "Table", file: str, file_format: str, encoding: str
 def _output(file: str) -> Iterator[IO[str]]:
     """An output file that appears under its name when it is complete."""
     if file == STANDARD:
-        sys.stdout.reconfigure(encoding="utf-8", newline="")  # type: ignore[union-attr]  # of a process, it is a text file
+        sys.stdout.reconfigure(encoding="utf-8", newline="")  # type: ignore[union-attr]  # a text file in a process
         yield sys.stdout
         return
     path = Path(file)
@@ -60,9 +60,13 @@ def _output(file: str) -> Iterator[IO[str]]:
 
 
 async def import_rows(table: "Table", file: str, file_format: str, batch_rows: int) -> int:
-    """Write the rows of a file, one transaction after the other; returns their number.
+    """Write the rows of a file to the table, one transaction after the other.
 
-    Raises ``WaltzError`` with the line and the number of rows written before it.
+    Returns:
+        The number of rows.
+
+    Raises:
+        WaltzError: The import failed; the text has the line and the number of rows written before.
     """
     count = size_bytes = 0
     batch: list[Row] = []
@@ -114,4 +118,4 @@ def _lines(source: BinaryIO, advance: Callable[[int], object]) -> Iterator[str]:
         try:
             yield line.decode()
         except UnicodeDecodeError:
-            raise TextError(f"line {number}: it is not UTF-8") from None
+            raise TextError(f"line {number} is not UTF-8") from None

@@ -1,7 +1,7 @@
 """Rows of tables as text: in arguments, on the terminal, and in files of JSON lines and CSV. Pure.
 
-Bytes are written as text if they are UTF-8. Other bytes, and text with such a prefix, are written in Base64 after
-``base64:``, or in hexadecimal digits after ``hex:``. So a reader needs no further hint.
+Bytes are written as text if they are UTF-8. Other bytes, and text that begins like the following forms, are written in
+Base64 after ``base64:``, or in hexadecimal digits after ``hex:``. So the text alone is enough for a reader.
 """
 
 import base64
@@ -27,7 +27,7 @@ _BOOLEANS = {"true": True, "false": False, "": False}
 
 
 class TextError(WaltzError):
-    """A line of a file, or an argument, is not a row."""
+    """A line of a file, or an argument, is malformed."""
 
 
 class NumberedRow(NamedTuple):
@@ -39,7 +39,7 @@ class NumberedRow(NamedTuple):
 
 
 def to_text(data: bytes, encoding: str = "utf-8", *, printable: bool = False) -> str:
-    """Bytes as text; with ``printable``, text that a terminal would not show unchanged is written in Base64, too."""
+    """Bytes as text. With ``printable``, text that a terminal would change is written in Base64, too."""
     if encoding == "hex":
         return _HEX + data.hex()
     if encoding == "utf-8":
@@ -54,7 +54,11 @@ def to_text(data: bytes, encoding: str = "utf-8", *, printable: bool = False) ->
 
 
 def to_bytes(text: str) -> bytes:
-    """The bytes that :func:`to_text` wrote. Raises :class:`TextError`."""
+    """The bytes of a text of :func:`to_text`.
+
+    Raises:
+        TextError: The text cannot be decoded.
+    """
     try:
         if text.startswith(_HEX):
             return bytes.fromhex(text.removeprefix(_HEX))
@@ -83,7 +87,7 @@ def to_json(row: TableRow, encoding: str = "utf-8") -> str:
 
 
 def to_line(row: TableRow, encoding: str = "utf-8") -> str:
-    """A row for people: prefix, key and value, with tabs between them."""
+    """A row as a line of text: prefix, key and value, separated by tabs."""
     value = "(null)" if row.value is None else to_text(row.value, encoding, printable=True)
     prefix, key = (to_text(part, encoding, printable=True) if part else "" for part in (row.prefix, row.key))
     return f"{prefix}\t{key}\t{'(deleted)' if row.tombstone else value}"
@@ -108,15 +112,16 @@ def row_writer(file: IO[str], file_format: str, encoding: str = "utf-8") -> Call
 
 
 def read_rows(lines: Iterable[str], file_format: str) -> Iterator[NumberedRow]:
-    """The rows of a file in one of the :data:`FORMATS`, given its lines with their line breaks.
+    """Read the rows of a file in one of the :data:`FORMATS`; ``lines`` have their line breaks.
 
-    Raises :class:`TextError`, which names the line, after yielding the rows before it.
+    Raises:
+        TextError: A line is malformed; the text names the line. The rows before it were yielded.
     """
     return _read_json_lines(lines) if file_format == "jsonl" else _read_csv(lines)
 
 
 class _Line(BaseModel):
-    """A line of JSON. The row's former place in a log may be given, and is ignored."""
+    """A line of JSON. The row's place in a log is optional, and is ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -167,7 +172,8 @@ def _read_csv(lines: Iterable[str]) -> Iterator[NumberedRow]:
 
 
 def _field_count(values: Iterable[object]) -> int:
-    """The number of fields of a line as the CSV reader returns it: None for a missing one, a list of surplus ones."""
+    """The number of fields of a line from the CSV reader; its values are ``None`` for a missing field, and a list for
+    surplus ones."""
     return sum(len(value) if isinstance(value, list) else value is not None for value in values)
 
 

@@ -1,4 +1,4 @@
-"""``waltz append``, ``get`` and ``tail``: transactions, written and read from a shell."""
+"""``waltz append``, ``get`` and ``tail``: write and read transactions from a shell."""
 
 import argparse
 import asyncio
@@ -8,6 +8,7 @@ from collections.abc import Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from waltz.cli.consistency import level_option
 from waltz.cli.nouns import NOUNS
 from waltz.cli.output import counted, record_document, show, standard_input, terminal_width
 from waltz.cli.session import (
@@ -22,7 +23,7 @@ from waltz.cli.session import (
 )
 from waltz.client.arguments import APPEND_TIMEOUT_S
 from waltz.client.builder import Append
-from waltz.client.errors import AppendError, AppendManyError, SessionFencedError
+from waltz.client.errors import AppendError, AppendManyError, NotGuaranteedError, SessionFencedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
@@ -43,7 +44,7 @@ def register(nouns: Nouns) -> None:
     data.add_argument("data", nargs="?", metavar="TEXT", help="the data; by default it is read from standard input")
     data.add_argument("--file", type=Path, metavar="FILE", help="a file with the data")
     data.add_argument(
-        "--lines", action="store_true", help="each line of standard input is a transaction, in their order"
+        "--lines", action="store_true", help="append each line of standard input as a transaction, in order"
     )
     parser.add_argument("--header", type=number(-(1 << 31), (1 << 31) - 1), default=0, help="default: 0")
     for kind in ("write", "read", "append"):
@@ -64,21 +65,24 @@ def register(nouns: Nouns) -> None:
         metavar="SECONDS",
         help="default: %(default)s",
     )
+    level_option(parser)
 
     parser = cluster_command(nouns, "get", NOUNS["get"].help_text, _get, prints=True)
     parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
     parser.add_argument("ids", type=_ids, metavar="ID[-LAST_ID]", help="one transaction, or the first and the last one")
-    parser.add_argument("--raw", action="store_true", help="the data alone, as it is")
+    parser.add_argument("--raw", action="store_true", help="print the data only, unchanged")
 
     parser = cluster_command(nouns, "tail", NOUNS["tail"].help_text, _tail, prints=True)
     parser.add_argument("-p", "--partition", type=partition_ranges, required=True, help="e.g. 0-6,7,10-16")
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("-n", "--count", type=number(minimum=0), default=10, metavar="N", help="default: 10")
-    begin.add_argument("--after", type=number(minimum=-1), metavar="ID", help="all behind this transaction; -1: all")
     begin.add_argument(
-        "--since", type=moment, metavar="TIME", help="all that were committed later, e.g. 2026-03-01T12:00:00Z"
+        "--after", type=number(minimum=-1), metavar="ID", help="all transactions behind this one; -1: all"
     )
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    begin.add_argument(
+        "--since", type=moment, metavar="TIME", help="all transactions committed later, e.g. 2026-03-01T12:00:00Z"
+    )
+    parser.add_argument("-f", "--follow", action="store_true", help="wait for new transactions, until Ctrl-C")
 
 
 def _lock(text: str) -> PartitionLocalLock:
@@ -127,6 +131,7 @@ async def _append(options: argparse.Namespace, session: Session) -> None:
                 append_locks=append.append_locks,
                 high_water_mark=mark,
                 timeout_s=options.timeout,
+                consistency=options.consistency,
             )
         except SessionFencedError as error:
             raise WaltzError(advised(error)) from error
@@ -134,7 +139,7 @@ async def _append(options: argparse.Namespace, session: Session) -> None:
 
 
 def advised(error: Exception) -> str:
-    """The text of an error, with commands in place of advice for programs."""
+    """The text of an error; advice names commands instead of functions."""
     if not isinstance(error, SessionFencedError):
         return str(error)
     return (
@@ -159,10 +164,11 @@ def _tell_ids(options: argparse.Namespace, ids: Sequence[int]) -> None:
 
 
 async def _append_lines(options: argparse.Namespace, client: "Client", ids: list[int]) -> None:
-    """Append the lines, add each id to ``ids`` and (except for JSON) print it at once: a later line may fail.
+    """Append the lines, and add the ids to ``ids``. Without ``--json``, each id is printed at once: a later line may
+    fail.
 
-    Lines with checked locks go one after the other, each with the mark of the line before it: side by side they would
-    conflict with each other.
+    Lines with checked locks are appended one after the other, each with the mark of the line before: concurrent ones
+    would conflict with each other.
     """
     mark = await _mark(options, client)
     in_turn = bool(options.write_lock or options.read_lock)
@@ -177,12 +183,16 @@ async def _append_lines(options: argparse.Namespace, client: "Client", ids: list
         lines = range(done + 1, done + len(appends) + 1)
         try:
             portion = await client.append_many(
-                options.partition, appends, high_water_mark=mark, timeout_s=options.timeout
+                options.partition,
+                appends,
+                high_water_mark=mark,
+                timeout_s=options.timeout,
+                consistency=options.consistency,
             )
         except AppendManyError as error:
             committed([outcome for outcome in error.outcomes if isinstance(outcome, int)])
             raise WaltzError(_failed(error, lines)) from error
-        except WaltzError as error:  # before any byte of it was sent
+        except WaltzError as error:  # no byte of it was sent
             raise WaltzError(f"{_named(lines)}: {error}; not appended, {_before(lines)}") from error
         except asyncio.CancelledError:
             print(f"{_named(lines)} may have been appended or not; {_before(lines)}", file=sys.stderr)
@@ -197,15 +207,21 @@ def _failed(error: AppendManyError, lines: Sequence[int]) -> str:
     """The error text with the line at which to resume, so that each line is appended once."""
     missing: list[int] = []
     unknown: list[int] = []
+    not_guaranteed: list[int] = []
     for line, outcome in zip(lines, error.outcomes, strict=True):
-        if isinstance(outcome, AppendError) and not outcome.outcome_known:
+        if isinstance(outcome, NotGuaranteedError):
+            not_guaranteed.append(line)
+        elif isinstance(outcome, AppendError) and not outcome.outcome_known:
             unknown.append(line)
         elif isinstance(outcome, Exception):
             missing.append(line)
     reason = next(outcome for outcome in error.outcomes if isinstance(outcome, Exception))
-    told = [
-        f"{_named(found)} {what}" for found, what in ((missing, "not appended"), (unknown, "perhaps appended")) if found
-    ]
+    kinds = (
+        (missing, "not appended"),
+        (unknown, "perhaps appended"),
+        (not_guaranteed, "committed and perhaps not on all storages"),
+    )
+    told = [f"{_named(found)} {what}" for found, what in kinds if found]
     return f"{advised(reason)}; {', '.join(told)}, {_before(lines)}"
 
 
@@ -223,8 +239,8 @@ def _data(options: argparse.Namespace) -> bytes:
     data = standard_input().read() if options.file is None else bytes(options.file.read_bytes())
     if not data:
         raise WaltzError(
-            f"{options.file or 'standard input'} is empty, and nothing was appended; to append a transaction without "
-            'data give "" in its place'
+            f"nothing was appended: {options.file or 'standard input'} is empty; to append a transaction without data, "
+            'give "" as text'
         )
     return data
 
@@ -259,7 +275,7 @@ async def _get(options: argparse.Namespace, session: Session) -> None:
     async with client_of(session) as client:
         mark = await client.high_water_mark(partition_id)
         if last > mark:
-            there = f"the last one is {mark}" if mark >= 0 else "it is empty"
+            there = f"the last one is {mark}" if mark >= 0 else "the log is empty"
             raise WaltzError(f"partition {partition_id} has no transaction {last}: {there}")
         async for batch in client.feed_batches(partition_id, after=first - 1, until=last):
             if options.raw:
@@ -315,7 +331,7 @@ def _print(options: argparse.Namespace, partition_id: int, batch: list[Record]) 
 
 
 def line_of(partition_id: int, record: Record, width: int | None) -> str:
-    """Place, header, size, and the data as far as it fits, as text or else in hexadecimal digits."""
+    """A transaction as a line: place, header, size, and data (text or hexadecimal digits), cut to ``width``."""
     try:
         text = record.data.decode()
         if not text.isprintable():

@@ -1,7 +1,7 @@
-"""Transactions that reveal losses, repetitions and changes: each carries the id that it must get.
+"""Transactions that reveal losses, repetitions and changes: each one carries its expected id.
 
-The data is the id in eight bytes, big-endian, and all transactions write one lock: so each is committed with the id
-that it carries or not at all. The original's tools do the same, and either side may be the original's.
+The data is the id in eight bytes, big-endian. All transactions write one lock: so a transaction is committed with its
+expected id, or not at all. The original's tools do the same; either side may be the original's.
 """
 
 import asyncio
@@ -24,10 +24,21 @@ _NUMBER = struct.Struct(">q")
 async def produce(
     client: Client, partitions: int, count: int, interval_s: float, chance: random.Random, done: Callable[[int], object]
 ) -> int:
-    """Append ``count`` transactions to random partitions below ``partitions``; returns the number of repeats.
+    """Append transactions to random partitions.
 
-    Pauses between them have an exponential distribution with the mean ``interval_s``. ``done`` is called for each
-    transaction. Raises ``WaltzError``.
+    Args:
+        client: The client.
+        partitions: Number of partitions, from 0 on.
+        count: Number of transactions.
+        interval_s: Mean pause between transactions, with an exponential distribution.
+        chance: The source of randomness.
+        done: Called for each transaction.
+
+    Returns:
+        The number of repeated decisions.
+
+    Raises:
+        WaltzError: An append failed.
     """
     attempts = 0
 
@@ -47,7 +58,10 @@ async def produce(
 async def consume(client: Client, partitions: int, count: int, done: Callable[[int], object]) -> None:
     """Read ``count`` transactions from the beginning of the partitions below ``partitions``, and check each.
 
-    Waits for missing transactions. Raises ``WaltzError`` at the first transaction that is wrong.
+    Waits for missing transactions.
+
+    Raises:
+        WaltzError: A transaction is wrong.
     """
     remaining = count
 
@@ -76,13 +90,17 @@ async def consume(client: Client, partitions: int, count: int, done: Callable[[i
 
 
 def check(record: Record, partition_id: int, expected: int) -> None:
-    """Raise ``WaltzError`` unless the transaction carries the id of its place."""
+    """Check that a transaction carries the id of its place.
+
+    Raises:
+        WaltzError: The transaction is wrong.
+    """
     name = f"transaction {record.transaction_id} of partition {partition_id}"
     if record.transaction_id != expected:
         raise WaltzError(f"{name} came where {expected} should have been")
     if len(record.data) != _NUMBER.size:
         raise WaltzError(
-            f"{name} has {len(record.data)} bytes and is none of a validation, which needs its partitions for itself"
+            f"{name} has {len(record.data)} bytes: not a transaction of a validation; use partitions without other data"
         )
     (number,) = _NUMBER.unpack(record.data)
     if number != expected:

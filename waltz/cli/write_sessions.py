@@ -20,11 +20,9 @@ METRICS_TIMEOUT_S = 10.0
 def register(nouns: Nouns) -> None:
     """Add the noun and its verbs."""
     verbs = noun(nouns, "session")
-    parser = cluster_command(
-        verbs, "show", "print the write session of partitions, and who owns them", _show, prints=True
-    )
+    parser = cluster_command(verbs, "show", "print the write sessions and owners of partitions", _show, prints=True)
     parser.add_argument("-p", "--partition", type=partition_ranges, help="e.g. 0-6,7,10-16 (default: all)")
-    add_http_option(parser, "holders of exclusive sessions, fences and refused appends are read there")
+    add_http_option(parser, "source of the holders of exclusive sessions, fences and refused appends")
     help_text = "raise the write session of a partition: appends under older numbers are then refused"
     parser = cluster_command(verbs, "fence", help_text, _fence, prints=True)
     parser.add_argument("-p", "--partition", type=number(minimum=0), required=True)
@@ -33,9 +31,9 @@ def register(nouns: Nouns) -> None:
         "--if-session",
         type=number(minimum=1),
         metavar="W",
-        help="the present number, as a safeguard: nothing is raised if the number has changed",
+        help="the present number, as a safeguard: if the number has changed, nothing is raised",
     )
-    safeguard.add_argument("-f", "--force", action="store_true", help="raise it whatever the present number is")
+    safeguard.add_argument("-f", "--force", action="store_true", help="raise the number without this safeguard")
 
 
 async def _show(options: argparse.Namespace, session: Session) -> None:
@@ -80,7 +78,7 @@ def describe(
     answer: SessionAnswer | str,
     metrics: SessionMetrics | None,
 ) -> str:
-    """The write session of one partition as lines; an answer may be an error text."""
+    """The write session of a partition as lines; ``answer`` may be an error text."""
     fields: dict[str, int | str] = {
         "partition": partition_id,
         "owner": "none" if owner is None else f"{owner.server_id} ({owner.endpoint or 'gone'})",
@@ -109,7 +107,7 @@ def _document(
     answer: SessionAnswer | str,
     metrics: SessionMetrics | None,
 ) -> dict[str, Json]:
-    """The same as JSON. Unknown or missing values are null; ``version`` is the owner's protocol version."""
+    """The write session of a partition as JSON. Unknown values are null; ``version`` is the owner's version."""
     known = answer if isinstance(answer, SessionAnswer) else None
     document: dict[str, Json] = {
         "partition": partition_id,
@@ -148,6 +146,6 @@ async def _fence(options: argparse.Namespace, session: Session) -> None:
     }
     lines = [
         f"partition: {partition_id}, write session: {response.write_session}, last transaction: {last}",
-        f"appends of older write sessions are refused from now on; none comes behind transaction {last}",
+        f"appends of older write sessions are refused from now on; none can follow transaction {last}",
     ]
     show(options, document, lines)

@@ -37,24 +37,26 @@ def register(nouns: Nouns) -> None:
     )
     parser = cluster_command(verbs, "delete", "delete the cluster's tree; all data becomes unreachable", _delete)
     parser.add_argument("-n", "--name", required=True, help="name of the cluster, as a safeguard")
-    parser.add_argument("-f", "--force", action="store_true", help="delete it without asking, whatever its name is")
+    parser.add_argument(
+        "-f", "--force", action="store_true", help="delete the tree without a question, whatever its name is"
+    )
     yes_option(parser)
-    parser = cluster_command(verbs, "list", "print everything that ZooKeeper knows of the cluster", _list, prints=True)
+    parser = cluster_command(verbs, "list", "print all metadata of the cluster in ZooKeeper", _list, prints=True)
     logger_option(parser)
     cluster_command(verbs, "show-cluster-key", "print the cluster key", _show_cluster_key, prints=True)
-    parser = cluster_command(verbs, "add-storage-node", "make a storage node known", _add_storage_node)
+    parser = cluster_command(verbs, "add-storage-node", "add a storage node to the cluster", _add_storage_node)
     _storage_option(parser)
     parser.add_argument("-a", "--storage-admin-port", type=port, required=True, metavar="PORT")
     parser.add_argument("-g", "--group", type=number(), required=True, help="id of the storage group, e.g. a region")
-    parser = cluster_command(verbs, "remove-storage-node", "forget a storage node without partitions", _remove)
+    parser = cluster_command(verbs, "remove-storage-node", "remove a storage node without partitions", _remove)
     _storage_option(parser)
-    parser = cluster_command(verbs, "assign-partition", "give a storage node partitions to hold", _assign)
+    parser = cluster_command(verbs, "assign-partition", "assign partitions to a storage node", _assign)
     _storage_option(parser)
     _partition_option(parser)
     parser = cluster_command(verbs, "unassign-partition", "take partitions away from a storage node", _unassign)
     _storage_option(parser)
     _partition_option(parser)
-    parser = cluster_command(verbs, "auto-assign", "deal all partitions out among the nodes of a group", _auto_assign)
+    parser = cluster_command(verbs, "auto-assign", "distribute all partitions over the nodes of a group", _auto_assign)
     parser.add_argument("-g", "--group", type=number(), required=True)
     parser.add_argument(
         "--size", type=number(minimum=1), help="replicas of each partition on different nodes (default: 1)"
@@ -66,7 +68,7 @@ def register(nouns: Nouns) -> None:
         help="labels whose values make a zone, the widest first, e.g. datacenter,rack: replicas of a partition are in "
         "different zones; needs --size",
     )
-    parser.add_argument("--ring", metavar="NAME", help="only nodes of this ring, in which the partitions stay")
+    parser.add_argument("--ring", metavar="NAME", help="only nodes of this ring; the partitions stay in the ring")
     parser.add_argument("-p", "--partition", type=partition_ranges, help="e.g. 0-6,7,10-16 (default: all)")
     parser.add_argument("--force", action="store_true", help="allow two replicas of a partition in one zone")
     protecting.register(verbs)
@@ -130,7 +132,7 @@ async def _auto_assign(options: argparse.Namespace, session: Session) -> None:
 async def _list(options: argparse.Namespace, session: Session) -> None:
     zookeeper, root = session.zookeeper, session.root
     paths = ClusterPaths.of(root)
-    await store_admin.sync_cluster(zookeeper, root)  # operators use this to wait for others' changes
+    await store_admin.sync_cluster(zookeeper, root)  # operators rely on seeing all earlier changes
     params = await store_admin.read_cluster_params(zookeeper, root)
     lines = [f"cluster [{root}]:", f"  name: {params.name}, numPartitions: {params.partition_count}"]
     servers = await _list_servers(session, lines)

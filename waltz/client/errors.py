@@ -256,10 +256,10 @@ class LockConflict(NotAppendedError):  # the name says what happened
 
 
 class ConsistencyRefusedError(NotAppendedError):
-    """The append was refused because of its level of consistency; it is not in the log.
+    """An append or a read was refused because of its level of consistency. Nothing is in the log.
 
     The partition demands another level, a storage that the level needs is known to be away, or the server is too old.
-    ``level`` is the level of the append.
+    ``level`` is the level of the append or read.
 
     Examples:
         ```python
@@ -270,8 +270,8 @@ class ConsistencyRefusedError(NotAppendedError):
         ```
     """
 
-    def __init__(self, partition_id: int, level: str, reason: str) -> None:
-        super().__init__(f"partition {partition_id}: {reason}; nothing was appended")
+    def __init__(self, partition_id: int, level: str, reason: str, *, effect: str = "nothing was appended") -> None:
+        super().__init__(f"partition {partition_id}: {reason}; {effect}")
         self.partition_id = partition_id
         self.level = level
 

@@ -1,7 +1,8 @@
-"""Levels of consistency: what the acknowledgement of an append says, and what a partition demands of it. Pure.
+"""Levels of consistency: what an acknowledgement of an append and a read say, and what a partition demands. Pure.
 
-The commit and the feed rest on a quorum of the storages at every level. A level only moves the acknowledgement to the
-writer. The names, and the table of what goes with what, are Amza's.
+The commit and the feed rest on a quorum of the storages at every level. The level of an append only moves the
+acknowledgement to the writer; that of a read says what the answer has. The names, and the tables of what goes with
+what, are Amza's.
 """
 
 from enum import IntEnum
@@ -53,9 +54,38 @@ _ACCEPTED: Final = {
 """The levels of appends that a partition takes, by its property ``consistency``."""
 
 
+_FOR_ALL_WRITES: Final = (Consistency.WRITE_ONE_READ_ALL, Consistency.NONE)
+_ACCEPTED_READS: Final = {
+    Consistency.LEADER: (Consistency.LEADER, *_FOR_ALL_WRITES),
+    Consistency.LEADER_PLUS_ONE: (Consistency.LEADER, Consistency.LEADER_PLUS_ONE, *_FOR_ALL_WRITES),
+    Consistency.LEADER_QUORUM: (
+        Consistency.LEADER,
+        Consistency.LEADER_QUORUM,
+        Consistency.QUORUM,
+        *_FOR_ALL_WRITES,
+    ),
+    Consistency.LEADER_ALL: tuple(Consistency),
+    Consistency.QUORUM: (Consistency.QUORUM, *_FOR_ALL_WRITES),
+    Consistency.WRITE_ALL_READ_ONE: tuple(Consistency),
+    Consistency.WRITE_ONE_READ_ALL: _FOR_ALL_WRITES,
+    Consistency.NONE: tuple(Consistency),
+}
+"""The levels of reads that a partition takes, by its property ``consistency``."""
+
+
 def accepts(demanded: Consistency, level: Consistency) -> bool:
     """Whether a partition whose property ``consistency`` is ``demanded`` takes an append at ``level``."""
     return level in _ACCEPTED[demanded]
+
+
+def accepts_read(demanded: Consistency, level: Consistency) -> bool:
+    """Whether a partition whose property ``consistency`` is ``demanded`` takes a read at ``level``."""
+    return level in _ACCEPTED_READS[demanded]
+
+
+def reads_everything(level: Consistency) -> bool:
+    """Whether a read at this level has all that was committed before it; otherwise whatever the view has."""
+    return level not in (*_OF_ALL, Consistency.NONE)
 
 
 def waits_for_all(level: Consistency) -> bool:

@@ -25,3 +25,18 @@ def id_ranges(ids: Iterable[int], separator: str = ", ") -> str:
 def named_partitions(ids: Collection[int], separator: str = ", ") -> str:
     """``partition 7``, ``partitions 0-3, 7``."""
     return f"{'partition' if len(ids) == 1 else 'partitions'} {id_ranges(ids, separator)}"
+
+
+def ids_in(text: str) -> list[int]:
+    """The ids of ``0-6,7,10-16``: sorted, without duplicates. Raises ``ValueError``."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        try:
+            low, high = int(first), int(last) if dash else int(first)
+        except ValueError:
+            raise ValueError(f"not a list of partitions like 0-6,7,10-16: {text!r}") from None
+        if low > high or high - low > 1_000_000:
+            raise ValueError(f"not a range of partitions: {part.strip()!r}")
+        found.update(range(low, high + 1))
+    return sorted(found)

@@ -1,7 +1,6 @@
 """The data of the console's page, as JSON. Pure.
 
-The format is made for that page only, is short, and changes with it: programs that need the state of a cluster use
-``waltz status --json``.
+The format is short, is for that page only, and changes with it. Programs should use ``waltz status --json``.
 """
 
 import json
@@ -25,8 +24,8 @@ COLUMNS = (
     *("id", "owner", "generation", "session", "mark", "rate", "p99_ms", "lag", "lag_s"),
     *("feed_lag", "feed_lag_s", "replicas", "severity", "problems"),
 )
-"""Names of a partition's entries; a replica is the index of its storage in the list, its state, and its lag in
-transactions and, if that is known and not 0, in seconds."""
+"""Names of a partition's entries. A replica has the index of its storage in the list, its state, its lag in
+transactions, and its lag in seconds if that is known and not 0."""
 
 
 class ReplicaFacts(NamedTuple):
@@ -42,20 +41,20 @@ class PartitionFacts(NamedTuple):
     """Facts that a server has about a partition that it owns."""
 
     p99_ms: float | None
-    """99th percentile of append latency over the last step of the history; None without appends."""
+    """99th percentile of the latency of appends in the last step of the history; ``None`` without appends."""
     replicas: Sequence[ReplicaFacts]
     feed_lag: int | None = None
-    """Committed transactions that the feed furthest behind was promised and not sent."""
+    """Number of committed transactions not yet sent to the slowest feed, although the server has promised them."""
     feed_lag_s: float | None = None
-    """For how long at least the oldest such transaction of all feeds has been committed."""
+    """Minimum time since the commit of the oldest such transaction of all feeds, in seconds."""
 
 
 Facts = Callable[[int], PartitionFacts | None]
-"""Facts about the partition from its owner; None if this server does not own it."""
+"""Returns facts about a partition; ``None`` if this server does not own it."""
 
 
 def cluster_parts(state: ClusterState, facts: Facts) -> Iterator[str]:
-    """The document in parts to be joined, one for each partition, so that the loop can pause between them."""
+    """The document in parts, one for each partition, so the loop can do other work in between."""
     silent = silent_storages(state)
     places = {storage: place for place, storage in enumerate(_storages(state))}
     head: dict[str, Json] = {
@@ -130,7 +129,7 @@ def _row(
 
 
 def _replicas(partition: SurveyedPartition, facts: PartitionFacts | None) -> list[SurveyedReplica]:
-    """The replicas as the survey found them or, if this server owns the partition, as the owner sees them."""
+    """The replicas: as the owner sees them if this server owns the partition, else as the survey found them."""
     told = {} if facts is None else {replica.storage: replica for replica in facts.replicas}
     return [
         each if (facts_of := told.get(each.storage)) is None else with_owner_view(each, *facts_of[1:])
@@ -156,7 +155,7 @@ def reasons(partition: SurveyedPartition) -> list[Json]:
 
 
 def rounded(value: float) -> float:
-    """The number, rounded to the digits that a plot can show."""
+    """The number, rounded to the digits that are visible in a plot."""
     return float(f"{value:.4g}")
 
 

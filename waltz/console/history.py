@@ -1,7 +1,7 @@
 """The last values of named series, one for each step of time, in bounded memory. Pure.
 
 A series takes ``STEPS`` numbers of four bytes: 1,440 bytes, and about 150 for its name and places. A partition has
-three and one for each of its replicas: below 10 kB with three replicas, so that 1,000 partitions take below 10 MB.
+three series, and one for each replica: less than 10 kB with three replicas. So 1,000 partitions take less than 10 MB.
 """
 
 import math
@@ -10,26 +10,30 @@ from collections.abc import Mapping
 
 STEP_S = 10.0
 STEPS = 360
-"""One hour."""
+"""Number of steps in one hour."""
 MAX_SERIES = 16
-"""Limit of series; further ones, such as those of a partition whose replicas move all the time, are not kept."""
+"""Maximum number of series. More series, such as those of a partition whose replicas move often, are not kept."""
 
 _GAP = math.nan
 
 
 class History:
-    """Series of one thing. Values are kept with seven digits."""
+    """The series of one partition or of the server. Values have seven digits."""
 
     def __init__(self, steps: int = STEPS) -> None:
         self.last_step = -1
-        """The last one recorded."""
+        """The last recorded step; -1 before the first."""
         self.steps = steps
-        """Number of steps that are kept."""
+        """Number of kept steps."""
         self._values: dict[str, array[float]] = {}
         self._written: dict[str, int] = {}
 
     def record(self, step: int, values: Mapping[str, float | None]) -> None:
-        """Record the values of a step, which is later than all before; a missing value, or None, is a gap."""
+        """Record the values of a step. A missing value, or ``None``, is a gap.
+
+        Raises:
+            ValueError: The step is not later than the last recorded one.
+        """
         if step <= self.last_step:
             raise ValueError(f"step {step} is not behind step {self.last_step}")
         self._forget(step)
@@ -47,12 +51,12 @@ class History:
         self.last_step = step
 
     def _forget(self, step: int) -> None:
-        """Drop the series whose values are all older than the history."""
+        """Drop series whose values are all older than the history."""
         for name in [name for name, written in self._written.items() if step - written >= self.steps]:
             del self._values[name], self._written[name]
 
     def series(self, step: int) -> dict[str, list[float | None]]:
-        """Every series up to ``step``, which is not before the last recorded step; the oldest value comes first."""
+        """All series up to ``step``, the oldest value first. ``step`` must not be before the last recorded one."""
         first = step - self.steps + 1
         known = range(max(first, 0), min(self.last_step, step) + 1)
         found = {}

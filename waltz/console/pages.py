@@ -1,4 +1,4 @@
-"""The console's paths: the browser's files, and the data that the page asks for. GET only."""
+"""The pages of the console: the files for the browser, and the data of the page. GET only."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -38,20 +38,20 @@ History = Mapping[str, Sequence[float | None]]
 
 
 class Here(NamedTuple):
-    """Facts about the server that serves the console. All are called on the loop and return at once."""
+    """Facts about the server of the console. All functions are called on the loop and return at once."""
 
     about: Callable[[], dict[str, Json]]
     """Identity and state of the server."""
     facts: Callable[[int], PartitionFacts | None]
-    """Facts about one of its partitions."""
+    """Facts about one of the server's partitions."""
     history: Callable[[], History]
-    """Series of all its partitions together."""
+    """Series of all partitions of the server together."""
     history_of: Callable[[int], History | None]
-    """Series of a partition that it owns, or owned within the last hour."""
+    """Series of a partition; ``None`` unless the server owned it within the last hour."""
 
 
 def make_pages(here: Here, surveyor: Surveyor) -> dict[str, Page]:
-    """The console's pages by method and path. Reads the files that it serves."""
+    """The console's pages by method and path. Reads the files for the browser."""
     pages: dict[str, Page] = {f"GET {path}": _static(name, kind) for path, (name, kind) in STATIC.items()}
 
     def cluster(request: Request) -> Response:
@@ -102,10 +102,14 @@ def _text(body: str) -> Response:
 
 
 def _number(request: Request, name: str, default: int | None = None) -> int:
-    """A number in the query that is at least 0. Raises ``HttpError`` if it is missing or something else."""
+    """A number of the query, 0 or more.
+
+    Raises:
+        HttpError: The number is missing or malformed.
+    """
     values = request.query.get(name, [])
     if not values and default is not None:
         return default
     if len(values) != 1 or not (values[0].isascii() and values[0].isdigit() and len(values[0]) <= 10):
-        raise HttpError(400, f"the query must give {name}, a number: ?{name}=7")
+        raise HttpError(400, f"the query needs the number {name}, as in ?{name}=7")
     return int(values[0])

@@ -1,8 +1,8 @@
 """Surveys the whole cluster while somebody watches.
 
-A request gets the last survey at once, with its age, and starts the next survey when that is due: one at a time for any
-number of watchers, none without a watcher. The pause after a survey is longer if surveys take long, but never so long
-that the page would call the last survey old. When a survey fails, the last good one stays.
+A request gets the last survey at once, with its age, and starts the next survey when that is due. There is one survey
+at a time for any number of watchers, and none without a watcher. After a long survey the pause is longer, but the page
+never calls the last survey old. When a survey fails, the last good one stays.
 """
 
 import asyncio
@@ -17,22 +17,22 @@ from waltz.operations.survey.cluster_state import ClusterState, SurveyedPartitio
 from waltz.operations.survey.evidence import PARTITIONS_AT_ONCE
 
 INTERVAL_S = 5.0
-"""Least pause between two surveys."""
+"""Minimum pause between two surveys."""
 PAUSE_SHARE = 9
-"""Length of the pause after a survey, in durations of that survey."""
+"""Length of the pause after a survey, as a multiple of the duration of that survey."""
 MOST_PAUSE_S = 8.0
-"""The longest pause: a survey takes long because it waits for nodes that do not answer."""
+"""Maximum pause. Long surveys mostly wait for nodes that do not answer."""
 LIMIT_S = 30.0
 """Time limit of a survey."""
 RATE_MAX_S = 60.0
-"""Rates are unknown when the last survey is older: they would describe a time that is over."""
+"""If the last survey is older, rates are unknown: they would describe the past."""
 
 Look = Callable[[ClusterState | None], Awaitable[ClusterState]]
-"""Reads the state of the cluster; rates are those since the given state. Raises ``WaltzError``."""
+"""Reads the state of the cluster, with the rates since the given state. Raises ``WaltzError``."""
 
 
 class Seen(NamedTuple):
-    """The last survey as the page gets it."""
+    """The last survey, for the page."""
 
     number: int
     """Number of the survey; 0 before the first."""
@@ -55,14 +55,14 @@ class Surveyor:
         self._number = 0
         self._next_number = int(
             time.time()
-        )  # a page must not take a restarted server's survey for one that it already has
+        )  # a page must not confuse the survey of a restarted server with an earlier one
         self._error: str | None = None
         self._task: asyncio.Task[None] | None = None
         self._next_s = 0.0
         self._closed = False
 
     def see(self) -> Seen:
-        """The last survey; begins the next one when it is due."""
+        """The last survey. Begins the next one when that is due."""
         now_s = asyncio.get_running_loop().time()
         if self._task is None and now_s >= self._next_s and not self._closed:
             self._task = owned(self._survey(), "a survey for the console", self._failed)
@@ -75,7 +75,7 @@ class Surveyor:
         return known[partition_id] if partition_id < len(known) else None
 
     async def close(self) -> None:
-        """End the survey that is under way."""
+        """End the running survey, if any."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()

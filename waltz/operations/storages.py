@@ -1,7 +1,7 @@
 """Administration of storage nodes: assignments, validation, copies of partitions."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Set
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Set
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from waltz.common.zk.store_admin import (
     read_store_params,
     sync_cluster,
 )
+from waltz.common.zk.znodes import ReplicaId
 from waltz.operations.copying import copy_records
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
@@ -52,6 +53,28 @@ async def admin_endpoint(cluster: ClusterHandle, storage: str) -> Endpoint:
     if admin_port is None:
         raise WaltzError(f"storage node {storage} is not known to the cluster at {cluster.root}; add it first")
     return Endpoint(Endpoint.parse(storage).host, admin_port)
+
+
+async def listed_replicas(
+    cluster: ClusterHandle, admin: Endpoint, partition_ids: Iterable[int]
+) -> dict[int, int] | None:
+    """The partitions of which the cluster lists a replica at a node, with the number of other assigned replicas.
+
+    A replica is listed by the assignment, or by the metadata of its partition, which keep it until the next store
+    session. ``None`` if the cluster does not know a node with this admin port.
+    """
+    wanted = sorted(set(partition_ids))
+    replicas = await read_replicas(cluster.zookeeper, cluster.root, wanted)
+    name = replicas.name_of(admin)
+    if name is None:
+        return None
+    listed: dict[int, int] = {}
+    for partition_id in wanted:
+        assigned = replicas.assignments.storages_of(partition_id)
+        metadata = replicas.metadata[partition_id]
+        if name in assigned or (metadata is not None and ReplicaId(partition_id, name) in metadata.replicas):
+            listed[partition_id] = len(assigned - {name})
+    return listed
 
 
 async def sync_partitions(cluster: ClusterHandle) -> None:

@@ -27,10 +27,10 @@ ANSWER_TIMEOUT_S = 5.0
 """Time limit for each node in a survey of the cluster."""
 
 MAX_METRICS_PARTITIONS = 16
-"""Storages with more partitions are seldom asked for their metrics, since an answer delays appends by some ms."""
+"""Metrics of storages with more partitions are seldom read, since an answer delays appends by a few ms."""
 
 PARTITIONS_AT_ONCE = 16
-"""Number of partitions that are sampled before other work of the loop may run."""
+"""Number of partitions sampled before other work of the loop may run."""
 
 Partitions = Callable[[], Mapping[int, ServerPartition]]
 
@@ -45,7 +45,7 @@ class _Sampled(NamedTuple):
 
 
 class Sampler:
-    """Looks at all partitions of the server once in a step of the history."""
+    """Samples all partitions of the server once per step of the history."""
 
     def __init__(self, partitions: Partitions) -> None:
         self.total = History()
@@ -64,9 +64,9 @@ class Sampler:
             await self.sample(step)
 
     async def sample(self, step: int) -> None:
-        """Sample every partition, and yield to other work of the loop now and then.
+        """Sample every partition; let other work of the loop run in between.
 
-        Health is not sampled: that would send questions to the storages of idle partitions, with nobody watching.
+        Health is not sampled: that would send requests to the storages of idle partitions, even if nobody watches.
         """
         commits_per_s, worst_lag, degraded = 0.0, 0, 0
         worst_lag_s = worst_feed_lag_s = 0.0
@@ -94,7 +94,7 @@ class Sampler:
         self._forget(step)
 
     def _progress(self, partition_id: int, partition: ServerPartition) -> tuple[float | None, Mapping[int, int]]:
-        """Commits per second since the last look, and the number of their appends by latency."""
+        """Commits per second since the last sample, and the number of their appends by latency."""
         now_s = asyncio.get_running_loop().time()
         before = self._sampled.get(partition_id)
         count = partition.committed_count
@@ -107,7 +107,7 @@ class Sampler:
         return rate, since
 
     def _forget(self, step: int) -> None:
-        """Forget partitions that went to other servers, and their history once it is too old."""
+        """Forget partitions that moved to other servers, and later their history."""
         there = self._partitions()
         self._sampled = {each: sampled for each, sampled in self._sampled.items() if each in there}
         self._p99_ms = {each: p99_ms for each, p99_ms in self._p99_ms.items() if each in there}
@@ -165,12 +165,12 @@ class ServerConsole:
             self._sampler.history_of,
         )
         self.pages: Mapping[str, Page] = make_pages(here, self._surveyor)
-        """By method and path."""
+        """The pages by method and path."""
         what = "the sampling for the console"
         self._sampling = owned(restarting(self._sampler.run, what), what)
 
     async def close(self) -> None:
-        """End what runs in the background."""
+        """End the background tasks."""
         self._sampling.cancel()
         await asyncio.gather(self._sampling, return_exceptions=True)
         await self._surveyor.close()

@@ -181,7 +181,7 @@ def mark_at(partition_id: int, ranges: Sequence[ArchivedRange], time_ms: int) ->
     )
 
 
-async def archive_url(zookeeper: ZooKeeper, root: str, given: str) -> str:
+async def archive_url(zookeeper: ZooKeeper, root: str, given: str, option: str = ARCHIVE) -> str:
     """The address that the option gives, or the one that the cluster has written down, now.
 
     Raises ``PlanningError`` if it has none, ``ArchiveAddressError``, ``ZooKeeperError``.
@@ -191,7 +191,7 @@ async def archive_url(zookeeper: ZooKeeper, root: str, given: str) -> str:
     url = await read_archive_url(zookeeper, root)
     if url is None:
         raise PlanningError(
-            f"option {ARCHIVE}={OF_CLUSTER}: the cluster has no address of an archive; set it (waltz archive set-url), "
+            f"option {option}={OF_CLUSTER}: the cluster has no address of an archive; set it (waltz archive set-url), "
             "give it as the option, or leave the option out"
         )
     return url

@@ -41,6 +41,7 @@ ON_THE_WIRE = Layout((_HEAD_BYTES, -_CHECKSUM_BYTES), (-_CHECKSUM_BYTES, None), 
 ON_DISK = Layout((RECORD_PREFIX.size, -RECORD_CRC.size), (_HEAD_BYTES, RECORD_PREFIX.size), STORED_OVERHEAD_BYTES)
 
 _ID_BYTES = 8
+_REQUEST_ID_END = 24
 _LARGEST_ID = 2**63 - 1
 _HEAD_INTS = 8
 _CHECKSUM_BLOCK_RECORDS = 1024
@@ -87,6 +88,10 @@ class Chunk:
     def heads(self) -> "Heads":
         """The fixed fields of all records."""
         return Heads(_integers("i", _bytes_of(pc.binary_slice(self.records, 0, _HEAD_BYTES))))
+
+    def request_id(self, place: int) -> bytes:
+        """The request id of the record at a place."""
+        return bytes(self.records[place].as_py()[_ID_BYTES:_REQUEST_ID_END])
 
     def transaction_ids(self) -> pa.Int64Array:
         """``first``, ``first + 1``, ..."""

@@ -12,7 +12,9 @@ applications can be imported from here; each is loaded at its first use.
    written; ``properties``: the properties of a partition.
 2. ``rows`` (pure): the order of rows and the row that wins; ``ages`` (pure): hidden and removed rows; ``view`` (pure):
    the state after a prefix of the log; ``taking`` (pure): rows in the order of the log.
-3. ``stores``: the rows of a view. ``face``: the calls of applications. ``errors``.
+3. ``stores``: the rows of a view. ``snapshots``: rows saved in an object store. ``face``: the calls of
+   applications; ``served``: the same over view nodes.
+4. ``errors``.
 """
 
 import importlib
@@ -34,9 +36,11 @@ if TYPE_CHECKING:
         TableError,
         TimestampError,
         VersionConflict,
+        ViewUnavailableError,
     )
     from waltz.table.face.configured import configure, properties_of
     from waltz.table.face.cursors import NamedCursor
+    from waltz.table.face.levels import Answer, AsOf, AtLeast
     from waltz.table.face.parts import PrefixedTable, TypedTable
     from waltz.table.face.several import PartitionedTable
     from waltz.table.face.sweeping import SweepCheck
@@ -44,10 +48,14 @@ if TYPE_CHECKING:
     from waltz.table.face.transaction import TableTransaction
     from waltz.table.properties import PartitionProperties
     from waltz.table.rows import TableRow, Version
+    from waltz.table.served.table import ServedTable
     from waltz.table.taking import Taken
     from waltz.table.view import KeyRange
 
 __all__ = [
+    "Answer",
+    "AsOf",
+    "AtLeast",
     "CodecUnavailableError",
     "CursorConflict",
     "EnvelopeError",
@@ -61,6 +69,7 @@ __all__ = [
     "PrefixedTable",
     "PropertiesError",
     "Row",
+    "ServedTable",
     "StoreDamagedError",
     "StoreError",
     "StoreLockedError",
@@ -75,6 +84,7 @@ __all__ = [
     "TypedTable",
     "Version",
     "VersionConflict",
+    "ViewUnavailableError",
     "configure",
     "properties_of",
 ]
@@ -95,9 +105,11 @@ _HOMES = {
         "TableError",
         "TimestampError",
         "VersionConflict",
+        "ViewUnavailableError",
     ),
     "waltz.table.face.configured": ("configure", "properties_of"),
     "waltz.table.face.cursors": ("NamedCursor",),
+    "waltz.table.face.levels": ("Answer", "AsOf", "AtLeast"),
     "waltz.table.face.parts": ("PrefixedTable", "TypedTable"),
     "waltz.table.face.several": ("PartitionedTable",),
     "waltz.table.face.sweeping": ("SweepCheck",),
@@ -105,6 +117,7 @@ _HOMES = {
     "waltz.table.face.transaction": ("TableTransaction",),
     "waltz.table.properties": ("PartitionProperties",),
     "waltz.table.rows": ("TableRow", "Version"),
+    "waltz.table.served.table": ("ServedTable",),
     "waltz.table.taking": ("Taken",),
     "waltz.table.view": ("KeyRange",),
 }

@@ -184,3 +184,17 @@ class CursorConflict(TableError):  # the name says what happened
             print(error)  # stop: somebody else does the work
         ```
     """
+
+
+class ViewUnavailableError(TableError):
+    """No view node answers for a partition, or none has applied what the call demands.
+
+    Examples:
+        ```python
+        try:
+            async with client.table(0, view="served", timeout_s=0.2) as table:
+                await table.get([b"alice"])
+        except waltz.table.ViewUnavailableError as error:
+            print("start a view node, or use a view of this process:", error)
+        ```
+    """

@@ -160,8 +160,12 @@ class Reading(NamedTuple):
         bounds: Iterable[tuple[bytes, bytes | None]]
         bounds = [(b"", None)] if ranges is None else [key_range.bounds() for key_range in ranges]
         for start, end in bounds:
-            for page in self.rows.pages(start, end, reverse=reverse):
-                yield [unpack_row(*split_row_key(key), row) for key, row in page if not self._hides(row)]
+            yield from self.within(start, end, reverse=reverse)
+
+    def within(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[list[TableRow]]:
+        """The rows of one range of joined keys, in pages like those of :meth:`pages`."""
+        for page in self.rows.pages(start, end, reverse=reverse):
+            yield [unpack_row(*split_row_key(key), row) for key, row in page if not self._hides(row)]
 
     def approximate_count(self) -> int:
         """Number of rows, from the store's count, which includes expired rows."""

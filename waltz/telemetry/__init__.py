@@ -1,9 +1,9 @@
 """The metrics of a client: as JSON with the original's names, for Prometheus and for OpenTelemetry.
 
-``client.metrics`` of every face is the registry that all functions here take. It may be read by any thread, also when
-the client is closed. :mod:`waltz.telemetry.prometheus` needs the extra ``prometheus``,
-:mod:`waltz.telemetry.opentelemetry` the extra ``opentelemetry``; :func:`document` needs none. ``help`` explains each
-metric.
+All functions here take ``client.metrics``, the registry of a client. Any thread may read the registry, even after the
+client is closed. :mod:`waltz.telemetry.prometheus` needs the extra ``prometheus``,
+:mod:`waltz.telemetry.opentelemetry` needs the extra ``opentelemetry``; :func:`document` needs none. ``help`` explains
+each metric.
 """
 
 from waltz.common.metrics.exposition import http_document
@@ -11,10 +11,10 @@ from waltz.common.metrics.registry import Json, Registry
 
 
 def document(metrics: Registry) -> dict[str, Json]:
-    """The metrics in the form of the servers' HTTP ``/metrics``: a mapping that ``json.dumps`` takes.
+    """The metrics in the form of a server's HTTP ``/metrics``: a mapping for ``json.dumps``.
 
-    ``gauges``, ``meters`` and ``timers`` by full names, such as ``waltz-client-7.partition-0.high-water-mark``; rates
-    per second, durations in seconds.
+    The mapping has ``gauges``, ``meters`` and ``timers`` by full names, such as
+    ``waltz-client-7.partition-0.high-water-mark``. Rates are per second, durations in seconds.
 
     Examples:
         ```python

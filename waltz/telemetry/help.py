@@ -3,23 +3,23 @@
 _HELP = {
     "cluster-name": "Name of the cluster.",
     "client-id": "Id of the client in the cluster.",
-    "num-active-partitions": "Partitions that the client takes part in.",
-    "active-partition-ids": "The partitions that the client takes part in.",
-    "is-mounted": "1 while the server of the partition takes appends of the client.",
-    "is-partition-active": "1 while the client takes part in the partition.",
+    "num-active-partitions": "Number of partitions that the client uses.",
+    "active-partition-ids": "Ids of the partitions that the client uses.",
+    "is-mounted": "1 while the server of the partition accepts appends of the client.",
+    "is-partition-active": "1 while the client uses the partition.",
     "high-water-mark": "Id of the last transaction that the client has applied, or knows to be committed.",
-    "num-registered-transactions": "Appends that were sent and are undecided.",
-    "lag": "Transactions that are known to be in the log and have not been read or applied here.",
-    "lag-seconds": "For how long at least the client has known of the oldest of these transactions.",
-    "table-skipped-transactions": "Transactions that the view of an open table skipped: they were no envelopes.",
-    "lock-failure": "Appends that were refused because a lock had changed.",
-    "transaction-monitor-timeout": "How often an append was undecided for client.longWaitThreshold.",
+    "num-registered-transactions": "Sent appends that are undecided.",
+    "lag": "Transactions known to be in the log that the client has not read or applied yet.",
+    "lag-seconds": "Minimum time for which the client has known of the oldest transaction in its lag.",
+    "table-skipped-transactions": "Transactions that the view of an open table skipped because they are not envelopes.",
+    "lock-failure": "Appends refused because a lock had changed.",
+    "transaction-monitor-timeout": "Appends that were undecided for longer than client.longWaitThreshold.",
     "send-throughput": "Appends sent.",
     "received-throughput": "Transactions received with the feed.",
-    "on-completion-latency": "From sending an append to knowing that it is committed, for a sample of them.",
-    "on-application-latency": "From sending an append to its having been applied, for a sample of them.",
+    "on-completion-latency": "Time from the send of an append to the news of its commit, for a sample of appends.",
+    "on-application-latency": "Time from the send of an append to its application, for a sample of appends.",
 }
-"""By the original's names; ``lag``, ``lag-seconds`` and ``table-skipped-transactions`` are our own."""
+"""Texts by the original's names. ``lag``, ``lag-seconds`` and ``table-skipped-transactions`` are extensions."""
 
 NAMES = frozenset(_HELP)
 """The metrics of a client."""

@@ -1,9 +1,8 @@
 """Metrics and trace context for OpenTelemetry; needs the extra ``opentelemetry``.
 
-Waltz carries no trace context: the data of a transaction belongs to the application, which has to store the context in
-it. Put the result of :func:`trace_context` into the transaction data, and link the span that handles the transaction to
-it by :func:`span_links`: a link, not a parent, since every instance handles a transaction, perhaps long after its
-trace.
+Waltz carries no trace context: the data of a transaction belongs to the application. Put the result of
+:func:`trace_context` into the data of a transaction. When you handle the transaction, link its span to the context by
+:func:`span_links`. Use a link, not a parent, since every instance handles a transaction, perhaps long after its trace.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,11 +46,11 @@ _Read: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
 
 
 def observe(*metrics: Registry, meter: Meter | None = None) -> None:
-    """Have OpenTelemetry read the metrics of one or more clients at each export; to be called once.
+    """Register the metrics of one or more clients with OpenTelemetry, which reads them at each export. Call it once.
 
-    ``meter`` creates the instruments; the default is ``get_meter("waltz")``. Their names are ``waltz.client.`` and the
-    original's name, and their attributes ``client`` and ``partition``. Latencies, in seconds, are a gauge with the
-    attribute ``quantile`` and two counters, ``.sum`` and ``.count``.
+    ``meter`` creates the instruments; the default is ``get_meter("waltz")``. The name of an instrument is
+    ``waltz.client.`` and the original's name; its attributes are ``client`` and ``partition``. A latency, in seconds,
+    becomes a gauge with the attribute ``quantile`` and two counters, ``.sum`` and ``.count``.
 
     Examples:
         ```python

@@ -18,10 +18,10 @@ _TOTAL = "_total"
 
 
 class MetricsCollector(Collector):
-    """Reads the metrics of one or more clients at each scrape; to be registered once.
+    """Reads the metrics of one or more clients at each scrape. Register it once.
 
-    Every sample has the id of its client as the label ``client``, those of partitions have ``partition``, too. Meters
-    are counters, latencies are summaries in seconds.
+    Every sample has the label ``client`` with the id of its client; samples of partitions also have ``partition``.
+    Meters are counters, latencies are summaries in seconds.
 
     Examples:
         ```python
@@ -48,7 +48,7 @@ class MetricsCollector(Collector):
         yield from found.values()
 
     def describe(self) -> list[Metric]:
-        """Nothing: the metrics are known only when they are collected."""
+        """Return no metrics: they are known only after a scrape."""
         return []
 
 

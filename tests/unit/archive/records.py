@@ -55,6 +55,11 @@ class MemoryStore:
         self.objects[path] = data
         self.after("put", path)
 
+    async def remove(self, path: str) -> None:
+        self._begin("remove", path)
+        self.objects.pop(path, None)
+        self.after("remove", path)
+
     async def get(self, path: str) -> bytes:
         self._begin("get", path)
         if path not in self.objects:

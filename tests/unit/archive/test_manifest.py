@@ -39,20 +39,20 @@ def test_damage_is_noticed() -> None:
         for damaged in (data[:place], data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]):
             with pytest.raises(ArchiveDamagedError, match="^the entry "):
                 decode_page(damaged, KEY, PARTITION, 0, "the entry")
-    with pytest.raises(ArchiveDamagedError, match="written by a newer program"):
+    with pytest.raises(ArchiveDamagedError, match="written by a newer version of Waltz: upgrade this one"):
         decode_page(data.replace(b"archive 1 ", b"archive 2 "), KEY, PARTITION, 0, "it")
     with pytest.raises(ArchiveDamagedError, match="copied to a wrong place"):
         decode_page(data, KEY, 4, 0, "it")
-    with pytest.raises(ArchiveDamagedError, match="does not begin at 10"):
+    with pytest.raises(ArchiveDamagedError, match="does not begin at transaction 10"):
         decode_page(data, KEY, PARTITION, 10, "it")
 
 
 @pytest.mark.parametrize("second", [archived(9, 12), archived(11, 12), archived(10, 9)])
 def test_ranges_with_gaps_or_overlaps_are_refused(second: ArchivedRange) -> None:
     page = empty_page(KEY, PARTITION)._replace(ranges=(archived(0, 9), second))
-    with pytest.raises(ArchiveDamagedError, match="where 10 should begin"):
+    with pytest.raises(ArchiveDamagedError, match="in the place of the range from transaction 10 on"):
         decode_page(encode_page(page), KEY, PARTITION, second.first, "it")
-    with pytest.raises(ArchiveDamagedError, match="where 10 should begin"):
+    with pytest.raises(ArchiveDamagedError, match="in the place of the range from transaction 10 on"):
         check_consecutive(page.ranges, 0, "it")
 
 

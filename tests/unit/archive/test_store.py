@@ -31,6 +31,18 @@ async def test_directory_holds_objects(tmp_path: Path) -> None:
             await missing
 
 
+async def test_an_object_is_removed_whether_it_is_there_or_not(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}")
+    await store.put("k/0/one", b"1")
+    await store.put("k/0/other", b"2")
+    for _ in range(2):
+        await store.remove("k/0/one")
+    assert [name async for name in store.names("k/0")] == ["other"]
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreUnavailableError, match="failed at k/0: "):
+        await store.remove("k/0")
+
+
 async def test_one_of_many_creations_counts(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}")
     created = await asyncio.gather(*(store.create("entry", b"%d" % number) for number in range(20)))
@@ -50,16 +62,16 @@ async def test_a_store_that_fails_says_so_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("/var/archive", "begins with file://, s3://"),
-        ("memory:///", "begins with file://, s3://"),
+        ("/var/archive", "begins with one of file://, s3://"),
+        ("memory:///", "begins with one of file://, s3://"),
         ("file://host/path", "is file:///PATH"),
         ("file:///", "is file:///PATH"),
-        ("file:///no/such/directory", "is no directory; make it, or mount it"),
+        ("file:///no/such/directory", "is not a directory: make the directory, or mount its file system"),
         ("file:///a?x=1", "is file:///PATH"),
-        ("s3://bucket?secret_access_key=x", "must not hold secrets: give secret_access_key in an environment"),
-        ("s3:///prefix", "names a bucket or a container"),
-        ("s3://[bucket", "cannot be 's3://\\[bucket'"),
-        ("s3://user:word@bucket/", "must not hold a user or a password"),
+        ("s3://bucket?secret_access_key=x", "must not contain secrets: give secret_access_key in an environment"),
+        ("s3:///prefix", "needs a bucket or a container"),
+        ("s3://[bucket", "'s3://\\[bucket' is not an address of an archive"),
+        ("s3://user:word@bucket/", "must not contain a user or a password"),
         ("s3://bucket/?no_such_setting=1", "cannot be opened: "),
         ("az://container/prefix", "cannot be opened: "),
     ],

@@ -51,9 +51,9 @@ async def test_one_cluster_is_chosen() -> None:
         await only_cluster(store, None)
     store, _ = await filled()
     assert await only_cluster(store, None) == KEY
-    with pytest.raises(ArchiveError, match=f"nothing of cluster {OTHER}: it has {KEY}"):
+    with pytest.raises(ArchiveError, match=f"no transactions of cluster {OTHER}: it has {KEY}"):
         await only_cluster(store, OTHER)
     store.objects[f"{OTHER}/0/x"] = b""
-    with pytest.raises(ArchiveError, match="name one: it has"):
+    with pytest.raises(ArchiveError, match="give a key: it has"):
         await only_cluster(store, None)
     assert await only_cluster(store, OTHER) == OTHER

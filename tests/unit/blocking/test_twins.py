@@ -29,6 +29,9 @@ TWINS: list[tuple[type, type]] = [
     (waltz.table.TypedTable, blocking_parts.BlockingTypedTable),
     (waltz.table.PartitionedTable, blocking_several.BlockingPartitionedTable),
 ]
+OF_SERVED_TABLES = {"view", "zone", "timeout_s"}
+"""Parameters of ``table``: threads have no served tables."""
+
 OF_THE_LIBRARY = {
     "Client": {"cluster_key", "library_feed", "open_feed", "transacting"},
     "TransactionFeed": {
@@ -85,7 +88,10 @@ def test_the_same_methods_with_the_same_parameters(asynchronous: type, blocked: 
     twins = methods(blocked)
     wanted = ours.keys() - OF_THE_LIBRARY.get(asynchronous.__name__, set())
     assert wanted - twins.keys() == set()
-    assert {name: shape(twins[name]) for name in wanted} == {name: shape(ours[name]) for name in wanted}
+    shapes = {name: shape(ours[name]) for name in wanted}
+    if asynchronous.__name__ == "Client" and "table" in shapes:
+        shapes["table"] = [each for each in shapes["table"] if each[0] not in OF_SERVED_TABLES]
+    assert {name: shape(twins[name]) for name in wanted} == shapes
 
 
 @pytest.mark.parametrize("twin", MADE, ids=[twin.made for twin in MADE])

@@ -13,6 +13,7 @@ from waltz.bot import running
 from waltz.bot.bot import Bot
 from waltz.bot.journal import Journal
 from waltz.bot.running import CLEAN, DEVIATED, RunLimits, run
+from waltz.bot.status import Port
 from waltz.bot.troubles import Troubles
 from waltz.client.errors import ClientAheadError
 from waltz.common.errors import WaltzError
@@ -100,7 +101,7 @@ async def test_deviations_are_told_and_have_an_exit_code_of_their_own(
 
 async def test_a_reset_begins_anew_and_what_was_found_still_counts(capsys: pytest.CaptureFixture[str]) -> None:
     bot = Worker()
-    running_ = asyncio.create_task(run(bot, RunLimits(None, Endpoint("127.0.0.1", 0))))
+    running_ = asyncio.create_task(run(bot, RunLimits(None, Port(Endpoint("127.0.0.1", 0)))))
     await bot.begun.acquire()
     port = int(capsys.readouterr().out.rpartition(":")[2].partition("/")[0])
     bot.journal.deviate("a", "it is gone")

@@ -1,22 +1,31 @@
 """What the resources say."""
 
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.bot.places import opened
 from tests.unit.common.net.certificates import Authority, write_pem
 from tests.unit.common.net.test_http import exchange, get
 from waltz.bot.prover import Prover
 from waltz.bot.random_operations import RandomOperations, RandomOptions
-from waltz.bot.status import open_status
+from waltz.bot.status import Port, open_status
+from waltz.cli import bot as bot_command
 from waltz.cli.server_metrics import fetch_metrics
-from waltz.common.config.schemas import TlsConfig
+from waltz.common.access import Right
+from waltz.common.acl.document import Document, Mode, Rule
+from waltz.common.acl.store import read_applied, write_rules
+from waltz.common.config.schemas import CliConfig, TlsConfig, from_mapping
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.net.tls import client_context, server_context
+from waltz.common.zk.store_admin import create_cluster
+
+ANY_PORT = Port(Endpoint("127.0.0.1", 0))
 
 
 async def test_the_resources() -> None:
@@ -24,7 +33,7 @@ async def test_the_resources() -> None:
         prover = Prover("random", place.tables, journal, troubles)
         bot = RandomOperations(prover, RandomOptions(), None)
         asked: list[bool] = []
-        server = await open_status("127.0.0.1", 0, bot, lambda: asked.append(True))
+        server = await open_status(ANY_PORT, bot, lambda: asked.append(True))
 
         async def show(path: str) -> tuple[int, Any]:
             status, _, body = await get(server.port, path)
@@ -62,7 +71,7 @@ async def test_readers_over_tls_need_a_certificate(tmp_path: Path) -> None:
     )
     async with opened() as (place, journal, troubles, _):
         bot = RandomOperations(Prover("random", place.tables, journal, troubles), RandomOptions(), None)
-        server = await open_status("127.0.0.1", 0, bot, lambda: None, server_context(own))
+        server = await open_status(ANY_PORT._replace(tls=server_context(own)), bot, lambda: None)
         address = Endpoint("127.0.0.1", server.port)
         assert "waltz-bot.deviations" in await fetch_metrics(address, 60, client_context(reader))
         with pytest.raises((OSError, WaltzError)):
@@ -70,3 +79,47 @@ async def test_readers_over_tls_need_a_certificate(tmp_path: Path) -> None:
         with pytest.raises((OSError, WaltzError)):
             await fetch_metrics(address, 60, None)
         await server.close()
+
+
+@pytest.mark.parametrize("right", [Right.DESCRIBE, Right.ADMIN])
+async def test_access_rules_decide_who_reads_and_who_resets(right: Right, monkeypatch: pytest.MonkeyPatch) -> None:
+    zookeeper = await MemoryZooKeeperServer().connect()
+    await create_cluster(zookeeper, "/cluster", "test", 4)
+    rule = Rule(True, "anonymous", (right,), "*")
+    await write_rules(zookeeper, "/cluster", Document(Mode.ENFORCE, rules=(rule,)), None, 4)
+    closed: list[object] = []
+
+    async def connect(*_: object, **__: object) -> MemoryZooKeeper:
+        return zookeeper
+
+    async def close() -> None:
+        closed.append(zookeeper)
+
+    monkeypatch.setattr(bot_command, "connect_configured", connect)
+    monkeypatch.setattr(zookeeper, "close", close)
+    config = from_mapping(
+        {
+            "zookeeper.connectString": "zk",
+            "cluster.root": "/cluster",
+            "acl.enabled": True,
+            "ssl.trustStore.location": "/trust",
+            "http.open": "/buildinfo",
+        },
+        CliConfig,
+    )
+    asked: list[bool] = []
+    async with AsyncExitStack() as stack, opened() as (place, journal, troubles, _):
+        bot = RandomOperations(Prover("random", place.tables, journal, troubles), RandomOptions(), None)
+        port = await bot_command._port(ANY_PORT.address, config, "random", stack)
+        server = await open_status(port, bot, lambda: asked.append(True))
+        shown = 200 if right is Right.DESCRIBE else 403
+        for path in ("/valid-keys", "/invalid-keys", "/health", "/metrics", "/acl/refused"):
+            assert (await get(server.port, path))[0] == shown
+        assert (await get(server.port, "/buildinfo"))[0] == (await get(server.port, "/ping"))[0] == 200
+        response = await exchange(server.port, b"POST /reset HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+        assert response.startswith(b"HTTP/1.1 200 " if right is Right.ADMIN else b"HTTP/1.1 403 ")
+        assert asked == [True] * (right is Right.ADMIN)
+        assert await read_applied(zookeeper, "/cluster") == {}
+        await server.close()
+        assert closed == []
+    assert closed == [zookeeper]

@@ -57,7 +57,7 @@ async def test_a_cluster_that_has_replicas_is_not_created_again(
     async with running(ORIGINAL, OURS) as nodes:
         await cluster._create(options(*create), nodes.session)
         assert (await read_connections(nodes.zookeeper, ROOT)).admin_ports.keys() == set(STORAGES)
-        assert "new:1 is not among its storage nodes; to add it: waltz zookeeper add-storage-node" in caplog.text
+        assert "exists without the storage node new:1; to add the node: waltz zookeeper add-storage-node" in caplog.text
         assert capsys.readouterr().out == f"cluster fake at {ROOT}: 2 partitions, 0 storages\n"
 
 
@@ -168,7 +168,7 @@ async def test_what_is_committed_may_not_be_known(
         *warnings, passed = capsys.readouterr().out.splitlines()
         for partition_id, warning in enumerate(warnings):
             assert warning.startswith(
-                f"Warning: whether the replicas of partition {partition_id} have what is committed is not known: "
+                f"Warning: it is unknown whether the replicas of partition {partition_id} have all commits: "
             )
         assert (len(warnings), passed) == (2, "Passed: all 19 checks")
 

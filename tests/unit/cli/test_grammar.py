@@ -35,6 +35,7 @@ WITHOUT_JSON = {
     "acl export": "prints the rules, which are JSON",
     "archive set-url": "prints nothing but that the archive is empty",
     "archive remove-url": "prints nothing",
+    "mirror resume": "prints what is to be started",
     "bot random": "tells by HTTP, and in its history",
     "bot coalmine": "tells by HTTP, and in its history",
     "bot bank": "tells by HTTP",

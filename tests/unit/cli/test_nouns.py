@@ -41,7 +41,7 @@ def test_what_concerns_no_noun_imports_none(command: str) -> None:
     ("noun", "others"),
     [
         ("zookeeper", {"protecting"}),
-        ("append", set()),
+        ("append", {"consistency"}),
         ("status", set()),
         ("storage", {"labels", "loss", "replica_moving", "progress"}),
     ],

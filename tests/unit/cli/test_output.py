@@ -133,7 +133,7 @@ def test_an_operator_who_cannot_see_the_question_is_not_taken_to_agree(monkeypat
         monkeypatch.setattr(sys, "stderr", io.StringIO())
         for needs_terminal in (False, True):
             with pytest.raises(
-                WaltzError, match=r"nothing was done: questions go to standard error, .*; give --yes to agree"
+                WaltzError, match=r"nothing was done: standard error must be a terminal .*; give --yes to agree"
             ):
                 output.confirm(options(), "delete it?", needs_terminal=needs_terminal)
         output.confirm(options(yes=True), "delete it?")

@@ -40,11 +40,11 @@ def test_a_file_of_users(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     ("text", "why"),
     [
         ("", "no user with the role admin"),
-        (f"boss: {{ops: {GOOD}}}", "boss is no role; the roles are server, storage, client, admin"),
+        (f"boss: {{ops: {GOOD}}}", "boss is not a role; the roles are server, storage, client, admin"),
         (f"admin: {GOOD}", "admin needs lines of the form 'name: password' below it"),
         ("admin: {ops: short-password!}", "the password of ops has fewer than 16 characters"),
         (f"admin: {{ops: ' {GOOD}'}}", "blanks around it"),
-        ("admin: {ops: 1234567890123456}", "the password of ops is no text; put it in quotes"),
+        ("admin: {ops: 1234567890123456}", "the password of ops is not text; put it in quotes"),
         (f"admin: {{'o:ps': {GOOD}}}", "without colons and blanks"),
         (f"admin: {{ops: {GOOD}}}\nclient: {{ops: {GOOD}}}", "user ops is in two roles: admin and client"),
         (f"admin: {{ops: {GOOD}, ops: {GOOD}}}", "key 'ops' is given twice"),

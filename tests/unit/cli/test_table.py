@@ -18,8 +18,10 @@ import waltz
 from tests.memory_zookeeper import MemoryZooKeeper, MemoryZooKeeperServer
 from tests.unit.cli.inputs import interrupting, piped
 from waltz.asynchronous import connect
+from waltz.cli import table as table_commands
 from waltz.cli.main import main
 from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.table.face.follower import Follower
 from waltz.table.face.table import Table
 from waltz.table.taking import Taken
 
@@ -78,7 +80,7 @@ def test_rows_are_written_and_read(shell: Shell, capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr()
     row = json.loads(printed.out)
     assert (row["prefix"], row["key"], row["value"], row["transaction_id"]) == ("users", "ann", "Ann", 0)
-    assert printed.err == "Error: no row of the key bob\n"
+    assert printed.err == "Error: no row with the key bob\n"
     assert shell("delete", "bob", "never there") == 0
     assert output(capsys) == ["3"]
     assert shell("get", "bob", "--raw") == 0
@@ -113,6 +115,75 @@ def test_scans(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
         assert [line.rpartition("\t")[0] for line in output(capsys)] == keys
     assert shell("scan", "--count") == 0
     assert output(capsys) == ["8"]
+
+
+def test_levels_of_writes(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell("put", "k", "1", "--consistency", "leader_all") == 0
+    assert shell("delete", "k", "--consistency", "leader_all") == 0
+    assert output(capsys) == ["0", "1"]
+    for arguments in (("put", "k", "2"), ("delete", "k")):
+        assert shell(*arguments, "--consistency", "quorum") == 1
+        assert "demands the consistency leader_quorum" in capsys.readouterr().err
+    assert shell("put", "k", "2", "--if-absent", "--consistency", "leader_all") == 1
+    assert "a condition takes no --consistency" in capsys.readouterr().err
+    assert shell.partitions[0].high_water_mark == 1
+
+
+def test_levels_of_reads(shell: Shell, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    view = ("--store", "sqlite", "--directory", str(tmp_path / "view"))
+    assert shell("put", "k", "old") == 0
+    assert shell("get", "k", *view) == 0
+    assert shell("put", "k", "new") == 0
+    capsys.readouterr()
+    for level, value in (
+        ("fresh", "new"),
+        ("leader_quorum", "new"),
+        ("none", "new"),
+        ("any", "new"),
+        ("at-least:1", "new"),
+        ("as-of:1", "new"),
+        ("as-of:0", "old"),
+    ):
+        assert shell("get", "k", "--consistency", level) == 0
+        assert shell("scan", "--consistency", level) == 0
+        assert output(capsys) == [f"\tk\t{value}"] * 2
+    assert shell("scan", "--count", "--consistency", "as-of:-1") == 0
+    assert output(capsys) == ["0"]
+    assert shell("get", "k", "--consistency", "leader_plus_one") == 1
+    assert "consistency=leader_quorum does not go with reads at leader_plus_one" in capsys.readouterr().err
+    shell.configure({"requireConsistency": False})
+    assert shell("get", "k", "--consistency", "leader_plus_one") == 0
+    capsys.readouterr()
+    for level in ("most", "as-of:x", "at-least:", "as-of:-2"):
+        with pytest.raises(SystemExit):
+            shell("get", "k", "--consistency", level)
+        assert "--consistency" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("level", ["any", "none"])
+def test_any_takes_a_view_in_a_directory_as_it_is(
+    shell: Shell,
+    level: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = ("--store", "sqlite", "--directory", str(tmp_path / "view"))
+    assert shell("put", "k", "old") == 0
+    assert shell("get", "k", *view) == 0
+    assert shell("put", "k", "new") == 0
+    capsys.readouterr()
+
+    async def never(_: Table) -> None:
+        raise AssertionError("nothing is waited for")
+
+    async def no_writes(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(table_commands, "catch_up", never)
+    monkeypatch.setattr(Follower, "_write", no_writes)
+    assert shell("get", "k", *view, "--consistency", level) == 0
+    assert output(capsys) == ["\tk\told"]
 
 
 def test_conditions(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,7 +253,9 @@ def test_a_truncate_asks(shell: Shell, capsys: pytest.CaptureFixture[str], monke
     shell("put", "k", "v")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert shell("truncate") == 1
-    assert capsys.readouterr().err == "Error: nothing was done: nobody can be asked here; give --yes to agree\n"
+    assert (
+        capsys.readouterr().err == "Error: nothing was done: there is no terminal for a question; give --yes to agree\n"
+    )
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with terminal(b"\n") as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)

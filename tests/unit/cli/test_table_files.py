@@ -76,7 +76,7 @@ async def test_what_cannot_be_imported_is_said_with_the_line_and_with_what_was(
     async with client.table(0, properties=properties) as table:
         for last, problem in (
             (b"nonsense", "line 4: Invalid JSON"),
-            (b"\xff", "line 4: it is not UTF-8"),
+            (b"\xff", "line 4 is not UTF-8"),
             (b'{"key":"%s"}' % (b"k" * 20), "line 4: prefix and key take more than the 10 bytes"),
             (b'{"key":"k","timestamp":-5}', "line 4: a timestamp must be positive"),
         ):

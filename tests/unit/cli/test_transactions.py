@@ -19,7 +19,7 @@ from tests.unit.cli.inputs import interrupting, piped
 from waltz.asynchronous import connect
 from waltz.cli import partition, transactions
 from waltz.cli.main import main, parser
-from waltz.client.errors import AppendManyError, LockConflict, NotAppendedError, OutcomeUnknownError
+from waltz.client.errors import AppendManyError, LockConflict, NotAppendedError, NotGuaranteedError, OutcomeUnknownError
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.common.errors import WaltzError
@@ -127,7 +127,7 @@ def test_nothing_is_appended_only_where_nothing_is_asked_for(
     if data:
         assert transactions._data(options) == data
     else:
-        with pytest.raises(WaltzError, match=f'^{name} is empty, .* give "" in its'):
+        with pytest.raises(WaltzError, match=f'^nothing was appended: {name} is empty; .* give "" as text'):
             transactions._data(options)
     assert transactions._data(parser().parse_args(["append", "-p", "0", ""])) == b""
 
@@ -157,6 +157,30 @@ def test_lines_of_which_some_get_lost_are_told_apart() -> None:
     assert transactions._failed(AppendManyError([OutcomeUnknownError("later")]), [1]) == (
         "later; line 1 perhaps appended, 0 lines before appended"
     )
+
+
+def test_lines_that_are_committed_below_their_level_are_told_apart() -> None:
+    late = NotGuaranteedError(0, 7, "0.5 s have passed")
+    told = transactions._failed(AppendManyError([6, late]), range(3, 5))
+    assert told == f"{late}; line 4 committed and perhaps not on all storages, 2 lines before appended"
+
+
+def test_levels(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell.run("x", "--consistency", "leader_all") == 0
+    assert shell([b"y", b"z"], "--consistency", "write_all_read_one") == 0
+    assert shell.run("x", "--consistency", "quorum") == 1
+    assert "demands the consistency leader_quorum" in capsys.readouterr().err
+    assert shell([b"x"], "--consistency", "quorum") == 1
+    assert "line 1 not appended, 0 lines before appended" in capsys.readouterr().err
+    shell.partitions[0].hold_storage()
+    assert shell.run("late", "--consistency", "leader_all", "-t", "1") == 1
+    assert "transaction 3 of partition 0 is committed" in capsys.readouterr().err
+    assert shell.log() == [b"x", b"y", b"z", b"late"]
+    for word, told in (("leader", "appends at leader are not possible"), ("most", "'most' is no level of consistency")):
+        with pytest.raises(SystemExit):
+            shell.run("x", "--consistency", word)
+        assert told in capsys.readouterr().err
+    assert len(shell.log()) == 4
 
 
 def test_who_is_fenced_is_told_the_commands(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,7 +148,7 @@ async def test_a_fence(capsys: pytest.CaptureFixture[str]) -> None:
         await fence(session, "-p", "0", "--force")
         assert capsys.readouterr().out.splitlines() == [
             "partition: 0, write session: 3, last transaction: -1",
-            "appends of older write sessions are refused from now on; none comes behind transaction -1",
+            "appends of older write sessions are refused from now on; none can follow transaction -1",
         ]
         with pytest.raises(WaltzError, match="was not raised: the present one is 3, not 2; somebody else may have"):
             await fence(session, "-p", "0", "--if-session", "2")

@@ -216,7 +216,7 @@ async def test_a_token_is_a_text_a_path_or_a_function(tmp_path: Path) -> None:
         assert await source.read() == expected
     assert token_source(None, trusting) is None
     for tls in (TlsConfig(), TlsConfig(plaintext=True, trust_store_location="/trust")):
-        with pytest.raises(ConfigError, match="a token is presented only over TLS"):
+        with pytest.raises(ConfigError, match="a token needs TLS"):
             token_source("a-text", tls)
     with pytest.raises(TypeError, match="token must be a token, the path of a file with one, or a function, not bytes"):
         token_source(b"a-text", trusting)  # type: ignore[arg-type]
@@ -224,9 +224,9 @@ async def test_a_token_is_a_text_a_path_or_a_function(tmp_path: Path) -> None:
 
 async def test_all_faces_take_tokens() -> None:
     keys = {"zookeeper.connectString": "zk", "cluster.root": "/waltz"}
-    with pytest.raises(ConfigError, match="a token is presented only over TLS"):
+    with pytest.raises(ConfigError, match="a token needs TLS"):
         waltz.connect(keys, token="a-text")
-    with pytest.raises(ConfigError, match="a token is presented only over TLS"):
+    with pytest.raises(ConfigError, match="a token needs TLS"):
         waltz.blocking.connect(keys, token="a-text")
-    with pytest.raises(ConfigError, match="a token is presented only over TLS"):
+    with pytest.raises(ConfigError, match="a token needs TLS"):
         await waltz.open_client(Callbacks(), keys, token="a-text")

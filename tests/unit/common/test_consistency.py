@@ -2,13 +2,15 @@
 
 import pytest
 
-from tests.consistency_table import ACCEPTED, BELOW_QUORUM, WORDS
+from tests.consistency_table import ACCEPTED, ACCEPTED_READS, BELOW_QUORUM, FRESH, WORDS
 from waltz.common.consistency import (
     Consistency,
     accepts,
+    accepts_read,
     consistency_named,
     level_of_append,
     level_without_choice,
+    reads_everything,
     waits_for_all,
 )
 
@@ -26,6 +28,12 @@ def test_names_and_numbers() -> None:
 def test_all_64_pairs(demanded: str, level: str) -> None:
     expected = level in ACCEPTED[demanded]
     assert accepts(consistency_named(demanded), consistency_named(level)) is expected
+    expected = level in ACCEPTED_READS[demanded]
+    assert accepts_read(consistency_named(demanded), consistency_named(level)) is expected
+
+
+def test_levels_of_reads() -> None:
+    assert {level.word for level in Consistency if reads_everything(level)} == FRESH
 
 
 @pytest.mark.parametrize("demanded", WORDS)

@@ -102,7 +102,7 @@ async def test_the_history_of_the_server_and_of_a_partition() -> None:
 async def test_a_wrong_question_is_told_so(query: str) -> None:
     async with serving(fakes.cluster(8)) as port:
         status, _, body = await get(port, f"{PATH}/partition.json{query}")
-        assert (status, body) == (400, "the query must give partition, a number: ?partition=7\n")
+        assert (status, body) == (400, "the query needs the number partition, as in ?partition=7\n")
 
 
 async def test_hostile_names_arrive_as_text_in_json() -> None:

@@ -9,9 +9,18 @@ from tests.memory_zookeeper import MemoryZooKeeperServer
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import ConnectFailedError
 from waltz.common.ids import Endpoint
+from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
+from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.znodes import (
+    UNRESOLVED,
+    PartitionMetadata,
+    ReplicaAssignments,
+    ReplicaId,
+    ReplicaState,
+)
 from waltz.operations import storages as operations
-from waltz.operations.storages import ASSIGNED_AT_ONCE, sync_partitions
+from waltz.operations.storages import ASSIGNED_AT_ONCE, listed_replicas, sync_partitions
 
 ROOT = "/waltz"
 
@@ -72,3 +81,26 @@ async def test_a_node_that_does_not_answer_keeps_no_other_from_being_told(monkey
     with pytest.raises(ConnectFailedError, match="a:2: is it running"):
         await sync_partitions(ClusterHandle(zookeeper, ROOT, None))
     assert [node.status for node in nodes.values()] == [dict.fromkeys(range(3), True)] * 2
+
+
+async def test_replicas_that_the_cluster_lists() -> None:
+    zookeeper = await MemoryZooKeeperServer().connect()
+    addresses = [StorageAddress(f"storage-{number}", 1, 2) for number in (1, 2)]
+    await ensure_cluster(zookeeper, ROOT, "test", 4, addresses)
+    cluster, one = ClusterHandle(zookeeper, ROOT, None), Endpoint("storage-1", 2)
+    assert await listed_replicas(cluster, one, [0, 1, 3]) == {0: 1, 1: 1, 3: 1}
+    assert await listed_replicas(cluster, Endpoint("storage-1", 3), [0]) is None
+    assert await listed_replicas(cluster, Endpoint("elsewhere", 2), [0]) is None
+    one_name, two_name = "storage-1:1", "storage-2:1"
+    await assign(zookeeper, {one_name: (0, 1, 3), two_name: (2, 3)})
+    assert await listed_replicas(cluster, one, [0, 1, 2, 3]) == {0: 0, 1: 0, 3: 1}
+    replica = ReplicaId(2, one_name)
+    metadata = PartitionMetadata(1, 1, {replica: ReplicaState(replica, 1, UNRESOLVED)})
+    await zookeeper.create(ClusterPaths.of(ROOT).partition(2), metadata.encode(), make_path=True)
+    assert await listed_replicas(cluster, one, [1, 2]) == {1: 0, 2: 1}, "the metadata change with the next session"
+
+
+async def assign(zookeeper: ZooKeeper, partitions: dict[str, tuple[int, ...]]) -> None:
+    path = ClusterPaths.of(ROOT).assignment
+    _, stat = await zookeeper.get(path)
+    await zookeeper.set(path, ReplicaAssignments(partitions).encode(), stat.version)

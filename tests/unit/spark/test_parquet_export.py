@@ -198,14 +198,14 @@ def test_objects_are_chosen_by_time(log: list[Record], tmp_path: Path) -> None:
 
 def test_times_need_times(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert export(url, tmp_path / "out", "--since", "2026-01-01T00:00:00Z") == 1
-    assert "the archive does not know when" in capsys.readouterr().err
+    assert "the archive has no time of commit of" in capsys.readouterr().err
 
 
 def test_what_is_missing_is_told(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert export(url, tmp_path / "out", "-p", "7") == 1
-    assert "nothing of partition 7" in capsys.readouterr().err
+    assert "has no transactions of partition 7" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "waltz.spark.parquet_export", None)
     assert export(url, tmp_path / "out") == 1
     assert "waltz-log with its extra 'parquet'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What an archiver shows of its work: descriptions and values of its metrics."""
+"""The metrics of an archiver: descriptions and values."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,13 +9,13 @@ _LAG_TRANSACTIONS = Description(
     "waltz_archive_lag_transactions", "gauge", ("partition",), "Committed transactions that are not archived."
 )
 _LAG_BYTES = Description(
-    "waltz_archive_lag_bytes", "gauge", ("partition",), "Their size, estimated by the last records that were read."
+    "waltz_archive_lag_bytes", "gauge", ("partition",), "Estimated size of the transactions that are not archived."
 )
 _LAG_SECONDS = Description(
-    "waltz_archive_lag_seconds", "gauge", ("partition",), "How long ago the first of them was committed."
+    "waltz_archive_lag_seconds", "gauge", ("partition",), "Age of the first transaction that is not archived."
 )
 _OBJECTS = Description("waltz_archive_objects_total", "counter", (), "Objects that this archiver has added.")
-_BYTES = Description("waltz_archive_bytes_total", "counter", (), "Bytes of these objects.")
+_BYTES = Description("waltz_archive_bytes_total", "counter", (), "Bytes of the objects that this archiver has added.")
 _STORE_FAILURES = Description(
     "waltz_archive_store_failures_total", "counter", (), "Failed requests to the object store."
 )
@@ -23,7 +23,7 @@ _STORE_AVAILABLE = Description(
     "waltz_archive_store_available", "gauge", (), "1 if the last request to the object store succeeded, else 0."
 )
 _REPLICAS_AVAILABLE = Description(
-    "waltz_archive_cluster_available", "gauge", (), "1 if the cluster has answered the last questions, else 0."
+    "waltz_archive_cluster_available", "gauge", (), "1 if the last requests to the cluster succeeded, else 0."
 )
 
 DESCRIPTIONS = (
@@ -39,7 +39,7 @@ DESCRIPTIONS = (
 
 
 class ArchiveMetrics:
-    """The values, which the archiver sets."""
+    """The values of the metrics; the archiver sets them."""
 
     def __init__(self, registry: Registry) -> None:
         self.backlogs: Mapping[int, Backlog] = {}

@@ -1,4 +1,4 @@
-"""All partitions of a cluster, looked at again and again, and archived as far as they are due."""
+"""The loop over all partitions of a cluster: each round archives the partitions that are due."""
 
 import asyncio
 import logging
@@ -22,27 +22,46 @@ logger = logging.getLogger(__name__)
 
 RETRY_INITIAL_S = 1.0
 RETRY_MAXIMUM_S = 60.0
-"""Longest pause while the object store or the cluster is away."""
+"""Maximum pause between attempts while the object store or the cluster is unavailable."""
 
 
 class LoggedCluster(Protocol):
-    """What the archiver asks of the cluster."""
+    """The cluster as the archiver uses it."""
 
     async def committed_marks(self) -> Mapping[int, int]:
-        """The committed marks that servers tell, by partition. Raises ``WaltzError`` when none does."""
+        """The high-water marks by partition, as far as servers answer.
+
+        Raises:
+            WaltzError: No server answered.
+        """
 
     async def commit_times(self, wanted: Mapping[int, int]) -> Mapping[int, int]:
-        """By partition when a transaction was committed, in milliseconds since the epoch, as far as that is known."""
+        """The times at which transactions were committed, as far as they are known.
+
+        Args:
+            wanted: One transaction id of each partition.
+
+        Returns:
+            Milliseconds since the epoch, by partition.
+        """
 
     async def alone(self, partition_id: int, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work as the only archiver of the partition. Raises ``DeadlineExceededError`` if there is another."""
+        """Do the work as the only archiver of the partition.
+
+        Raises:
+            DeadlineExceededError: Another archiver is at work on the partition.
+        """
 
     async def source(self, partition_id: int) -> RecordSource:
-        """Replicas that may be read up to marks that were told before. Raises ``WaltzError``."""
+        """Replicas that may be read up to a mark of an earlier ``committed_marks``.
+
+        Raises:
+            WaltzError: There are none, or ZooKeeper failed.
+        """
 
 
 class Archiver:
-    """Archives what is committed, until it is cancelled. Any number of them may work on a cluster."""
+    """Archives committed transactions until cancelled. Several archivers may work on one cluster."""
 
     def __init__(
         self,
@@ -56,7 +75,18 @@ class Archiver:
         interval_s: float,
         wall_clock_ms: Callable[[], int],
     ) -> None:
-        """``place_of`` tells the place of a partition in the store."""
+        """Make an archiver.
+
+        Args:
+            cluster: The source of the transactions.
+            place_of: Returns the place of a partition in the store.
+            policy: When partitions are due, and how large objects are.
+            metrics: The metrics to set.
+            rate_bytes: Maximum bytes read per second.
+            at_once: Maximum number of partitions that are archived concurrently.
+            interval_s: Pause between rounds.
+            wall_clock_ms: Milliseconds since the epoch.
+        """
         self._cluster = cluster
         self._place_of = place_of
         self._policy = policy
@@ -72,10 +102,10 @@ class Archiver:
         self._store_outage = OutageLog(logger)
         self._cluster_outage = OutageLog(logger)
         self.damaged: dict[int, str] = {}
-        """By partition what is wrong with its archive; it is not continued until that is repaired."""
+        """The damage of an archive, by partition. The archiver leaves such a partition alone until its repair."""
 
     async def run(self) -> None:
-        """Look and archive for ever. While store or cluster are away: wait, with growing pauses."""
+        """Run rounds forever. Pauses grow while the store or the cluster is unavailable."""
         backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, random.Random())
         while True:
             if await self.round():
@@ -85,7 +115,11 @@ class Archiver:
                 await asyncio.sleep(backoff.next_delay_s())
 
     async def round(self) -> bool:
-        """Archive all that is due now; whether store and cluster did what was asked of them."""
+        """Archive the partitions that are due now.
+
+        Returns:
+            Whether all requests to store and cluster succeeded.
+        """
         try:
             marks = await self._cluster.committed_marks()
             await self._find_pages(marks)
@@ -105,7 +139,7 @@ class Archiver:
         return done
 
     async def _find_pages(self, partition_ids: Iterable[int]) -> None:
-        """The last entries of the manifests of partitions that were not looked at before, or were damaged."""
+        """Read the last entries of manifests that are not known yet, or were damaged."""
         for partition_id in partition_ids:
             if partition_id not in self._pages or partition_id in self.damaged:
                 await self._refresh(partition_id)
@@ -120,7 +154,7 @@ class Archiver:
             self.damaged.pop(partition_id, None)
 
     async def _look(self, marks: Mapping[int, int]) -> Mapping[int, Backlog]:
-        """What of each partition is not archived, by the pages that are known."""
+        """The backlog of each partition behind its known page."""
         firsts = {each: page.end for each, page in self._pages.items() if each in marks and page.end <= marks[each]}
         times = await self._cluster.commit_times(firsts)
         now_ms = self._wall_clock_ms()
@@ -136,13 +170,13 @@ class Archiver:
         return backlogs
 
     def _seen_ms(self, partition_id: int, first: int, now_ms: int) -> int:
-        """When this process first saw that a transaction was waiting: where nobody knows when it was committed."""
+        """When this process first saw that a transaction was waiting; replaces an unknown time of commit."""
         if self._first_seen_ms.get(partition_id, (None, 0))[0] != first:
             self._first_seen_ms[partition_id] = (first, now_ms)
         return self._first_seen_ms[partition_id][1]
 
     async def _archive_all(self, due: list[int], marks: Mapping[int, int]) -> bool:
-        """Archive partitions, some at once; whether all went well."""
+        """Archive partitions, several at once; returns whether all succeeded."""
         waiting = iter(due)
         outcomes: list[bool] = []
 
@@ -150,7 +184,7 @@ class Archiver:
             for partition_id in waiting:
                 outcomes.append(await self._archive(partition_id, marks[partition_id]))
                 if not self._metrics.is_store_available:
-                    return  # the others would wait for the store, too
+                    return  # the other partitions would fail, too
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self._at_once, len(due))):
@@ -158,7 +192,7 @@ class Archiver:
         return all(outcomes)
 
     async def _archive(self, partition_id: int, mark: int) -> bool:
-        """Archive one partition as the only one who does; whether all went well."""
+        """Archive one partition as its only archiver; returns whether store and cluster answered."""
         try:
             await self._cluster.alone(partition_id, lambda: self._archive_alone(partition_id, mark))
         except (DeadlineExceededError, ArchiveConflictError) as error:
@@ -184,7 +218,7 @@ class Archiver:
             await source.close()
 
     async def _archive_object(self, place: Place, source: RecordSource, mark: int) -> bool:
-        """Archive one object, and say whether another one may be due."""
+        """Archive one object; returns whether another one may be due."""
         partition_id, page = place.partition_id, self._pages[place.partition_id]
         backlog = await self._backlog(partition_id, page, mark)
         if not is_due(backlog, self._policy):
@@ -204,7 +238,7 @@ class Archiver:
             return False
         first_ms = (await self._cluster.commit_times({partition_id: sealed.name.first})).get(partition_id)
         last_ms = (await self._cluster.commit_times({partition_id: sealed.name.last})).get(partition_id)
-        if last_ms is None and first_ms is not None:  # servers tell times, but know the newest only after a second
+        if last_ms is None and first_ms is not None:  # servers know times, but the newest one only after a second
             last_ms = self._wall_clock_ms()
         self._pages[partition_id] = await add_object(place, page, sealed, first_ms, last_ms)
         self._metrics.objects += 1
@@ -236,7 +270,7 @@ class Archiver:
 
     def _set_damaged(self, partition_id: int, error: ArchiveDamagedError) -> None:
         if self.damaged.get(partition_id) != str(error):
-            logger.error("partition %d is not archived any more: %s", partition_id, error)
+            logger.error("partition %d is not archived until its archive is repaired: %s", partition_id, error)
         self.damaged[partition_id] = str(error)
 
     def _store_failed(self, error: StoreUnavailableError) -> bool:

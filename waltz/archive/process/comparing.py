@@ -1,4 +1,4 @@
-"""The replicas of a partition against its archive: the same records make the same bytes."""
+"""Compares the replicas of a partition with its archive: the same records make the same objects."""
 
 from collections.abc import AsyncIterator
 from typing import NamedTuple
@@ -15,20 +15,24 @@ _NO_LIMIT = 1 << 62
 
 
 class Compared(NamedTuple):
-    """A replica beside the archive."""
+    """The result of comparing a replica with the archive."""
 
     storage: str
     objects: int
-    """Number of objects that are the same."""
+    """Number of equal objects."""
     problem: str | None
-    """The first difference, or why the replica could not be read."""
+    """The first difference, or the error of reading the replica; ``None``: the replica is equal."""
 
 
 async def compare_replicas(cluster: ClusterHandle, place: Place) -> AsyncIterator[Compared]:
-    """Compare every replica that may be read with every object of its partition.
+    """Compare every readable replica with every object of its partition.
 
-    The archive is read first: everything in it was committed before the replicas are chosen. Raises ``ArchiveError``,
-    ``SourceError`` when there is no replica, and ``WaltzError`` of ZooKeeper.
+    The manifest is read first: so all archived transactions were committed before the replicas are chosen.
+
+    Raises:
+        ArchiveError: The archive cannot be read.
+        SourceError: No replica may be read.
+        WaltzError: ZooKeeper failed.
     """
     ranges = await read_ranges(place)
     store = await read_store_params(cluster.zookeeper, cluster.root)
@@ -59,4 +63,4 @@ async def _name_at(place: Place, replica: RecordSource, each: ArchivedRange) -> 
 
 
 async def _at_once(size_bytes: int) -> None:
-    """No limit of the rate."""
+    """Read without a limit of the rate."""

@@ -1,4 +1,4 @@
-"""Objects of a partition's records: read from a source, cut by the limits, added to the archive."""
+"""Makes objects: reads a partition's records from a source, up to the limits of an object."""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -9,25 +9,36 @@ from waltz.archive.object_format import Limit, ObjectWriter, SealedObject, recor
 from waltz.archive.process.source import RecordSource
 
 Paced = Callable[[int], Awaitable[None]]
-"""Called with the bytes that were read; returns when more may be read."""
+"""Called with the number of bytes read; returns when the next read may begin."""
 
 
 class Gathered(NamedTuple):
-    """Records that were read for one object."""
+    """The result of reading for one object."""
 
     sealed: SealedObject | None
-    """``None``: the records do not fill an object, and are not to be archived yet."""
+    """``None``: the records do not fill an object, and are not due yet."""
     record_bytes: float
-    """Their average size."""
+    """Average size of the records."""
 
 
 async def gather_object(
     place: Place, source: RecordSource, first: int, end: int, limit: Limit, paced: Paced, *, with_rest: bool
 ) -> Gathered:
-    """Read one object of the transactions from ``first`` to ``end - 1``, all committed.
+    """Make one object of transactions ``first`` to ``end - 1``; all of them have to be committed.
 
-    The object ends where the limit says, wherever the answers of the source end; ``with_rest`` it may also end at
-    ``end``. Raises ``SourceError``, also for records that are damaged everywhere.
+    The end of the object depends on the limit only, not on the answers of the source.
+
+    Args:
+        place: The partition in the store.
+        source: The records of the partition.
+        first: First transaction id of the object.
+        end: The transaction id behind the last committed one.
+        limit: The limits of an object.
+        paced: Called after each read; limits the rate.
+        with_rest: Make an object of the records up to ``end``, even if they do not fill it.
+
+    Raises:
+        SourceError: No replica delivers intact records.
     """
     writer = ObjectWriter(place.cluster_key, place.partition_id, first)
     is_full = False

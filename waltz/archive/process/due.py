@@ -1,4 +1,4 @@
-"""Which partitions are due for the archive: those with a full object, and those with an old rest. Pure."""
+"""Which partitions are due: those with a full object, and those with an old rest. Pure functions."""
 
 from typing import NamedTuple
 
@@ -6,33 +6,33 @@ from waltz.archive.object_format import Limit
 
 
 class Backlog(NamedTuple):
-    """What of a partition is committed, and not archived."""
+    """The transactions of a partition that are committed, but not archived."""
 
     first: int
-    """The first such transaction."""
+    """Id of the first of the transactions."""
     transactions: int
     age_ms: int
-    """How long ago the first one was committed."""
+    """Age of the first one, in milliseconds since its commit."""
     record_bytes: float | None
-    """The average size of the last records that were read; ``None`` as long as none was."""
+    """Average size of the last records read; ``None`` before the first read."""
 
     @property
     def size_bytes(self) -> int:
-        """An estimate by the last records."""
+        """Estimated size of the transactions, in bytes, by the average of the last records."""
         return int(self.transactions * (self.record_bytes or 0))
 
 
 class Policy(NamedTuple):
-    """When partitions are due."""
+    """The limits by which partitions are due."""
 
     limit: Limit
     max_age_ms: int
 
 
 def is_due(backlog: Backlog, policy: Policy) -> bool:
-    """Whether a partition is to be read: an object may be full, the rest is old, or the size of records is unknown.
+    """Whether to read a partition: an object may be full, the rest is old, or the size of records is unknown.
 
-    The size is an estimate: whether an object is really full is known only when it was read.
+    The size is an estimate. Only reading shows whether the object is full.
     """
     if backlog.transactions <= 0:
         return False
@@ -45,5 +45,5 @@ def is_due(backlog: Backlog, policy: Policy) -> bool:
 
 
 def is_old(backlog: Backlog, policy: Policy) -> bool:
-    """Whether the rest is archived although it does not fill an object."""
+    """Whether the rest is old enough to be archived, although it does not fill an object."""
     return backlog.transactions > 0 and backlog.age_ms >= policy.max_age_ms

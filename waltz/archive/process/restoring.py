@@ -1,4 +1,4 @@
-"""Replicas of a fresh cluster from the archive of another one, which is lost."""
+"""Restores the archive of a lost cluster: fills the replicas of a fresh one."""
 
 from array import array
 from bisect import bisect_right
@@ -33,14 +33,14 @@ from waltz.storage.remote.client import StorageClient
 BATCH_BYTES = 1 << 20
 
 RESTORED_SESSION_ID = 0
-"""The store session to which the restored records belong; that of the first server is the next one."""
+"""The store session of the restored records. The first server begins the next session."""
 
 
 class ArchivedRecords:
     """The records of an archived partition, read in order; a ``CopySource``."""
 
     def __init__(self, place: Place, ranges: Sequence[ArchivedRange]) -> None:
-        """``ranges`` are all that are archived."""
+        """``ranges`` are all ranges of the manifest."""
         self.partition_id = place.partition_id
         self._place = place
         self._ranges = ranges
@@ -60,7 +60,7 @@ class ArchivedRecords:
         return decode_span(stored.data[bounds[0] : bounds[-1]], bounds, first)
 
     def times(self) -> list[CommitTime]:
-        """The times that the objects tell: of their first and last transactions."""
+        """The known times of commit: those of the first and last transaction of each object."""
         return [
             CommitTime(transaction_id, time_ms)
             for each in self._ranges
@@ -77,35 +77,46 @@ class ArchivedRecords:
 
 
 async def restore_partition(cluster: ClusterHandle, place: Place, report: Callable[[str], None]) -> int:
-    """Fill every assigned replica of a partition that no server has opened; the number of transactions.
+    """Fill every assigned replica of a partition that no server has opened.
 
-    The metadata of the partition are written at the end: an interrupted restore is continued by the next one. Ids,
-    headers, request ids and data are those of the archive. Raises ``ArchiveError`` when the partition has metadata
-    already or a replica has other transactions, and ``WaltzError`` of storages and ZooKeeper.
+    Ids, headers, request ids and data are those of the archive. The metadata of the partition are written last: so
+    after an interruption the next call continues.
+
+    Args:
+        cluster: The fresh cluster.
+        place: The archived partition.
+        report: Called with a line of text for each replica.
+
+    Returns:
+        The number of transactions.
+
+    Raises:
+        ArchiveError: The partition has metadata already, or a replica has other transactions.
+        WaltzError: A storage or ZooKeeper failed.
     """
     partition_id = place.partition_id
     ranges = await read_ranges(place)
     replicas = await read_replicas(cluster.zookeeper, cluster.root, [partition_id])
     if replicas.metadata[partition_id] is not None:
         raise ArchiveError(
-            f"partition {partition_id} was restored, or opened by a server, already: restore into a fresh cluster, "
+            f"partition {partition_id} has already been restored, or opened by a server: restore into a fresh cluster, "
             "and start its servers afterwards"
         )
     storages = sorted(replicas.assignments.storages_of(partition_id))
     if not ranges:
-        raise ArchiveError(f"nothing of partition {partition_id} is archived in {place.store.url}")
+        raise ArchiveError(f"{place.store.url} has no archived transactions of partition {partition_id}")
     if not storages:
         raise ArchiveError(f"partition {partition_id} is assigned to no storage node: waltz zookeeper assign-partition")
     target = ranges[-1].end - 1
     for storage in storages:
-        report(f"partition {partition_id}: transactions up to {target} to {storage}")
+        report(f"partition {partition_id}: restoring transactions up to {target} at {storage}")
         await fill_replica(cluster, ArchivedRecords(place, ranges), storage, target)
     await _declare(cluster, partition_id, storages)
     return target + 1
 
 
 async def _declare(cluster: ClusterHandle, partition_id: int, storages: Sequence[str]) -> None:
-    """Say in the metadata that all replicas are members of the restored session: each of them holds all of it."""
+    """Write the metadata: all replicas are members of the restored session, since each has all of its records."""
     replica_ids = [ReplicaId(partition_id, storage) for storage in storages]
     states = {each: ReplicaState(each, RESTORED_SESSION_ID, UNRESOLVED) for each in replica_ids}
     metadata = PartitionMetadata(EMPTY_PARTITION_METADATA.generation, RESTORED_SESSION_ID, states)
@@ -114,14 +125,18 @@ async def _declare(cluster: ClusterHandle, partition_id: int, storages: Sequence
         await cluster.zookeeper.create(path, metadata.encode())
     except NodeExistsError:
         raise ArchiveError(
-            f"a server has opened partition {partition_id} while it was restored: stop the servers, make a fresh "
-            "cluster, and restore again"
+            f"a server opened partition {partition_id} during the restore: stop the servers, make a fresh cluster, "
+            "and restore again"
         ) from None
 
 
 async def fill_replica(cluster: ClusterHandle, source: ArchivedRecords, storage: str, target: int) -> None:
-    """Fill one replica up to ``target``, and make that the end of the restored session. Raises as
-    :func:`restore_partition` does."""
+    """Fill one replica up to transaction ``target``, and set its low-water mark there in the restored session.
+
+    Raises:
+        ArchiveError: The storage does not know the partition, or has other transactions.
+        WaltzError: A storage or ZooKeeper failed.
+    """
     partition_id = source.partition_id
     async with (
         connection(StorageAdminClient, cluster, await admin_endpoint(cluster, storage)) as admin,
@@ -133,7 +148,7 @@ async def fill_replica(cluster: ClusterHandle, source: ArchivedRecords, storage:
         info = await admin.last_session_info(partition_id)
         await data.last_session_info(info.session_id, partition_id, offline=True, timeout_s=TIMEOUT_S)
         current = await data.max_transaction_id(info.session_id, partition_id, offline=True, timeout_s=TIMEOUT_S)
-        if current > info.low_water_mark:  # what an interrupted restore has not marked
+        if current > info.low_water_mark:  # records of an interrupted restore
             current = await data.truncate(
                 info.session_id, partition_id, info.low_water_mark, offline=True, timeout_s=TIMEOUT_S
             )
@@ -141,8 +156,8 @@ async def fill_replica(cluster: ClusterHandle, source: ArchivedRecords, storage:
             theirs = await admin.records(partition_id, current, 1)
             if theirs != await source.records(partition_id, current, 1):
                 raise ArchiveError(
-                    f"{storage} has another transaction {current} of partition {partition_id} than the archive: "
-                    "delete what it has (waltz storage remove-partition -d), and restore again"
+                    f"transaction {current} of partition {partition_id} at {storage} differs from the archive: "
+                    "delete the replica (waltz storage remove-partition -d), and restore again"
                 )
         async for _ in copy_records(
             source, data, partition_id, info, current, target, timeout_s=TIMEOUT_S, batch_bytes=BATCH_BYTES

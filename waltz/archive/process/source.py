@@ -1,4 +1,4 @@
-"""The committed records of a partition, as they are on the disks of its replicas."""
+"""The committed records of a partition, read from its replicas in the form they have on disk."""
 
 import logging
 import random
@@ -17,27 +17,35 @@ from waltz.storage.remote.admin_client import StorageAdminClient
 logger = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 30.0
-"""Longest time of a request without a byte that moves."""
+"""Maximum time of a request without any byte sent or received."""
 
 TARGET_ANSWER_BYTES = 4 << 20
 FIRST_ANSWER_RECORDS = 100
-"""Number of records of the first request, when their size is not known."""
+"""Number of records in the first request, before their size is known."""
 
 MAX_ANSWER_RECORDS = 50_000
 
 
 class SourceError(WaltzError):
-    """A replica does not deliver; another one may."""
+    """A replica does not deliver records. Another replica may."""
 
 
 class RecordSource(Protocol):
     """Delivers records of one partition in order."""
 
     async def read(self, first: int, max_count: int) -> Records:
-        """Records ``first``, ``first + 1``, ..., one at least. Not verified. Raises ``SourceError``."""
+        """Read one record or more, from ``first`` on. The records are not verified.
+
+        Raises:
+            SourceError: No replica delivers the record.
+        """
 
     async def reject(self, reason: str) -> None:
-        """What was read is damaged; the next read goes elsewhere. Raises ``SourceError`` if there is no other place."""
+        """Report that the last records read are damaged; the next read goes to another replica.
+
+        Raises:
+            SourceError: There is no other replica.
+        """
 
     async def close(self) -> None:
         """Close the connections."""
@@ -90,7 +98,11 @@ def _integers(data: bytes) -> "array[int]":
 async def connect_replica(
     cluster: ClusterHandle, store: StoreParams, partition_id: int, source: Source
 ) -> RecordSource:
-    """Connect to one replica. Raises ``SourceError``."""
+    """Connect to one replica.
+
+    Raises:
+        SourceError: The connection fails.
+    """
     try:
         client = await StorageAdminClient.connect(
             source.admin,
@@ -105,9 +117,11 @@ async def connect_replica(
 
 
 async def choose(cluster: ClusterHandle, partition_id: int) -> tuple[Source, ...]:
-    """The replicas that may be read up to a mark that was asked for before (rule S6), in random order.
+    """The replicas that may be read up to a mark that was read before this call (rule S6), in random order.
 
-    Raises ``SourceError`` if there are none, and ``WaltzError`` of ZooKeeper.
+    Raises:
+        SourceError: There are none.
+        WaltzError: ZooKeeper failed.
     """
     chosen = (await read_replicas(cluster.zookeeper, cluster.root, [partition_id])).choose(partition_id)
     if not chosen.sources:
@@ -117,7 +131,7 @@ async def choose(cluster: ClusterHandle, partition_id: int) -> tuple[Source, ...
 
 
 class AnyReplica:
-    """All replicas that may be read: the next one when one fails; a ``RecordSource``."""
+    """A ``RecordSource`` of several replicas: when one fails, the next one follows."""
 
     def __init__(
         self, cluster: ClusterHandle, store: StoreParams, partition_id: int, sources: tuple[Source, ...]

@@ -1,4 +1,4 @@
-"""When transactions were committed, asked of the owners of their partitions."""
+"""The times of commits, from the owners of the partitions."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,10 +16,19 @@ ANSWER_TIMEOUT_S = 5.0
 
 
 async def ask_commit_times(cluster: ClusterHandle, wanted: Mapping[int, int]) -> dict[int, int]:
-    """By partition the time by which a transaction of it was committed, in milliseconds since the epoch.
+    """Ask the owners when transactions were committed.
 
-    ``wanted`` has the transaction of each partition. Partitions of which nobody knows it are left out: that is no
-    error, because storages of the original keep no times. Raises ``WaltzError`` of ZooKeeper.
+    An unknown time is not an error, because storages of the original keep no times.
+
+    Args:
+        cluster: The cluster.
+        wanted: One transaction id of each partition.
+
+    Returns:
+        Milliseconds since the epoch, by partition; without the partitions whose time is unknown.
+
+    Raises:
+        WaltzError: ZooKeeper failed.
     """
     found: dict[int, int] = {}
     if not wanted:

@@ -2,13 +2,14 @@
 
 from pydantic import BaseModel
 
-from waltz.common.config.schemas import ServerConfig, StorageConfig
+from waltz.common.config.schemas import ArchiveConfig, CliConfig, ServerConfig, StorageConfig, ViewConfig
 from waltz.common.errors import ConfigError
 
 
 def access_problems(config: BaseModel, source: str) -> list[str]:
     """What the start of a node with access rules would find wrong; ``source`` is the name of the configuration."""
-    if not isinstance(config, ServerConfig | StorageConfig) or not config.acl.enabled:
+    nodes = ServerConfig | StorageConfig | ArchiveConfig | ViewConfig | CliConfig
+    if not isinstance(config, nodes) or not config.acl.enabled:
         return []
     from waltz.common.acl.node import check_access  # only nodes with rules need them
 

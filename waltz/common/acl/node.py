@@ -19,6 +19,7 @@ from waltz.common.net.http import Page, Request, Response, json_page
 from waltz.common.net.token_gate import Identities, RefusedToken
 from waltz.common.tasks import owned, restarting
 from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.znodes import StoreParams
 
 if TYPE_CHECKING:
     from waltz.common.acl.token_files import TokenFiles
@@ -144,8 +145,12 @@ async def start_rules(
     partition_count: int,
     registry: Registry,
     random_source: random.Random,
+    *,
+    tells: bool = True,
 ) -> NodeRules:
     """Read the access rules and follow them. ``name`` is that of the node, such as ``server-HOST:PORT``.
+
+    Unless it ``tells`` which rules it applies, nobody waits for it after a change.
 
     Without usable rules the node serves super principals only, which is logged.
 
@@ -156,7 +161,7 @@ async def start_rules(
     file = None if config.audit_log is None else AuditFile(config.audit_log)
     audit = Audit(name, partition_count, None if file is None else file.write)
     access = RuleAccess(partition_count, mapping, privileged, audit)
-    watch = RuleWatch(zookeeper, root, access, name, partition_count, random_source)
+    watch = RuleWatch(zookeeper, root, access, name, partition_count, random_source, tells=tells)
     watch.add_metrics(registry)
     if file is not None:
         lost = file
@@ -168,3 +173,34 @@ async def start_rules(
         await rules.close()
         raise
     return rules
+
+
+class PageAccess(NamedTuple):
+    """How the HTTP port of a process that is no node, such as an archiver, asks its readers."""
+
+    rules: NodeRules
+    identities: NodeIdentities
+
+    async def close(self) -> None:
+        """Stop following the rules and the keys of tokens."""
+        await self.identities.close()
+        await self.rules.close()
+
+
+async def start_page_access(
+    config: AclConfig, zookeeper: ZooKeeper, root: str, name: str, store: StoreParams, registry: Registry
+) -> PageAccess:
+    """Read the access rules and the keys of tokens, and follow them; ``name`` is that of the process in its log.
+
+    Such a process does not tell the cluster which rules it applies: it writes nothing, and no change waits for it.
+    Raises like :func:`start_rules` and :func:`start_identities`.
+    """
+    rules = await start_rules(
+        config, zookeeper, root, name, store.partition_count, registry, random.Random(), tells=False
+    )
+    try:
+        identities = start_identities(config, str(store.key), registry, rules.access.audit)
+    except BaseException:
+        await rules.close()
+        raise
+    return PageAccess(rules, identities)

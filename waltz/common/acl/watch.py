@@ -85,8 +85,10 @@ class RuleWatch:
         name: str,
         partition_count: int,
         random_source: random.Random,
+        *,
+        tells: bool = True,
     ) -> None:
-        """``name`` is that of the node, such as ``server-HOST:PORT``."""
+        """``name`` is that of the node, such as ``server-HOST:PORT``; ``tells``: whether ZooKeeper gets to know it."""
         self.on_lost: Callable[[Collection[Row]], None] = _nothing
         """Called with rights that have become fewer."""
         self.unusable = False
@@ -97,6 +99,7 @@ class RuleWatch:
         paths = ClusterPaths.of(root)
         self._parent, self._path = paths.applied_rules, paths.applied_rules_of(name)
         self._partition_count = partition_count
+        self._tells = tells
         self._place: Place | None = None
         self._names_version = -1
         self._applied_s = 0.0
@@ -152,7 +155,8 @@ class RuleWatch:
         else:
             self.unusable = False
             self._outage.over()
-        await self._tell()
+        if self._tells:
+            await self._tell()
 
     async def _read(self) -> None:
         changed = self._follower.changed

@@ -13,13 +13,14 @@ from waltz.common.config.reader import ModelT, Reading, flat, ignored, strictly
 from waltz.common.config.sources import Setting
 
 HIDDEN = "********"
-"""In place of a password."""
+"""Shown instead of a password."""
 
 DEFAULT = "default"
 """The source of a value that was not set anywhere."""
 
 Look = Callable[[BaseModel, str], list[str]]
-"""Finds what is wrong with things that a configuration names, such as files; the text is the configuration's name."""
+"""Checks the things that a configuration names, such as files, and returns their faults. The text is the name of the
+configuration."""
 
 _LONGEST_ALIGNED = 56
 
@@ -41,10 +42,10 @@ def setting_options(parser: argparse.ArgumentParser) -> None:
         type=setting,
         dest="settings",
         metavar="KEY=VALUE",
-        help="let this count, whatever the configuration file and the environment say; may be repeated",
+        help="override the configuration file and the environment; may be repeated",
     )
     parser.add_argument(
-        "--strict", action="store_true", help="take unknown keys and keys without effect for errors, not for warnings"
+        "--strict", action="store_true", help="treat unknown keys and keys without effect as errors, not as warnings"
     )
 
 
@@ -54,7 +55,7 @@ class Checked:
 
     source: str
     values: Mapping[str, object]
-    """The resulting configuration, by keys; empty if there is none."""
+    """The resulting values by keys; empty if the configuration has errors."""
     sources: Mapping[str, str]
     """The source of each value."""
     errors: Sequence[str]
@@ -88,14 +89,14 @@ def checked(reading: Reading[ModelT], looks: Sequence[Look], *, strict: bool) ->
 
 
 def found_by(looks: Sequence[Look], config: BaseModel, source: str) -> list[str]:
-    """All faults of the things that a configuration names."""
+    """The faults that all ``looks`` find."""
     return [text for look in looks for text in look(config, source)]
 
 
 def print_check(found: Checked) -> int:
     """Print the configuration on standard output and its faults on standard error; returns the exit code."""
     for line in found.lines():
-        print(line)  # noqa: T201 - what was asked for
+        print(line)  # noqa: T201 - the requested output
     sys.stdout.flush()
     for text in found.warnings:
         print(f"Warning: {text}", file=sys.stderr)  # noqa: T201

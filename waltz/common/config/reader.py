@@ -1,4 +1,4 @@
-"""The machine that reads configuration: turns a mapping into a checked model, errors and warnings.
+"""Reads configuration: turns a mapping into a checked model, errors and warnings.
 
 A key may be written dotted, nested, or as any mix of both; numbers may be written as strings. An error is one line with
 the key, the file and a near miss if there is one. An unknown key is a warning with the nearest known name, since a
@@ -27,7 +27,7 @@ _NEAR = 0.8
 
 _MAX_KEYS = 1000
 _MAX_DEPTH = 20
-"""Limit of nesting: YAML aliases let a few lines stand for very many, or very deep, keys."""
+"""Limit of nesting: with YAML aliases a few lines can stand for a huge number of keys, or for very deep ones."""
 
 _NO_OVERRIDES: Mapping[str, "Given"] = {}
 
@@ -41,15 +41,15 @@ class Given(NamedTuple):
 
 
 class NoEffect(NamedTuple):
-    """Why a key is accepted without effect. To be put into the annotation of the key's field."""
+    """The reason why a key is accepted without effect. Part of the annotation of the key's field."""
 
     reason: str
     is_harmless: bool = True
-    """Whether the key can be ignored; if not, it asks for something that is not supported here."""
+    """Whether the key can be ignored. Otherwise it asks for an unsupported feature."""
 
 
 class ForeignKeys(NamedTuple):
-    """Keys that no field of a model has, and that are nevertheless valid."""
+    """Valid keys without a field in the model."""
 
     models: Sequence[type[BaseModel]]
     """Models whose keys may stand in the same file."""
@@ -62,12 +62,12 @@ class Unknown(NamedTuple):
 
     what: str
     hint: str
-    """The probable intention, as the rest of the sentence; may be empty."""
+    """The probable intention, as the end of the sentence; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[ModelT]):
-    """The result of reading a configuration: see :func:`settle`. All texts are one line and contain no password."""
+    """The result of reading a configuration, for :func:`settle`. All texts are one line and contain no password."""
 
     source: str
     made: ModelT | None
@@ -105,9 +105,14 @@ class Reading(Generic[ModelT]):
 
 
 def settle(reading: Reading[ModelT], *, strict: bool = False) -> ModelT:
-    """The model that was read; warnings are logged.
+    """The model of a configuration; logs the warnings.
 
-    Raises ``ConfigError`` for the first error. With ``strict`` unknown keys and keys without effect are errors, too.
+    Args:
+        reading: The result of reading.
+        strict: Treat unknown keys and keys without effect as errors.
+
+    Raises:
+        ConfigError: The first error of the configuration.
     """
     errors = [*reading.errors, *(strictly(reading) if strict else ())]
     if errors:
@@ -266,7 +271,7 @@ def _explain(
     sources: Mapping[str, str],
     hint: Callable[[str], str] | None,
 ) -> str:
-    """One line for an error of pydantic."""
+    """One line of text for an error of pydantic."""
     expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     expected = expected.partition(", unable to ")[0]
     if not error["loc"]:  # from a check of the whole model, whose text names the keys
@@ -294,17 +299,17 @@ def _explain(
 
 
 def _list_for_group(key: str, prefix: str, given: Mapping[str, object]) -> str | None:
-    """The error text if a list was given for a group that the key belongs to."""
+    """The error text if a list was given for a group of keys; ``None`` otherwise."""
     for name, value in given.items():
         if key.startswith(f"{prefix}{name}.") and isinstance(value, list | tuple):
-            return f"'{prefix}{name}' has a list there, where keys below it are expected"
+            return f"'{prefix}{name}' is a list there; expected keys below it"
     return None
 
 
 def _told(
     strange: Sequence[str], prefix: str, known: Sequence[str], source: str, foreign: ForeignKeys
 ) -> tuple[dict[str, NoEffect], list[Unknown]]:
-    """The keys that the model does not have: those without effect, and unknown ones."""
+    """Sort keys without a field in the model into keys without effect and unknown keys."""
     of_other_models = {key for model in foreign.models for key in keys(model)}
     without_effect: dict[str, NoEffect] = {}
     unknown = []
@@ -325,8 +330,8 @@ def _inside(key: str, group: str) -> bool:
 
 
 def _nearest(key: str, candidates: Sequence[str]) -> str | None:
-    """The probably intended candidate: misspelt, cut short, or in other case."""
-    if len(key) > 2 * SHOWN_LENGTH:  # the comparison takes the time of both lengths' product
+    """The candidate that was probably meant: ``key`` is misspelt, cut short, or differs in case."""
+    if len(key) > 2 * SHOWN_LENGTH:  # the time of the comparison grows with the product of both lengths
         return None
     by_lower_case = {name.lower(): name for name in candidates if len(name) <= 2 * SHOWN_LENGTH}
     wanted = key.lower()

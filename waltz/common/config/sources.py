@@ -1,6 +1,6 @@
-"""Sources of configuration values beside the file: environment variables and the command line.
+"""Sources of configuration values besides the file: environment variables and the command line.
 
-In the order of precedence: ``--set KEY=VALUE``, the environment, the file. The variable of a key is ``WALTZ_`` and
+Order of precedence: ``--set KEY=VALUE``, the environment, the file. The variable of a key is ``WALTZ_`` and
 the key in capitals, an underscore for each dot and before each word: ``WALTZ_SERVER_SSL_TRUST_STORE_LOCATION`` for
 ``server.ssl.trustStore.location``.
 """
@@ -39,7 +39,7 @@ class FromEnvironment(NamedTuple):
 
     given: dict[str, Given]
     unknown: list[Unknown]
-    """Variables that look like settings, and are none."""
+    """Variables that look like settings, but are not."""
 
 
 def variable_of(key: str) -> str:
@@ -68,7 +68,7 @@ def from_environment(model: type[BaseModel], variables: Mapping[str, str]) -> Fr
             if near is not None:
                 unknown.append(Unknown(f"unknown environment variable {name}", f"; did you mean {near}?"))
         elif key.endswith("port") and _SERVICE_LINK.match(value):
-            what = f"environment variable {name}, which Kubernetes has set for a service of that name,"
+            what = f"environment variable {name}, set by Kubernetes for a service of that name,"
             unknown.append(Unknown(what, "; set enableServiceLinks: false in the pod"))
         elif value:
             given[key] = Given(value, f"environment variable {name}")
@@ -104,9 +104,16 @@ def examine_sources(
     settings: Sequence[Setting],
     variables: Mapping[str, str],
 ) -> Reading[ModelT]:
-    """The configuration by the file (if any), the environment and the command line together.
+    """Read the configuration from file, environment and command line together.
 
-    Raises ``ConfigError`` for a file that cannot be read or is no configuration, and for unknown settings.
+    Args:
+        path: The configuration file, if any.
+        model: The model of the configuration.
+        settings: ``KEY=VALUE`` of the command line.
+        variables: The environment.
+
+    Raises:
+        ConfigError: The file cannot be read or is not a configuration, or a setting is unknown.
     """
     environment = from_environment(model, variables)
     overrides = environment.given | from_settings(model, settings)

@@ -1,4 +1,4 @@
-"""YAML files with configuration; every error is one text with the file and the line."""
+"""YAML files with configuration. Every error is one line with file and line number."""
 
 import os
 from collections.abc import Hashable
@@ -11,7 +11,7 @@ from waltz.common.errors import ConfigError
 
 _MAX_FILE_BYTES = 1 << 20
 _MAX_KEYS = 1000
-"""Limit of keys in one group: YAML aliases let a few lines stand for very many keys."""
+"""Limit of keys in one group: with YAML aliases a few lines can stand for a huge number of keys."""
 
 _TAB = r"'\t'"
 
@@ -30,7 +30,7 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, object]:
         raise ConfigError(f"{path} is not a text file in UTF-8") from error
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
-        # The cause would show a piece of the file, which may contain a password.
+        # The cause would show a part of the file, perhaps with a password.
         problem = "found a tab; indent with spaces" if _TAB in (error.problem or "") else one_line(error.problem)
         raise ConfigError(f"{path}{line}: not valid YAML: {problem}") from None
     except yaml.YAMLError as error:
@@ -43,7 +43,7 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, object]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain YAML, except that a repeated key is an error."""
+    """Plain YAML, but a repeated key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         seen = set()

@@ -1,4 +1,4 @@
-"""Durations counted by size, once for percentiles, buckets of histograms and statistics. Pure."""
+"""Counts durations by size; percentiles, buckets of histograms and statistics share the counts. Pure functions."""
 
 import math
 from bisect import bisect_left
@@ -48,11 +48,11 @@ class Snapshot(NamedTuple):
         return self.values[-1] if self.values else 0.0
 
     def quantile(self, part: float) -> float:
-        """The value that ``part`` (0 to 1) of the weight lies below."""
+        """The value below which ``part`` (0 to 1) of the weight lies."""
         if not self.values:
             return 0.0
         low, high = 0, len(self.values)
-        while low < high:  # the last value whose cumulated weight is not above the part
+        while low < high:  # find the last value whose cumulated weight does not exceed the part
             middle = (low + high) // 2
             if self.cumulated[middle] > part:
                 high = middle
@@ -83,7 +83,7 @@ class DurationCounts:
         self._landmark_s = now_s
 
     def add(self, duration_s: float, count: int, now_s: float) -> None:
-        """``count`` events ended at ``now_s``, each of which took ``duration_s``."""
+        """Count ``count`` events that ended at ``now_s`` and took ``duration_s`` each."""
         if now_s - self._landmark_s >= _RESCALE_S:
             self._rescale(now_s)
         place = bisect_left(BOUNDS_S, duration_s)

@@ -1,4 +1,4 @@
-"""The three forms in which metrics are read.
+"""The three forms of metrics.
 
 The original's JSON of HTTP ``/metrics``, its JSON of the storage admin protocol, and the text format of Prometheus.
 """
@@ -56,7 +56,7 @@ def http_document(registry: Registry) -> dict[str, Json]:
 
 
 def http_pieces(registry: Registry, *, pretty: bool = False) -> Iterator[str]:
-    """The text of :func:`http_document` in pieces: for a thousand partitions it takes a second."""
+    """The text of :func:`http_document` in pieces, since the text of a thousand partitions takes a second to make."""
     yield ("{\n  " if pretty else "{") + f'"version"{": " if pretty else ":"}"{_JSON_VERSION}"'
     for section, entries in _http_sections(registry):
         yield ",\n  " if pretty else ","
@@ -65,7 +65,7 @@ def http_pieces(registry: Registry, *, pretty: bool = False) -> Iterator[str]:
 
 
 def _member(name: str, entries: Iterable[tuple[str, str]], *, pretty: bool) -> Iterator[str]:
-    """A member of a document that is an object itself, in pieces; its values are texts."""
+    """A member of a document, in pieces. The member is an object; its values are texts."""
     item, end, colon = (",\n    ", "\n  }", ": ") if pretty else (",", "}", ":")
     yield f'"{name}"{colon}{{'
     empty = True
@@ -129,7 +129,7 @@ def _sorted(metrics: Mapping[MetricId, _T]) -> Iterator[tuple[str, _T]]:
 
 
 def _read(gauge: Gauge) -> dict[str, Json]:
-    """The value of a gauge; a failing gauge shows its error and does not affect others."""
+    """The value of a gauge; a failing gauge has its error as value, and does not affect others."""
     try:
         value = gauge()
         json.dumps(value, allow_nan=False)
@@ -210,7 +210,7 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """All samples of one name, which Prometheus expects together."""
+    """All samples of one name; Prometheus expects them together."""
 
     name: str
     kind: Kind
@@ -224,10 +224,10 @@ class Family(NamedTuple):
 def families(registry: Registry) -> list[Family]:
     """The metrics as families of Prometheus, sorted by name.
 
-    A group ``waltz-server.partition-7`` becomes the prefix ``waltz_server_partition`` with the label ``partition="7"``:
-    no family has samples of partitions beside those of the node; and so does ``waltz-client-3.partition-7`` with
-    another prefix. Meters are counters (readers compute rates), timers are summaries in seconds, texts are
-    labels of an ``_info`` metric. Lists are left out, and mappings unless a label is given for their keys.
+    A group ``waltz-server.partition-7`` becomes the prefix ``waltz_server_partition`` with the label ``partition="7"``;
+    likewise ``waltz-client-3.partition-7``. So no family mixes samples of partitions with those of the node. Meters
+    are counters (readers compute rates), timers are summaries in seconds, texts are labels of an ``_info`` metric.
+    Lists are left out, and so are mappings without a label for their keys.
     """
     found: dict[str, Family] = {}
     deque(_gather(registry, found), maxlen=0)
@@ -296,7 +296,7 @@ def prometheus_text(registry: Registry) -> str:
 
 
 def prometheus_pieces(registry: Registry) -> Iterator[str]:
-    """The text in pieces, some of them empty: for a thousand partitions it takes a second."""
+    """The text in pieces, some of them empty, since the text of a thousand partitions takes a second to make."""
     found: dict[str, Family] = {}
     for _ in _gather(registry, found):
         yield ""

@@ -1,4 +1,4 @@
-"""A process's use of its machine, by the names that all exporters for Prometheus use, and its event loop's lag.
+"""Metrics of the process and of its event loop's lag, under the usual names of Prometheus.
 
 Unknown values are left out: memory, descriptors and the start time are known on Linux only.
 """
@@ -18,7 +18,7 @@ LAG_INTERVAL_S = 0.5
 
 _SELF = Path("/proc/self")
 _START_FIELD = 19
-"""Index of the start time among the fields behind the command's name in ``stat``."""
+"""Index of the start time among the fields of ``stat`` behind the name of the command."""
 
 
 def _cpu_s() -> float:

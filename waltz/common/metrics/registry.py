@@ -8,7 +8,7 @@ read. :mod:`waltz.common.metrics.exposition` formats metrics.
 Metrics that the original lacks are registered with a :class:`Description` and read by Prometheus only: the JSON stays
 as the original's tools expect it.
 
-Everything here belongs to one loop; nothing is locked.
+All metrics belong to one event loop; nothing is locked.
 """
 
 import math
@@ -31,7 +31,7 @@ _DECAYS = tuple(math.exp(-_TICK_S / 60 / minutes) for minutes in _MINUTES)
 
 
 class Counter:
-    """A number that is counted up and down."""
+    """A number that goes up and down."""
 
     __slots__ = ("count",)
 
@@ -39,12 +39,12 @@ class Counter:
         self.count = 0
 
     def add(self, number: int = 1) -> None:
-        """Count ``number`` more."""
+        """Add ``number``."""
         self.count += number
 
 
 class Meter:
-    """Counts events and knows their rates per second."""
+    """Counts events and computes their rates per second."""
 
     __slots__ = ("_clock", "_next_tick_s", "_rates", "_start_s", "_uncounted", "count")
 
@@ -80,7 +80,7 @@ class Meter:
         return self._rates or (0.0,) * len(_MINUTES)
 
     def _tick(self, now_s: float) -> None:
-        """Do all steps that are due: the first one takes the marked events, the others none."""
+        """Do all steps that are due. The first step takes the marked events; the others take none."""
         ticks = int((now_s - self._next_tick_s) // _TICK_S) + 1
         rate = self._uncounted / _TICK_S
         if self._rates is None:
@@ -103,10 +103,10 @@ class Timer:
         self.durations = DurationCounts(clock())
 
     def update(self, duration_s: float, count: int = 1, now_s: float | None = None) -> None:
-        """``count`` events ended, each of which took ``duration_s``: one call for a whole batch.
+        """Count events that have ended: one call for a whole batch.
 
         Args:
-            duration_s: How long each of them took, in seconds.
+            duration_s: The duration of each event, in seconds.
             count: The number of events.
             now_s: The time on the registry's clock, if the caller has just read it.
         """
@@ -130,7 +130,7 @@ DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 
 
 class Histogram:
-    """Counts observations by size, its own and those of timers that it includes."""
+    """Counts observations by size: its own ones and those of included timers."""
 
     __slots__ = ("_included", "bounds", "counts", "total")
 
@@ -138,18 +138,18 @@ class Histogram:
         self.bounds = bounds
         """Upper bounds of all buckets but the last, ascending; a bound belongs to its bucket."""
         self.counts = [0] * (len(bounds) + 1)
-        """Its own observations by bucket."""
+        """The own observations by bucket."""
         self.total = 0.0
-        """The sum of its own observations."""
+        """The sum of the own observations."""
         self._included: list[DurationCounts] = []
 
     def observe(self, value: float, count: int = 1) -> None:
-        """``count`` observations of the same value: one call for a whole batch."""
+        """Count ``count`` observations of the same value: one call for a whole batch."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.total += value * count
 
     def include(self, durations: DurationCounts) -> None:
-        """Count the events of a timer, too, at each read. All bounds must be among those of durations."""
+        """Include the events of a timer in each read. All bounds must be among those of durations."""
         self._included.append(durations)
 
     def exclude(self, durations: DurationCounts) -> None:
@@ -180,7 +180,7 @@ class Histograms:
         self.by_labels: dict[tuple[str, ...], Histogram] = {}
 
     def of(self, *labels: str) -> Histogram:
-        """The histogram of these values of the labels, made if need be."""
+        """The histogram of these values of the labels; created if it does not exist."""
         found = self.by_labels.get(labels)
         if found is None:
             found = self.by_labels[labels] = Histogram(self._bounds)
@@ -207,7 +207,7 @@ class Description(NamedTuple):
 
 
 Readings = Iterable[tuple[tuple[str, ...], float]]
-"""Values by values of the labels."""
+"""Pairs: the values of the labels, and the value of the metric."""
 
 
 class GaugeForm(NamedTuple):
@@ -252,7 +252,7 @@ class Registry:
         self.labels: dict[str, str] = {}
         """Labels of all samples of this registry, for readers of several registries."""
         self.refresh: Callable[[], None] = _nothing
-        """Called before metrics are read, where something is counted elsewhere and carried over."""
+        """Called before each read of the metrics; carries over numbers that are counted elsewhere."""
         self.gauges: dict[MetricId, Gauge] = {}
         self.forms: dict[MetricId, GaugeForm] = {}
         """Forms of gauges that are neither a number nor a text."""
@@ -266,7 +266,17 @@ class Registry:
         self._groups: dict[str, set[MetricId]] = {}
 
     def gauge(self, group: str, name: str, read: Gauge, form: GaugeForm | None = None) -> None:
-        """Register a gauge; one of the same name is replaced. ``ValueError`` if the name is another kind's."""
+        """Register a gauge, replacing one of the same name.
+
+        Args:
+            group: The group of the metric.
+            name: The name within the group.
+            read: Reads the value.
+            form: The form in the text format of Prometheus; ``None`` for a number or a text.
+
+        Raises:
+            ValueError: The name belongs to a metric of another kind.
+        """
         metric_id = self._free(group, name, self.gauges)
         self.gauges[metric_id] = read
         self.forms.pop(metric_id, None)
@@ -274,15 +284,27 @@ class Registry:
             self.forms[metric_id] = form
 
     def counter(self, group: str, name: str) -> Counter:
-        """The counter of this name, made if need be. ``ValueError`` if the name is another kind's."""
+        """The counter of this name; created if it does not exist.
+
+        Raises:
+            ValueError: The name belongs to a metric of another kind.
+        """
         return self.counters.setdefault(self._free(group, name, self.counters), Counter())
 
     def meter(self, group: str, name: str) -> Meter:
-        """The meter of this name, made if need be. ``ValueError`` if the name is another kind's."""
+        """The meter of this name; created if it does not exist.
+
+        Raises:
+            ValueError: The name belongs to a metric of another kind.
+        """
         return self.meters.setdefault(self._free(group, name, self.meters), Meter(self.clock))
 
     def timer(self, group: str, name: str) -> Timer:
-        """The timer of this name, made if need be. ``ValueError`` if the name is another kind's."""
+        """The timer of this name; created if it does not exist.
+
+        Raises:
+            ValueError: The name belongs to a metric of another kind.
+        """
         metric_id = self._free(group, name, self.timers)
         return self.timers.setdefault(metric_id, Timer(self.clock))
 
@@ -291,12 +313,12 @@ class Registry:
         self.descriptions.update({each.name: each for each in descriptions})
 
     def reading(self, description: Description, read: Callable[[], Readings]) -> None:
-        """Have Prometheus read counters or gauges, one by one, with turns of other work in between."""
+        """Register counters or gauges for Prometheus. The values are read one by one, with other work in between."""
         self.descriptions[description.name] = description
         self.readings[description.name] = read
 
     def histogram(self, description: Description, bounds: tuple[float, ...] = DURATION_BOUNDS_S) -> Histograms:
-        """The histograms of this name, which Prometheus reads; made if need be."""
+        """The histograms of this name, for Prometheus; created if they do not exist."""
         self.descriptions[description.name] = description
         return self.histograms.setdefault(description.name, Histograms(bounds))
 

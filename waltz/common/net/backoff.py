@@ -1,13 +1,13 @@
-"""How long to wait before the next attempt."""
+"""Delays between attempts."""
 
 import random
 
 
 class Backoff:
-    """Doubling delays up to a maximum, shortened at random so that many waiters do not come back at once.
+    """Doubling delays up to a maximum, shortened at random so that many waiters do not return at once.
 
-    Pure: it says how long, the caller waits. The rule is the original's (sleep the interval, then double it, never
-    above the maximum) with jitter added. ``random_source`` is injected so that a simulation can be replayed.
+    The class computes delays; the caller waits. The rule is the original's (sleep the interval, then double it, never
+    above the maximum), plus jitter. A simulation passes its own ``random_source``, and so can be replayed.
     """
 
     __slots__ = ("_initial_s", "_interval_s", "_jitter", "_maximum_s", "_random")
@@ -15,9 +15,16 @@ class Backoff:
     def __init__(
         self, initial_s: float, maximum_s: float, random_source: random.Random, *, jitter: float = 0.25
     ) -> None:
-        """``jitter`` is the largest part of a delay that may be taken off, 0 to 1.
+        """Make delays.
 
-        Raises ``ValueError`` unless ``0 < initial_s`` and ``0 < maximum_s``.
+        Args:
+            initial_s: The first delay.
+            maximum_s: The longest delay.
+            random_source: The source of the jitter.
+            jitter: Maximum part of a delay that is taken off, 0 to 1.
+
+        Raises:
+            ValueError: A delay is not positive, or the jitter is impossible.
         """
         if initial_s <= 0 or maximum_s <= 0 or not 0 <= jitter <= 1:
             raise ValueError(f"impossible back-off: {initial_s} s up to {maximum_s} s, jitter {jitter}")

@@ -1,12 +1,12 @@
-"""One connection to a peer: hello, frames in, frames out, back pressure, and a certain end.
+"""One connection to a peer: hello, frames in, frames out, back pressure, and a bounded end.
 
-A channel is the thin driver around :class:`~waltz.common.wire.connection.WireConnection`, which knows the protocol and
-does no I/O. The channel knows asyncio: it writes what the wire says, hands what arrived to its handler, and sees to it
-that everything ends (hello time-out, close deadline, TCP keep-alive).
+A channel is a thin driver around :class:`~waltz.common.wire.connection.WireConnection`. The wire connection knows the
+protocol and does no I/O. The channel knows asyncio: it writes frames, passes received frames to its handler, and
+bounds every wait (hello time-out, close deadline, TCP keep-alive).
 
-Frames sent in one turn of the loop leave in one transport write: the system call and the TLS record are paid once for
-all of them, however many requests were answered in that turn. Only when there are hundreds the first of them leave
-before the turn is over, so that the peer works on them while the others are made.
+Frames sent in one turn of the loop leave in one transport write: all of them together cost one system call and one TLS
+record. If there are hundreds of frames, the first ones leave before the end of the turn, so the peer can work on them
+meanwhile.
 """
 
 import asyncio
@@ -41,79 +41,82 @@ from waltz.common.wire.frames import Bounds, Family
 logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long a closing channel may take to get its last bytes to the peer."""
+"""Time limit for the last bytes of a closing channel."""
 
 FAREWELL_S = 1.0
-"""How long the peer's part of a TLS shutdown is waited for after the last bytes have moved: one that is there answers
-within a round trip, and nothing depends on the answer of one that is not."""
+"""Time limit for the peer's part of a TLS shutdown, from the last moved byte on. A live peer answers within a round
+trip; nothing depends on the answer of a dead one."""
 
 KEEP_ALIVE_INTERVAL_S = 600.0
 """Clients of the protocol send a keep-alive after this time without writing."""
 
 WRITE_HIGH_BYTES = 1 << 20
 WRITE_LOW_BYTES = 256 << 10
-"""Unsent bytes above which a channel is not writable, and below which it is again."""
+"""A channel is not writable above the first number of unsent bytes, and writable again below the second."""
 
 MIN_EARLY_FRAMES = 192
-"""From this number of gathered frames on, two thirds of them are written at once: the rest, with the frames that follow
-in the same turn, makes another write that is worth its price. Otherwise a client that appends hundreds at a time would
-wait while its server works, and the server while the client works."""
+"""From this number of gathered frames on, two thirds of them are written at once. The rest, with later frames of the
+same turn, is worth another write. Otherwise a client that appends hundreds at a time would wait while its server works,
+and the server would wait while the client works."""
 
 _JOIN_BYTES = 64 << 10
-"""Frames that have this size on average are written side by side; copying smaller ones into one costs less."""
+"""Frames of at least this average size are written as separate buffers. Copying smaller ones into one costs less."""
 
 _PORTION_BYTES = 1 << 20
-"""What a transport is given at a time. Transports of TLS hide what the one below them has not sent; handing a large
-frame over in portions, as there is room, keeps that little, and encrypting it does not hold the loop up."""
+"""Maximum bytes passed to a transport at a time. A TLS transport hides the unsent bytes of the transport below. With
+portions there are few of them, and the encryption of a large frame does not block the loop."""
 
 _NO_TLS = "WRONG_VERSION_NUMBER"
-"""What OpenSSL calls an answer that is none of TLS."""
+"""OpenSSL's name of the error for an answer without TLS."""
 
 _CERTIFICATE_ALERTS = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE")
-"""Parts of the names of what a peer says that misses this side's certificate, or does not trust it."""
+"""Parts of the names of alerts from a peer that misses this side's certificate, or does not trust it."""
 
-_WANTS_TLS = "is this the right port, and does it use TLS, which ssl.plaintext turns off on this side?"
+_WANTS_TLS = "is this the right port? Does it use TLS? (ssl.plaintext turns TLS off on this side)"
 _WANTS_CERTIFICATE = (
-    "does the server ask for a certificate that it trusts? client.ssl.keyStore.location names that of a client, "
-    "ssl.keyStore.location that of commands"
+    "does the server require a trusted certificate? A client's is set by client.ssl.keyStore.location, that of "
+    "commands by ssl.keyStore.location"
 )
 
 _TCP_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-"""A peer whose machine vanished is noticed within two minutes even when nothing is sent to it."""
+"""Detects within two minutes that the peer's machine is gone, even if nothing is sent."""
 
 
 class ChannelHandler(Protocol):
-    """What a channel tells its user. All calls come on the loop and must not block."""
+    """The user of a channel. All calls come on the event loop and must not block."""
 
     def channel_ready(self, channel: "Channel") -> None:
         """Both hellos are exchanged; ``channel.version`` is the negotiated version and frames may be sent."""
 
     def frames_received(self, channel: "Channel", buffer: bytes, bounds: Bounds) -> None:
-        """All frames that one read completed: ``(start, end)`` of every payload in ``buffer``.
+        """A read has completed frames: ``bounds`` has ``(start, end)`` of every payload in ``buffer``.
 
-        A raised ``ProtocolError`` closes the channel; so does any other exception, which is logged as a defect.
+        A raised ``ProtocolError`` closes the channel. So does any other exception, and the log reports it as a defect.
         """
 
     def channel_writable(self, channel: "Channel") -> None:
-        """The unsent bytes fell below the low limit after ``channel.writable`` had been false."""
+        """``channel.writable`` is true again: the unsent bytes fell below the low limit."""
 
     def channel_closed(self, channel: "Channel", error: Exception | None) -> None:
-        """The end; called exactly once if ``channel_ready`` was called. ``None``: one of the sides closed in order."""
+        """The channel has ended; called exactly once if ``channel_ready`` was called.
+
+        ``error`` is ``None`` if one of the sides closed the connection in order.
+        """
 
 
 class ChannelOwner(Protocol):
-    """Who accepts channels and has to close them: a listener."""
+    """The owner of accepted channels, responsible for closing them: a listener."""
 
     @property
     def guard(self) -> TrafficGuard:
-        """Watches what the channel's peer sends and reads."""
+        """Limits the unfinished work of the channel's peer."""
 
     @property
     def log(self) -> QuietLog:
-        """For what a peer does wrong."""
+        """The log for errors of peers."""
 
     def accept(self, channel: "Channel") -> bool:
-        """Take the channel in; ``False`` refuses it. True for one that was taken in before."""
+        """Take the channel in; ``False`` refuses it. ``True`` for a channel that was taken in before."""
 
     def greeted(self, channel: "Channel") -> None:
         """The peer has said hello."""
@@ -125,9 +128,9 @@ class ChannelOwner(Protocol):
 class Channel(asyncio.Protocol):
     """A connection over plain TCP or TLS, on asyncio's own loop, uvloop or a simulated one.
 
-    Made by :func:`connect` and by listeners. ``version`` is -1 until the channel is ready. ``closed`` is true as soon
-    as it is being closed: nothing is delivered or accepted for sending from then on. ``writable`` is advice: frames
-    sent while it is false are kept and sent, so who sends without asking has to be bounded by other means.
+    Made by :func:`connect` and by listeners. ``version`` is -1 until the channel is ready. ``closed`` is true from the
+    beginning of the close on: from then on no frame is delivered, or accepted for sending. ``writable`` is advice:
+    frames sent while it is false are kept and sent. So a sender that ignores it needs other limits.
     """
 
     __slots__ = (
@@ -190,15 +193,15 @@ class Channel(asyncio.Protocol):
         self.writable: bool = True
         self.closed: bool = False
         self.early_frames: int = MIN_EARLY_FRAMES
-        """Number of gathered frames from which on most of them are written before the turn of the loop is over."""
+        """From this number of gathered frames on, most of them are written before the end of the turn of the loop."""
         self.received_bytes: int = 0
-        """All that was ever read from the peer."""
+        """Number of bytes ever read from the peer."""
         self.taken_bytes: int = 0
-        """All that :meth:`send` has ever taken: after a call of it, the position behind that frame in the stream."""
+        """Number of bytes that :meth:`send` ever took. After a call, this is the end of its frame in the stream."""
         self.principal_from: Sequence[Source] = (Source.SUBJECT,)
-        """Where the peer's name is looked for in its certificate."""
+        """The places of the peer's name in its certificate, in order of preference."""
         self.token_principal: str | None = None
-        """What the peer's token proves, if it has presented one."""
+        """The principal of the peer's token, if the peer has presented one."""
         self._partial_frame = None if owner is None else owner.guard.partial_frame(self)
         self._wire = WireConnection(
             family,
@@ -240,10 +243,10 @@ class Channel(asyncio.Protocol):
     # Sending
 
     def send(self, frame: bytes, *, flush_soon: bool = True) -> None:
-        """Take a frame, several in one ``bytes``, or the next piece of one; order is kept; dropped when closed.
+        """Send a frame, several frames in one ``bytes``, or the next piece of a frame. Order is kept.
 
-        It is written in the next turn of the loop, or before; not ``flush_soon``: at the latest when the caller, in
-        this turn, calls :meth:`flush`.
+        A closed channel drops the frame. The frame is written in the next turn of the loop, or earlier. Without
+        ``flush_soon``, the caller has to call :meth:`flush` in this turn.
         """
         if self.closed or self.version < 0:
             return
@@ -253,7 +256,7 @@ class Channel(asyncio.Protocol):
         self._gathered_bytes += size_bytes
         self.taken_bytes += size_bytes
         if self._gathered_bytes > self._write_high_bytes:
-            self.flush()  # now, so that the transport's limits, and with them `writable`, see these bytes
+            self.flush()  # now, so that the transport's limits, and `writable` with them, include these bytes
         elif flush_soon and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_scheduled_frames)
@@ -261,11 +264,11 @@ class Channel(asyncio.Protocol):
             self._flush_most()
 
     def send_keep_alive(self) -> None:
-        """Send a frame without payload, which the peer skips."""
+        """Send a frame without payload; the peer skips it."""
         self.send(self._wire.keep_alive())
 
     def flush(self) -> None:
-        """Write what is gathered now instead of at the end of this turn of the loop."""
+        """Write the gathered frames now instead of at the end of this turn of the loop."""
         gathered = self._gathered
         if not gathered or self._transport is None:
             return
@@ -295,7 +298,7 @@ class Channel(asyncio.Protocol):
         self._gathered, self._gathered_bytes = kept, kept_bytes
 
     def _write_waiting(self, *, all_of_it: bool = False) -> None:
-        """Give the transport portions of what waits, as long as it has room."""
+        """Pass portions of the waiting bytes to the transport while the transport has room."""
         assert self._transport is not None
         while self._waiting and (all_of_it or not self._transport_full):
             portion: list[bytes | memoryview] = []
@@ -315,28 +318,29 @@ class Channel(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes taken by :meth:`send` that the operating system has not taken yet."""
+        """Number of bytes that :meth:`send` has taken, but the operating system has not."""
         if self._transport is None:
             return self._gathered_bytes
         return self._gathered_bytes + self._waiting_bytes + self._transport.get_write_buffer_size()
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of frames that the operating system has taken; 0 as long as nothing was answered."""
+        """Number of bytes of frames that the operating system has taken; 0 before the first answer."""
         if self._transport is None:
             return 0
         return max(self._written_bytes - self._transport.get_write_buffer_size(), 0)
 
     @property
     def written_bytes(self) -> int:
-        """Bytes of frames that were given to the operating system, or wait to be taken by it."""
+        """Number of bytes of frames that the operating system has taken, or will take next."""
         return self._written_bytes
 
     def left_bytes(self) -> int:
-        """How much of :attr:`taken_bytes` the peer's operating system has acknowledged, as far as this one knows.
+        """The part of :attr:`taken_bytes` that the peer's operating system has acknowledged, by the local kernel.
 
-        A system call. What a relay on the way keeps has left; so have up to two megabytes below TLS. Never falls: the
-        kernel counts what TLS adds as well, so that a queue there which grows would look like bytes that come back.
+        Costs a system call. Bytes in a relay on the way count as acknowledged; so do up to two megabytes below TLS. The
+        number never falls. (The kernel's queue includes the overhead of TLS: its growth would look like bytes that
+        return.)
         """
         if self._transport is not None:
             in_kernel_bytes = unacknowledged_bytes(self._transport.get_extra_info("socket"))
@@ -345,22 +349,24 @@ class Channel(asyncio.Protocol):
 
     @property
     def receiving(self) -> bool:
-        """Whether the beginning of a frame has come and its rest has not."""
+        """Whether a frame is incomplete: its beginning has arrived, its rest has not."""
         return self._wire.receiving
 
     def receiving_head(self, size_bytes: int) -> bytes:
-        """The first payload bytes of the frame of :attr:`receiving`, ``size_bytes`` of them at most."""
+        """The first payload bytes of the incomplete frame, ``size_bytes`` at most."""
         return self._wire.receiving_head(size_bytes)
 
     @property
     def connected(self) -> bool:
-        """Whether there is, or was, a connection: with TLS one whose handshake was completed."""
+        """Whether there is, or was, a connection; with TLS: a completed handshake."""
         return self._transport is not None
 
     @property
     def principal(self) -> str:
-        """The principal of the peer's token; without one a name in its certificate, by default the subject, if TLS has
-        verified it; else :data:`~waltz.common.access.ANONYMOUS`.
+        """The principal of the peer.
+
+        This is the principal of the peer's token; without a token, a name in its verified certificate, by default the
+        subject; else :data:`~waltz.common.access.ANONYMOUS`.
         """
         if self.token_principal is not None:
             return self.token_principal
@@ -369,7 +375,7 @@ class Channel(asyncio.Protocol):
 
     @property
     def proof(self) -> Proof:
-        """What :attr:`principal` is known by."""
+        """The proof of :attr:`principal`."""
         if self.token_principal is not None:
             return Proof.TOKEN
         shown = self._transport is not None and bool(self._transport.get_extra_info("peercert"))
@@ -377,16 +383,16 @@ class Channel(asyncio.Protocol):
 
     @property
     def over_tls(self) -> bool:
-        """Whether nobody on the way can read what is sent."""
+        """Whether the connection is encrypted."""
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
 
     def hand_over(self, handler: ChannelHandler) -> None:
-        """Call this handler from now on."""
+        """Replace the handler from now on."""
         self._handler = handler
 
     @property
     def answered(self) -> bool:
-        """Whether anything but the hello was ever sent."""
+        """Whether any frame besides the hello was ever sent."""
         return self._written_bytes > 0
 
     def _flush_scheduled_frames(self) -> None:
@@ -396,53 +402,53 @@ class Channel(asyncio.Protocol):
     # Receiving
 
     def pause_reading(self) -> None:
-        """Stop taking bytes from the peer, who will be held back by TCP. Frames already read are still delivered."""
+        """Stop reading; TCP then holds the peer back. Frames that were read already are still delivered."""
         if not self._paused and not self.closed and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take bytes from the peer again."""
+        """Read again."""
         if self._paused and not self.closed and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
 
     @property
     def reading_paused(self) -> bool:
-        """Whether bytes of the peer are not taken at present."""
+        """Whether reading is paused."""
         return self._paused
 
     def allow_large_frames(self) -> None:
-        """The peer has asked for something that makes large frames plausible: its opening limit ends."""
+        """Lift the opening limit, since the peer's request makes large frames plausible."""
         if self._wire.allow_large_frames():
             self._loop.call_soon(self.data_received, b"")
 
     # Ending
 
     def close(self) -> None:
-        """Send what was gathered, then close. Ends within :data:`CLOSE_TIMEOUT_S` even if the peer reads nothing.
+        """Send the gathered frames, then close, within :data:`CLOSE_TIMEOUT_S` even if the peer reads nothing.
 
-        With TLS it ends as soon as nothing has moved for :data:`FAREWELL_S`.
+        With TLS, the close ends when no byte has moved for :data:`FAREWELL_S`.
         """
         if self.closed:
             return
         self.flush()
         if self._transport is not None:
             self._write_waiting(all_of_it=True)
-        self.resume_reading()  # what still comes is dropped, but TLS has to see the peer's farewell
+        self.resume_reading()  # further frames are dropped, but TLS has to see the peer's farewell
         self._stop()
         if self._transport is not None:
             if self._transport.get_extra_info("ssl_object") is None:
                 self._transport.close()
                 self._close_timer = self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
-            elif not self._transport.is_closing():  # else it is lost, and connection_lost is about to be called
+            elif not self._transport.is_closing():  # else the connection is lost, and connection_lost follows
                 self._transport.close()
                 self._await_farewell(self._loop.time() + CLOSE_TIMEOUT_S)
 
     def _await_farewell(
         self, until_s: float, moved_bytes: tuple[int, int] = (-1, -1), moved_at_s: float = -math.inf
     ) -> None:
-        """Go on closing while anything leaves; ``moved_bytes`` is how far it was when that was seen last."""
+        """Continue the close while bytes leave; ``moved_bytes`` is the last progress seen, at ``moved_at_s``."""
         assert self._transport is not None
         now_s = self._loop.time()
         found_bytes = (self.left_bytes(), unacknowledged_bytes(self._transport.get_extra_info("socket")))
@@ -456,7 +462,7 @@ class Channel(asyncio.Protocol):
         )
 
     def abort(self, error: Exception | None = None) -> None:
-        """Close at once; what is unsent is lost. ``error`` is what ``channel_closed`` will say."""
+        """Close at once and drop unsent bytes; ``error`` is passed to ``channel_closed``."""
         if self._lost.is_set():
             return
         if not self.closed:
@@ -468,19 +474,19 @@ class Channel(asyncio.Protocol):
             self._settled.set()
 
     def give_up(self, error: Exception) -> None:
-        """Abort because of what the peer does, and say so in the log."""
+        """Abort because of an error of the peer, and log the error."""
         if not self.closed:
             log = logger if self._owner is None else self._owner.log
             log.warning("closing the connection with %s: %s", self.peer, error)
         self.abort(error)
 
     async def wait_closed(self) -> None:
-        """Return when the connection is gone and ``channel_closed`` has been called."""
+        """Wait until the connection has ended and ``channel_closed`` was called."""
         if self._transport is not None:
             await self._lost.wait()
 
     async def close_within(self, timeout_s: float) -> None:
-        """Close, and return when the connection is gone; what the peer has not read by then is given up."""
+        """Close, and wait for the end of the connection; after ``timeout_s`` abort, dropping unsent bytes."""
         self.close()
         try:
             async with asyncio.timeout(timeout_s):
@@ -508,7 +514,7 @@ class Channel(asyncio.Protocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say hello at once, as the protocol demands of both sides."""
+        """Send the hello at once, as the protocol demands of both sides."""
         self._transport = cast("asyncio.Transport", transport)
         if not self.peer:
             self.peer = peer_name(transport.get_extra_info("peername"))
@@ -523,7 +529,7 @@ class Channel(asyncio.Protocol):
         self._transport.write(self._wire.hello)
 
     def data_received(self, data: bytes) -> None:
-        """Hand all frames that these bytes complete to the handler."""
+        """Pass the frames that are complete now to the handler."""
         if self.closed:
             return
         self.received_bytes += len(data)
@@ -563,7 +569,7 @@ class Channel(asyncio.Protocol):
             self._handler.channel_writable(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, for whatever reason."""
+        """The connection has ended, for any reason."""
         if not self.closed:
             self._error = exc
         self._stop()
@@ -605,10 +611,13 @@ class Channel(asyncio.Protocol):
         self._keep_alive_timer = self._loop.call_at(due_s, self._keep_alive)
 
     async def wait_ready(self) -> None:
-        """Return when the hellos are exchanged.
+        """Wait until the hellos are exchanged.
 
-        Raises ``ProtocolError`` (no common version, not this protocol), ``ConnectionClosedError``,
-        ``DeadlineExceededError`` or ``OSError`` when it comes to an end before that.
+        Raises:
+            ProtocolError: There is no common version, or the peer speaks another protocol.
+            ConnectionClosedError: The connection was closed before.
+            DeadlineExceededError: The peer's hello did not arrive in time.
+            OSError: The connection failed before.
         """
         await self._settled.wait()
         if self.version < 0:
@@ -628,11 +637,25 @@ async def connect(
     write_high_bytes: int = WRITE_HIGH_BYTES,
     write_low_bytes: int = WRITE_LOW_BYTES,
 ) -> Channel:
-    """Connect, and return the channel when it is ready (``handler.channel_ready`` was called before).
+    """Connect to a peer; leaves nothing behind on failure.
 
-    ``timeout_s`` bounds the whole: name look-up, TCP, TLS, hello, and the answer to the token if ``tls`` has one.
-    ``tls`` of ``None`` is plain TCP.
-    Raises ``ConnectFailedError``, one line naming the endpoint and the reason. Nothing stays behind on failure.
+    Args:
+        endpoint: The address of the peer.
+        family: The protocol.
+        hello_text: The text of the hello, for logs of the peer.
+        handler: The user of the channel.
+        tls: The TLS context, perhaps with a token; ``None`` for plain TCP.
+        timeout_s: Time limit of the whole: name look-up, TCP, TLS, hello, and the answer to the token.
+        max_payload_bytes: Limit of received payloads.
+        keep_alive_interval_s: Interval of keep-alives while nothing is written; ``None`` for none.
+        write_high_bytes: Number of unsent bytes above which the channel is not writable.
+        write_low_bytes: Number of unsent bytes below which the channel is writable again.
+
+    Returns:
+        The channel, after ``handler.channel_ready`` was called.
+
+    Raises:
+        ConnectFailedError: The text is one line with the endpoint and the reason.
     """
     sender = await _token_sender(endpoint, family, handler, tls, timeout_s)
     channel = Channel(
@@ -673,7 +696,11 @@ async def connect(
 async def _token_sender(
     endpoint: Endpoint, family: Family, handler: ChannelHandler, tls: ssl.SSLContext | None, timeout_s: float
 ) -> "TokenSender[Channel] | None":
-    """What presents the token of ``tls``, if that has one. Raises ``ConnectFailedError``."""
+    """The sender of the token of ``tls``; ``None`` without a token.
+
+    Raises:
+        ConnectFailedError: The source of the token fails.
+    """
     source = token_of(tls)
     if source is None:
         return None
@@ -705,17 +732,17 @@ async def _open(channel: Channel, endpoint: Endpoint, tls: ssl.SSLContext | None
 
 
 def connect_failure(error: Exception, *, uses_tls: bool, opened: bool) -> str:
-    """Say in a few words why a connection failed, and what to look at.
+    """A short text: why a connection failed, and what to check.
 
-    ``opened`` tells whether there was a connection: with TLS one whose handshake was complete on this side. With TLS
-    1.3 that is so before the peer has looked at this side's certificate, or has missed it.
+    ``opened``: there was a connection; with TLS, the handshake was complete on this side. With TLS 1.3 the handshake is
+    complete here before the peer has checked this side's certificate.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = error.verify_message.rstrip(".")
         return f"TLS failure: the peer's certificate is not trusted ({reason}); see ssl.trustStore.location"
     if isinstance(error, ssl.SSLError):
         if error.reason == _NO_TLS:
-            return "TLS failure: the peer does not use TLS; is this the right port, and is TLS meant to be on?"
+            return "TLS failure: the peer does not use TLS; is this the right port? Should TLS be on?"
         reason = f"TLS failure: {error.reason or error}"
         return f"{reason}; {_WANTS_CERTIFICATE}" if is_tls_refusal(error) else reason
     if isinstance(error, socket.gaierror):
@@ -731,7 +758,7 @@ def connect_failure(error: Exception, *, uses_tls: bool, opened: bool) -> str:
 
 
 def is_tls_refusal(error: Exception) -> bool:
-    """Whether another attempt to connect would end alike, as far as that can be told."""
+    """Whether another attempt to connect would probably fail in the same way."""
     if not isinstance(error, ssl.SSLError):
         return False
     reason = f"{error.reason or error}"
@@ -743,7 +770,7 @@ def is_tls_refusal(error: Exception) -> bool:
 
 
 def peer_name(address: object) -> str:
-    """``host:port`` of an address as sockets give it."""
+    """``host:port`` of a socket's address."""
     if isinstance(address, tuple) and len(address) >= 2:
         return f"{address[0]}:{address[1]}"
     return "unknown peer"
@@ -757,5 +784,5 @@ def _set_tcp_keep_alive(sock: socket.socket | None) -> None:
         for name, value in _TCP_KEEP_ALIVE:
             if hasattr(socket, name):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    except OSError as error:  # the peer may have reset the connection already: reading will tell
+    except OSError as error:  # the peer may have reset the connection already; a read will report that
         logger.debug("TCP keep-alive could not be set: %s", error)

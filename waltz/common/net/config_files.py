@@ -1,4 +1,4 @@
-"""The files that a configuration names: whether they can be used, as far as that can be told without a network."""
+"""Checks of the files that a configuration names, without a network."""
 
 import os
 import stat
@@ -14,9 +14,14 @@ from waltz.common.net.token_sender import token_text
 
 
 def file_problems(config: BaseModel, source: str) -> list[str]:
-    """One text for each file or directory that cannot be used; ``source`` is how they call the configuration.
+    """Check files and directories as the present user; changes nothing and makes no connection.
 
-    Everything is looked at as the present user; nothing is changed, and nothing is connected to.
+    Args:
+        config: The configuration.
+        source: Name of the configuration in the texts.
+
+    Returns:
+        One text for each unusable file or directory.
     """
     found = []
     for name, field in type(config).model_fields.items():
@@ -33,14 +38,14 @@ def file_problems(config: BaseModel, source: str) -> list[str]:
 
 
 def _tls_problem(config: BaseModel, tls: TlsConfig) -> str | None:
-    """What the process would find. Servers have both ends of connections: what connects reads all that listens does."""
+    """The error of the process, if any. Servers also connect, and a context for connections reads all files."""
     has_stores = tls.key_store_location is not None or tls.trust_store_location is not None
     try:
         if not isinstance(config, StorageConfig):
             client_context(tls)
             if tls.token_location is not None:
                 token_text(tls.token_location)
-        elif has_stores:  # without them a certificate would be made, which takes its time
+        elif has_stores:  # without stores the process makes a certificate, and that takes a while
             server_context(tls)
     except ConfigError as error:
         return str(error)
@@ -53,9 +58,9 @@ def _directory_problems(named: str, directory: str) -> list[str]:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        return [f"{key} does not exist; make it, owned by the user that runs the node"]
+        return [f"{key} does not exist; make the directory, owned by the user that runs the node"]
     except (OSError, ValueError) as error:
-        return [f"{key} cannot be looked at: {getattr(error, 'strerror', error)}"]
+        return [f"{key} cannot be read: {getattr(error, 'strerror', error)}"]
     if not stat.S_ISDIR(mode):
         return [f"{key} is not a directory"]
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):

@@ -1,4 +1,4 @@
-"""What a process makes of files, made again when they change. Files that cannot be used change nothing."""
+"""Follows files: makes an object from them, and a new one when they change. Unusable files change nothing."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from waltz.common.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 10.0
-"""Least interval of checks of the files."""
+"""Minimum interval between checks of the files."""
 
 T = TypeVar("T")
 
@@ -27,19 +27,19 @@ class _Version(NamedTuple):
 
 
 class FollowedFiles(Generic[T]):
-    """Files, and what was made of their last usable version."""
+    """Files, and the object made from their last usable version."""
 
     def __init__(self, make: Callable[[], T], paths: Sequence[str], *, what: str, held: str) -> None:
-        """Make the first one. Raises the errors of ``make``.
+        """Make the first object. Raises the errors of ``make``.
 
         Args:
-            make: Reads the files.
-            paths: Where they are.
-            what: What they are for, in log messages.
-            held: What holds while they are unusable, in log messages.
+            make: Reads the files and makes the object.
+            paths: The paths of the files.
+            what: The purpose of the files, for log messages.
+            held: A clause for log messages: the state while the files are unusable.
         """
         self.problem: str | None = None
-        """Why the files as they are now cannot be used; ``None`` if they are."""
+        """The error in the present files; ``None`` if they are in use."""
         self._make = make
         self._paths = tuple(paths)
         self._what, self._held = what, held
@@ -57,7 +57,7 @@ class FollowedFiles(Generic[T]):
         await asyncio.to_thread(self._check)  # decrypting a key takes tens of milliseconds
 
     async def follow(self, on_change: Callable[[], None] | None = None) -> None:
-        """Check the files regularly, until cancelled; ``on_change`` is called when something was made anew."""
+        """Check the files regularly, until cancelled; call ``on_change`` after each new object."""
         while True:
             before = self.present
             await asyncio.sleep(CHECK_INTERVAL_S)
@@ -72,7 +72,7 @@ class FollowedFiles(Generic[T]):
             self._checking = False
 
     def check(self) -> None:
-        """Check the files; blocking. Unusable files leave in use what was made before."""
+        """Check the files; blocking. If they are unusable, the former object stays in use."""
         versions = self._look()
         if versions == self._versions and self.problem is None:
             return

@@ -1,10 +1,10 @@
-"""Limits the time and memory that peers cost a node when they send without end or do not read.
+"""Limits the time and memory that a peer can cost a node by sending without end, or by not reading.
 
-Only unfinished work is watched: an incomplete frame, and a channel whose unsent bytes are above its high limit. A
-connection without unfinished work may be idle for ever, as the protocols demand.
+The guard watches unfinished work only: an incomplete frame, and a channel with more unsent bytes than its high limit. A
+connection without unfinished work may be idle forever, as the protocols demand.
 
-Time is counted in ticks of the loop's timer, not by a clock: a process that stood still itself (stopped, swapped out, a
-long pause) has then seen one tick, and blames no peer.
+The guard counts ticks of the loop's timer instead of reading a clock. So if the process itself stood still (stopped,
+swapped out, a long pause), the guard has seen one tick, and blames no peer.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.common.net.limits import TrafficLimits
 
 MIN_PROGRESS_BYTES = 64 << 10
-"""A peer that moves this number of bytes within a time-out is slow but alive: large transactions pass bad lines."""
+"""A peer is slow but alive if it moves this number of bytes within a time-out: so large transactions pass bad lines."""
 
 _TICKS_PER_TIMEOUT = 4
 _MAX_TICK_S = 1.0
 
 
 class OverloadedError(WaltzError):
-    """All connections together exceeded their memory; this one was chosen to give way."""
+    """All connections together exceeded their limit of memory; the node closed this one."""
 
 
 class Guarded(Protocol):
@@ -33,18 +33,18 @@ class Guarded(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes to be sent that the operating system has not taken yet."""
+        """Number of bytes to send that the operating system has not taken yet."""
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that the operating system has taken so far."""
+        """Number of bytes that the operating system has taken so far."""
 
     def give_up(self, error: Exception) -> None:
-        """End the connection at once because of its peer."""
+        """End the connection at once because of an error of its peer."""
 
 
 class _Progress:
-    """The last seen progress, and the ticks since then."""
+    """The last progress, and the ticks since then."""
 
     __slots__ = ("seen_bytes", "ticks")
 
@@ -53,7 +53,7 @@ class _Progress:
         self.ticks = 0
 
     def stalled(self, now_bytes: int, limit_ticks: int) -> bool:
-        """Count a tick; returns whether there were too many without progress."""
+        """Count a tick; returns whether there were too many ticks without progress."""
         self.ticks += 1
         if self.ticks <= limit_ticks:
             return False
@@ -64,7 +64,7 @@ class _Progress:
 
 
 class PartialFrame:
-    """The incomplete frame of one channel; takes the reports of the frame splitter."""
+    """The incomplete frame of one channel; receives the reports of the frame splitter."""
 
     __slots__ = ("_guard", "channel", "held_bytes", "progress")
 
@@ -75,7 +75,7 @@ class PartialFrame:
         self.progress = _Progress(0)
 
     def begun(self, size_bytes: int) -> None:
-        """A frame has begun, with ``size_bytes`` so far."""
+        """A frame has begun; ``size_bytes`` of it have arrived."""
         self.held_bytes = size_bytes
         self.progress = _Progress(size_bytes)
         self._guard.frame_begun(self, size_bytes)
@@ -93,7 +93,7 @@ class PartialFrame:
 
 
 class TrafficGuard:
-    """The guard of all ports of a node. Its timer runs only while there is unfinished work."""
+    """The guard of all ports of a node. Its timer runs while there is unfinished work."""
 
     def __init__(self, limits: TrafficLimits) -> None:
         self.received_bytes = 0
@@ -116,19 +116,19 @@ class TrafficGuard:
             self._timer = None
 
     def partial_frame(self, channel: Guarded) -> PartialFrame:
-        """The receiver of a channel's splitter's reports."""
+        """The receiver of the reports of a channel's frame splitter."""
         return PartialFrame(self, channel)
 
     # Reports of partial frames
 
     def frame_begun(self, frame: PartialFrame, size_bytes: int) -> None:
-        """A frame is not complete; from now on it is watched."""
+        """Watch an incomplete frame from now on."""
         self._frames[frame] = None
         self._start_timer()
         self.frame_grown(size_bytes)
 
     def frame_grown(self, size_bytes: int) -> None:
-        """Count received bytes; above the memory limit the frames that have been incomplete for longest give way."""
+        """Count received bytes; above the limit of memory, end the channels with the oldest incomplete frames."""
         self.received_bytes += size_bytes
         while self.received_bytes > self._limits.max_receive_bytes:
             frame = next(iter(self._frames))
@@ -137,7 +137,7 @@ class TrafficGuard:
             frame.ended()
 
     def frame_ended(self, frame: PartialFrame) -> None:
-        """The frame takes no memory any more."""
+        """The frame takes no more memory."""
         self._frames.pop(frame, None)
         self.received_bytes -= frame.held_bytes
 
@@ -181,7 +181,7 @@ class TrafficGuard:
             frame.ended()
 
     def _shed_unread(self) -> None:
-        """End the channels that have been unread for longest while all together exceed the memory limit."""
+        """While all unread data exceed the limit of memory, end the channels that have been unread for longest."""
         unsent = {channel: channel.unsent_bytes for channel in self._unread}
         total = sum(unsent.values())
         for channel, size_bytes in unsent.items():

@@ -1,8 +1,8 @@
 """The HTTP endpoints of a node: ``/ping``, ``/buildinfo``, ``/metrics`` and ``/health``.
 
-A deliberately small server: no bodies in requests, one request per connection, everything limited. Paths, status codes
-and bodies are the original's; ``/metrics/prometheus`` and the choice by ``Accept`` header are our own, and so is TLS. A
-process may add pages. Who may read a page says :mod:`waltz.common.net.page_rules`.
+A deliberately small server: no bodies in requests, one request per connection, limits for all. Paths, status codes and
+bodies are the original's. Extensions of this implementation are ``/metrics/prometheus``, the choice by ``Accept``
+header, and TLS. A process may add pages. :mod:`waltz.common.net.page_rules` has the right for each page.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from waltz.common.version import installed_version
 logger = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 16 << 10
-"""Request line and headers together."""
+"""Limit of the size of request line and headers together."""
 
 MAX_CONNECTIONS = 64
-"""Limit of connections; above it the oldest is closed, so that a complete request is always answered."""
+"""Limit of connections. Above the limit the oldest one is closed, so a complete request is always answered."""
 
 DEADLINE_S = 10.0
-"""Time limit of one connection, from its first byte to the last of the response; before that, of its TLS handshake."""
+"""Time limit of the TLS handshake, and again of request and response together."""
 
 MAX_READERS = 100
-"""Principals whose rights are kept for their next request."""
+"""Maximum number of principals whose rights are kept for their next request."""
 
 Health = Callable[[], tuple[bool, Json]]
 """Whether the node is healthy, and the body of ``/health``. Called on the loop; must be quick."""
@@ -70,11 +70,11 @@ class Request(NamedTuple):
     query: Mapping[str, list[str]]
     accept: str
     token: SecretStr | None = None
-    """That of ``Authorization: Bearer``."""
+    """The token of ``Authorization: Bearer``."""
 
 
 class Reader(NamedTuple):
-    """Who asks for a page, by the connection alone."""
+    """The identity of a reader according to the connection."""
 
     peer: str = ""
     certificate: Mapping[str, object] | None = None
@@ -83,11 +83,11 @@ class Reader(NamedTuple):
 
 
 NOBODY: Final = Reader()
-"""A reader about whom nothing is known."""
+"""An unknown reader."""
 
 
 class Response(NamedTuple):
-    """A response."""
+    """The response to a request."""
 
     status: int
     content_type: str
@@ -96,7 +96,7 @@ class Response(NamedTuple):
     allow: str = "GET"
     """The methods of the path, sent with status 405."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Further headers."""
+    """Additional response headers."""
 
     def encode(self) -> bytes:
         """The bytes to send; the connection is closed after them."""
@@ -119,7 +119,7 @@ Page = Callable[[Request], Response]
 
 
 class HttpError(Exception):
-    """A request that is answered with an error status."""
+    """An error of a request; becomes a response with an error status."""
 
     def __init__(self, status: int, text: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__(text)
@@ -128,14 +128,14 @@ class HttpError(Exception):
 
     @property
     def response(self) -> Response:
-        """The answer."""
+        """The response with the error's status."""
         return Response(self.status, _TEXT, f"{self}\n", headers=self.headers)
 
 
 _FAILED = HttpError(500, "internal error; see the log")
 
 _CHALLENGE: Final = ("WWW-Authenticate", 'Bearer error="invalid_token"')
-"""What RFC 6750 wants beside a refused token."""
+"""The response header for a refused token, by RFC 6750."""
 
 
 class RequestParser:
@@ -145,7 +145,14 @@ class RequestParser:
         self._received = bytearray()
 
     def feed(self, data: bytes) -> Request | None:
-        """Take bytes; return the request when its headers are complete. Raises :class:`HttpError`."""
+        """Take the bytes of one read.
+
+        Returns:
+            The request, when its headers are complete; else ``None``.
+
+        Raises:
+            HttpError: The request is malformed or too large.
+        """
         self._received += data
         end = self._received.find(b"\r\n\r\n")
         if max(end, 0) > MAX_REQUEST_BYTES or (end < 0 and len(self._received) > MAX_REQUEST_BYTES):
@@ -162,9 +169,9 @@ def _parse(head: str) -> Request:
     if not version.startswith("HTTP/"):
         raise HttpError(400, "malformed request line")
     if not version.startswith("HTTP/1."):
-        raise HttpError(505, "only HTTP/1 is spoken here")
+        raise HttpError(505, "only HTTP/1 is supported")
     if method not in ("GET", "POST"):
-        raise HttpError(405, "only GET is allowed here")
+        raise HttpError(405, "only GET is allowed")
     headers: dict[str, str] = {}
     for line in header_lines:
         name, separator, value = line.partition(":")
@@ -178,17 +185,17 @@ def _parse(head: str) -> Request:
         query = parse_qs(url.query, max_num_fields=16)
     except ValueError:
         raise HttpError(400, "malformed request target") from None
-    return Request(method, url.path, query, headers.get("accept", ""), _token(headers.get("authorization", "")))
+    return Request(method, url.path, query, headers.get("accept", ""), bearer_token(headers.get("authorization", "")))
 
 
-def _token(authorization: str) -> SecretStr | None:
-    """The bearer token of an ``Authorization`` header; other schemes are for proxies on the way."""
+def bearer_token(authorization: str) -> SecretStr | None:
+    """The bearer token of an ``Authorization`` header. Other schemes are ignored: they may be for a proxy."""
     scheme, _, token = authorization.partition(" ")
     return SecretStr(token.strip()) if scheme.lower() == "bearer" else None
 
 
 def prefers_prometheus(accept: str) -> bool:
-    """Whether an ``Accept`` header prefers plain text to JSON; without a preference it is JSON."""
+    """Whether an ``Accept`` header prefers plain text to JSON. The default is JSON."""
     quality = {"text/plain": 0.0, _JSON: 0.0}
     for choice in accept.split(","):
         media_type, *parameters = (part.strip().lower() for part in choice.split(";"))
@@ -227,7 +234,7 @@ class Pages:
         }
 
     def answer(self, request: Request) -> Response:
-        """The response to a request; a page that fails is a 500 and a logged defect."""
+        """The response to a request. If a page fails, the response has status 500, and the log reports a defect."""
         path = request.path.rstrip("/")
         page = self._pages.get(f"{request.method} {path}")
         if page is None:
@@ -236,7 +243,7 @@ class Pages:
                 allow = ", ".join(methods)
                 return Response(405, _TEXT, f"only {allow} is allowed here\n", allow)
             paths = ", ".join(key.partition(" ")[2] for key in self._pages)
-            return HttpError(404, f"there are only {paths}").response
+            return HttpError(404, f"not found; the pages are {paths}").response
         try:
             return page(request)
         except HttpError as error:
@@ -267,12 +274,55 @@ class Pages:
 
 
 def json_page(body: Json, request: Request) -> Response:
-    """A page of JSON; ``?pretty=true`` prints it in many lines."""
+    """A page of JSON; ``?pretty=true`` indents it."""
     return Response(200, _JSON, to_json(body, pretty=_pretty(request)) + "\n")
 
 
 def _pretty(request: Request) -> bool:
     return request.query.get("pretty") == ["true"]
+
+
+class Known(NamedTuple):
+    """A reader, identified by a token or a certificate."""
+
+    rights: Rights
+    """The rights, which follow changes of the rules."""
+    expires_s: float | None = None
+    """End of validity of the token, in seconds since 1970; ``None`` for a certificate."""
+
+
+class Readers:
+    """The rights of readers at an HTTP port, identified by a token or else by a certificate."""
+
+    def __init__(self, access: Access, identities: Identities | None, log: QuietLog) -> None:
+        """Without ``identities`` tokens are ignored; ``log`` is for errors of peers."""
+        self.refused_tokens = counted_problems(asked=identities is not None)
+        """Number of refused tokens, by problem."""
+        self._identities = identities
+        self._log = log
+        self._rights_of = functools.lru_cache(MAX_READERS)(access.rights_of)
+
+    def known(self, presented: SecretStr | None, reader: Reader, port: int) -> Known:
+        """Identify a reader at a port of this node.
+
+        Raises:
+            HttpError: The token is refused.
+        """
+        if self._identities is None:
+            return Known(self._rights_of(principal_of(reader.certificate)))
+        if presented is None:
+            return Known(self._rights_of(principal_of(reader.certificate, self._identities.sources)))
+        token = presented.get_secret_value()
+        try:
+            if not reader.over_tls:
+                raise TokenRefusal(TokenProblem.NO_TLS, NO_TLS_TEXT)
+            found = self._identities.verify(token)
+        except TokenRefusal as refusal:
+            self.refused_tokens[refusal.problem] += 1
+            self._log.warning("the token of %s is refused: %s", reader.peer, refusal)
+            self._identities.refused(token, reader.peer, port, refusal)
+            raise HttpError(401, str(refusal), (_CHALLENGE,)) from None
+        return Known(self._rights_of(found.principal, Proof.TOKEN), found.expires_s)
 
 
 class HttpServer:
@@ -288,17 +338,16 @@ class HttpServer:
     ) -> None:
         """Use :meth:`open`."""
         self.port: int = 0
-        """The port listened on; the one the operating system chose when 0 was asked for."""
+        """The listening port; for a requested port of 0, the one that the operating system chose."""
         self.pieces = Pieces()
-        """Puts responses together that are made piece by piece."""
+        """Assembles responses that are made in pieces."""
         self.log = QuietLog(logger)
-        """For what a peer does wrong."""
-        self.refused_tokens = counted_problems(asked=identities is not None)
-        """Number of tokens that were refused, by what was wrong with them."""
+        """The log for errors of peers."""
+        self._readers = Readers(access, identities, self.log)
+        self.refused_tokens = self._readers.refused_tokens
+        """Number of refused tokens, by problem."""
         self._pages = pages
-        self._identities = identities
         self._open_paths = frozenset(open_paths)
-        self._rights_of = functools.lru_cache(MAX_READERS)(access.rights_of)
         self._server: asyncio.Server | None = None
         self._acceptor: TlsAcceptor[_Connection] | None = None
         self._connections: dict[_Connection, None] = {}
@@ -318,7 +367,7 @@ class HttpServer:
         identities: Identities | None = None,
         open_paths: Collection[str] = (),
     ) -> Self:
-        """Listen on all addresses that ``host`` resolves to. Raises ``WaltzError`` when the port cannot be used.
+        """Listen on all addresses that ``host`` resolves to.
 
         Args:
             host: A name or an address.
@@ -326,10 +375,13 @@ class HttpServer:
             registry: The metrics.
             health: Tells whether the node is healthy.
             more: Further pages by method and path, such as ``POST /reset``.
-            access: Decides about all pages but those that are open.
+            access: The access rules for all pages except open ones.
             tls: The context of HTTPS, which follows its files; ``None`` for plain HTTP.
-            identities: Tells who readers are; without it tokens are not looked at.
-            open_paths: Paths that everybody may read, beside ``/ping``.
+            identities: Identifies readers; without it tokens are ignored.
+            open_paths: Paths that everybody may read, besides ``/ping``.
+
+        Raises:
+            WaltzError: The port cannot be used; the text has a remedy.
         """
         pages = Pages(registry, health, installed_version(), more)
         server = cls(pages, access, identities=identities, open_paths=open_paths)
@@ -388,15 +440,19 @@ class HttpServer:
         return True
 
     def release(self, connection: "_Connection") -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         self._connections.pop(connection, None)
 
     def answer(self, request: Request, reader: Reader = NOBODY) -> Response:
-        """The response to a request. Raises :class:`HttpError`, also for a reader who may not have the page."""
+        """The response to a request.
+
+        Raises:
+            HttpError: The request is wrong, or the reader may not read the page.
+        """
         path = request.path.rstrip("/")
         rule = page_rule(request.method, path)
         if rule.right is not None and (request.method != "GET" or path not in self._open_paths):
-            rights = self._rights(request, reader)
+            rights = self._readers.known(request.token, reader, self.port).rights
             if rule.everywhere:
                 refusal = rights.refusal_everywhere(rule.right, reader.peer)
             else:
@@ -404,24 +460,6 @@ class HttpServer:
             if refusal is not None:
                 raise HttpError(403, refusal)
         return self._pages.answer(request)
-
-    def _rights(self, request: Request, reader: Reader) -> Rights:
-        """The rights of a reader, who is known by a token, or else by a certificate. Raises :class:`HttpError`."""
-        if self._identities is None:
-            return self._rights_of(principal_of(reader.certificate))
-        if request.token is None:
-            return self._rights_of(principal_of(reader.certificate, self._identities.sources))
-        token = request.token.get_secret_value()
-        try:
-            if not reader.over_tls:
-                raise TokenRefusal(TokenProblem.NO_TLS, NO_TLS_TEXT)
-            found = self._identities.verify(token)
-        except TokenRefusal as refusal:
-            self.refused_tokens[refusal.problem] += 1
-            self.log.warning("the token of %s is refused: %s", reader.peer, refusal)
-            self._identities.refused(token, reader.peer, self.port, refusal)
-            raise HttpError(401, str(refusal), (_CHALLENGE,)) from None
-        return self._rights_of(found.principal, Proof.TOKEN)
 
 
 class _Connection(asyncio.Protocol):
@@ -451,7 +489,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._parser is None or self._transport is None:
-            return  # a second request: the first one's response says that the connection ends
+            return  # ignore a second request: the first response announces the end of the connection
         try:
             request = self._parser.feed(data)
             if request is None:

@@ -7,14 +7,14 @@ _INT = struct.Struct("i")
 
 
 def unacknowledged_bytes(sock: object) -> int:
-    """Bytes that the kernel has taken for sending and the peer's kernel has not acknowledged.
+    """Number of bytes that the kernel has taken for sending, but the peer's kernel has not acknowledged.
 
-    ``sock`` is the socket of a transport. 0 if the number is unknown: not on Linux, no socket, or closed.
+    ``sock`` is the socket of a transport. The result is 0 if the number is unknown: not on Linux, no socket, or closed.
     """
     fileno = getattr(sock, "fileno", None)
     if fileno is None or sys.platform != "linux":
         return 0
-    import fcntl  # not at the top: Windows has neither
+    import fcntl  # not at the top of the module: Windows lacks both packages
     import termios
 
     try:

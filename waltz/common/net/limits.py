@@ -1,4 +1,4 @@
-"""Limits of the cost of connections; above them connections are refused or closed."""
+"""Limits of the cost of connections. Above a limit, connections are refused or closed."""
 
 import logging
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from waltz.common.config.schemas import ConnectionsConfig
 logger = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_S = 10.0
-"""Time limit of the TLS handshake, and again of the peer's hello (the original waits for ever)."""
+"""Time limit of the TLS handshake, and again of the peer's hello (the original waits forever)."""
 
 MAX_PAYLOAD_BYTES = 2**31 - 1
-"""Largest payload of the frame format."""
+"""Maximum payload of the frame format."""
 
 OPENING_PAYLOAD_BYTES = 64 << 10
-"""Largest frame of a peer that has not yet sent a request that justifies larger ones."""
+"""Maximum frame of a peer before its first request that justifies larger frames."""
 
 RESERVED_FILES = 256
-"""Open files reserved for everything but connections: segments, ZooKeeper, logs."""
+"""Number of open files reserved for other purposes than connections: segments, ZooKeeper, logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,17 @@ class ListenerLimits:
 
     max_connections: int = 10_000
     max_per_address: int = 10_000
-    """Connections from one address, so that one host cannot take all places."""
+    """Maximum connections from one address, so one host cannot take all places."""
     max_per_principal: int | None = None
-    """Connections of one principal from any addresses; ``None`` for any number."""
+    """Maximum connections of one principal from any addresses; ``None`` for no limit."""
     max_greeting: int = 1000
-    """Connections that have not said hello yet; the oldest of them make room for new ones, once they have had
-    ``greeting_grace_s``: when thousands of clients come at once, their handshakes take a while."""
+    """Maximum connections without a hello yet. Above the limit, the oldest one makes room if it is older than
+    ``greeting_grace_s``: handshakes take a while when thousands of clients connect at once."""
     greeting_grace_s: float = HELLO_TIMEOUT_S / 2
     hello_timeout_s: float = HELLO_TIMEOUT_S
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
     opening_payload_bytes: int | None = None
-    """Largest frame until the handler lifts the limit; ``None``: the final limit from the beginning."""
+    """Maximum frame until the handler lifts the limit; ``None``: the final limit from the beginning."""
     abridged_type: int | None = None
     """Larger frames of this message type are abridged instead of refused: see
     :class:`~waltz.common.wire.frames.FrameSplitter`."""
@@ -47,14 +47,14 @@ class TrafficLimits:
     """Limits that all connections of all ports of a node share."""
 
     frame_timeout_s: float = 60.0
-    """A frame that has begun must be complete after this time, or have brought
-    :data:`~waltz.common.net.guard.MIN_PROGRESS_BYTES` more each time that it has passed."""
+    """In each period of this length, an incomplete frame must end or grow by
+    :data:`~waltz.common.net.guard.MIN_PROGRESS_BYTES`."""
     unread_timeout_s: float = 600.0
     """The same limit for a peer that does not read its messages."""
     max_receive_bytes: int = 256 << 20
-    """Memory of all incomplete frames."""
+    """Maximum memory of all incomplete frames."""
     max_send_bytes: int = 1 << 30
-    """Memory of all unsent bytes on connections whose peers lag."""
+    """Maximum memory of all unsent bytes on connections with slow readers."""
 
 
 def traffic_limits(config: ConnectionsConfig) -> TrafficLimits:
@@ -70,7 +70,7 @@ def traffic_limits(config: ConnectionsConfig) -> TrafficLimits:
 def listener_limits(
     config: ConnectionsConfig, setting: str, max_payload_bytes: int, *, reserved_files: int = RESERVED_FILES
 ) -> ListenerLimits:
-    """The limits that a configuration asks for, for the port whose connections ``setting`` counts."""
+    """The limits of a port by the configuration; ``setting`` is the key of the port's number of connections."""
     return ListenerLimits(
         max_connections=fit_to_open_files(config.max, setting, reserved_files),
         max_per_address=config.max_per_address,
@@ -82,9 +82,12 @@ def listener_limits(
 
 
 def fit_to_open_files(wanted: int, setting: str, reserved_files: int = RESERVED_FILES) -> int:
-    """``wanted`` connections, or as many as the process may open files beside ``reserved_files``.
+    """Limit a number of connections to the files that the process may open, less ``reserved_files``.
 
-    ``setting`` is the configuration key that asks for them, for the warning when it cannot be met.
+    Args:
+        wanted: The configured number of connections.
+        setting: The configuration key, for the warning.
+        reserved_files: Number of files for other purposes.
     """
     import resource
 
@@ -103,8 +106,8 @@ def fit_to_open_files(wanted: int, setting: str, reserved_files: int = RESERVED_
 
 
 def raise_open_files(needed: int) -> int:
-    """Raise the process's soft limit of open files to ``needed``, or as far as it may; returns the limit then."""
-    import resource  # not at the top: clients need this module where there is none, on Windows
+    """Raise the process's soft limit of open files to ``needed``, or as far as allowed; returns the new limit."""
+    import resource  # not at the top of the module: clients on Windows need this module, but have no such package
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:

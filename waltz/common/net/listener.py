@@ -1,6 +1,6 @@
-"""A listening port whose connections are channels, all closed when it closes.
+"""A listening port. Its connections are channels; the close of the port closes them.
 
-When places are short, unused connections give way first: those without a hello, then those without any request, the
+When places are short, unused connections give way: first those without a hello, then those without any request, the
 oldest first. So idle connections cannot keep out a working peer.
 """
 
@@ -27,12 +27,10 @@ from waltz.common.wire.frames import Family
 logger = logging.getLogger(__name__)
 
 _TURNS_OF_ACCEPTING = 2
-"""Turns of the loop from the one in which an accepted connection gets its transport to the end of the one in which its
-protocol gets that."""
+"""Number of turns of the loop between the transport of an accepted connection and the call of its protocol."""
 
 NameOf = Callable[[str, Proof], str | None]
-"""The principal for whom a connection counts, by its name in a certificate or a token; ``None`` if it counts for
-nobody."""
+"""Maps a name in a certificate or token to the principal for whom the connection counts; ``None``: for nobody."""
 
 
 class Listener:
@@ -41,34 +39,34 @@ class Listener:
     def __init__(self, limits: ListenerLimits, guard: TrafficGuard, identities: Identities | None) -> None:
         """Use :meth:`open`."""
         self.port: int = 0
-        """The port listened on; the one the operating system chose when 0 was asked for."""
+        """The listening port; for a requested port of 0, the one that the operating system chose."""
         self.channels: set[Channel] = set()
-        """The channels that are open, those whose handshake or hello is still awaited included."""
+        """The open channels, including those before the end of handshake or hello."""
         self.guard = guard
-        """Part of ``ChannelOwner``."""
+        """Limits the unfinished work of peers."""
         self.log = QuietLog(logger)
-        """Part of ``ChannelOwner``."""
+        """The log for errors of peers."""
         self.accepted_count = 0
-        """Connections that were taken in."""
+        """Number of accepted connections."""
         self.refused_count = 0
-        """Connections for which there was no room."""
+        """Number of connections refused for lack of room."""
         self.refused_tokens = counted_problems(asked=identities is not None)
-        """Number of tokens that were refused, or have expired on an open connection, by what was wrong with them."""
+        """Number of tokens that were refused, or have expired on an open connection, by problem."""
         self._limits = limits
-        self._greeting: dict[Channel, float] = {}  # with the time of each, the oldest first
+        self._greeting: dict[Channel, float] = {}  # with the time of their connection, the oldest first
         self._unused: dict[Channel, None] = {}
         self._addresses: dict[str, int] = {}
         self._identities = identities
         self._name_of: NameOf | None = None
         self._names: dict[Channel, str] = {}
-        """The principals of channels that count for the limit of connections by principal."""
+        """The principals of the channels that count for the limit of connections by principal."""
         self._name_counts: dict[str, int] = {}
         self._server: asyncio.Server | None = None
         self._acceptor: TlsAcceptor[Channel] | None = None
         self._closed = False
         self._received_bytes = 0
         self._sent_bytes = 0
-        """Sent bytes of ended channels; their received bytes stand above."""
+        """Number of bytes sent on ended channels."""
 
     @classmethod
     async def open(
@@ -85,13 +83,22 @@ class Listener:
         identities: Identities | None = None,
         name_of: NameOf | None = None,
     ) -> Self:
-        """Listen on all addresses that ``host`` resolves to (an empty string: all of this machine).
+        """Listen on all addresses that ``host`` resolves to.
 
-        Every connection gets a handler of its own. Listeners of one node share a ``guard``, which its maker closes
-        after them. ``identities`` tells who peers are; without it nobody asks, and tokens are accepted unseen.
-        ``name_of`` tells for whom a connection counts.
+        Args:
+            host: A name or an address; an empty string for all addresses of this machine.
+            port: The port; 0 for any.
+            family: The protocol.
+            hello_text: The text of the hello, for logs of peers.
+            handler_factory: Makes a handler for each connection.
+            tls: The TLS context; ``None`` for plain TCP.
+            limits: The limits of the port.
+            guard: The guard, shared by the listeners of a node. Its maker closes it after the listeners.
+            identities: Identifies peers. Without it, all tokens are accepted without a check.
+            name_of: Maps names of peers to the principals for whom connections count.
 
-        Raises ``WaltzError`` with a remedy when the port cannot be used.
+        Raises:
+            WaltzError: The port cannot be used; the text has a remedy.
         """
         limits = limits or ListenerLimits()
         listener = cls(limits, guard or TrafficGuard(TrafficLimits()), identities)
@@ -121,7 +128,11 @@ class Listener:
         return listener
 
     def accept(self, channel: Channel) -> bool:
-        """Called by a channel when its connection is established, with TLS twice; ``False`` refuses it."""
+        """Called by a channel when its connection is established, and with TLS once more after the handshake.
+
+        Returns:
+            ``False`` to refuse the connection.
+        """
         if channel in self.channels:
             return True
         if self._closed:
@@ -137,19 +148,23 @@ class Listener:
         return True
 
     def greeted(self, channel: Channel) -> None:
-        """Called by a channel whose peer has said hello."""
+        """Called by a channel after the hello of its peer."""
         self._greeting.pop(channel, None)
         self._unused[channel] = None
 
     def token_refused(self, channel: Channel, token: str, refusal: TokenRefusal) -> None:
-        """Called when the token of a channel's peer is refused."""
+        """Called when the token of a channel's peer was refused."""
         self.refused_tokens[refusal.problem] += 1
         self.log.warning("the token of %s is refused: %s", channel.peer, refusal)
         if self._identities is not None:
             self._identities.refused(token, channel.peer, self.port, refusal)
 
     def known(self, channel: Channel) -> bool:
-        """Called when it is known whose a channel is, before its first request; ``False`` refuses it."""
+        """Called when the principal of a channel is known, before its first request.
+
+        Returns:
+            ``False`` to refuse the channel.
+        """
         most = self._limits.max_per_principal
         name = None if self._name_of is None or most is None else self._name_of(channel.principal, channel.proof)
         if name is None or most is None or channel in self._names:
@@ -157,14 +172,14 @@ class Listener:
         count = self._name_counts.get(name, 0)
         if count >= most:
             self.refused_count += 1
-            self.log.warning("refusing %s: principal %r has %d connections already", channel.peer, name, count)
+            self.log.warning("refusing %s: principal %r already has %d connections", channel.peer, name, count)
             return False
         self._names[channel] = name
         self._name_counts[name] = count + 1
         return True
 
     def release(self, channel: Channel) -> None:
-        """Called by a channel when its connection is gone."""
+        """Called by a channel when its connection has ended."""
         if channel not in self.channels:
             return
         self.channels.discard(channel)
@@ -184,12 +199,12 @@ class Listener:
 
     @property
     def received_bytes(self) -> int:
-        """Number of all bytes read from peers."""
+        """Number of bytes read from all peers."""
         return self._received_bytes + sum([channel.received_bytes for channel in self.channels])
 
     @property
     def sent_bytes(self) -> int:
-        """Number of all bytes written to peers."""
+        """Number of bytes written to all peers."""
         return self._sent_bytes + sum([channel.written_bytes for channel in self.channels])
 
     @property
@@ -205,7 +220,7 @@ class Listener:
     def _has_room_for(self, channel: Channel) -> bool:
         limits = self._limits
         if self._addresses.get(_address(channel), 0) >= limits.max_per_address:
-            text = "refusing %s: %d connections come from its address already"
+            text = "refusing %s: there are already %d connections from its address"
             self.log.warning(text, channel.peer, limits.max_per_address)
             return False
         if len(self.channels) >= limits.max_connections:
@@ -231,13 +246,13 @@ class Listener:
         return None
 
     def _evict(self, channel: Channel) -> None:
-        """Give a connection's place free at once; the connection itself ends a little later."""
+        """Free the place of a connection at once; the connection itself ends a little later."""
         self.release(channel)
         if self._acceptor is None or not self._acceptor.cancel(channel):
-            channel.give_up(OverloadedError("its place is needed, and it has not asked for anything"))
+            channel.give_up(OverloadedError("closed without any request, since its place is needed"))
 
     async def close(self) -> None:
-        """Stop accepting and close all channels; those that take too long are aborted. May be called twice."""
+        """Stop accepting and close all channels; abort those that take too long. May be called twice."""
         if self._server is not None:
             await close_server(self._server)
         self._closed = True
@@ -268,21 +283,21 @@ async def _all_closed(channels: list[Channel]) -> None:
 
 
 async def start_server(protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int) -> asyncio.Server:
-    """``loop.create_server`` whose errors are ``WaltzError`` with a remedy."""
+    """Like ``loop.create_server``, but errors are ``WaltzError`` with a remedy."""
     with listening_errors(host, port):
         return await asyncio.get_running_loop().create_server(protocol_factory, host, port, backlog=BACKLOG)
 
 
 async def close_server(server: asyncio.Server) -> None:
-    """Stop listening, and return when all connections that were accepted are known to their protocols.
+    """Stop listening, and wait until all accepted connections have called their protocols.
 
-    A connection is made known in turns of the loop after that of its acceptance, and nothing else tells of it before.
-    asyncio leaves it open if the server closes in the first of these turns. The caller then ends the connections, and
-    waits with ``server.wait_closed()``. May be called twice.
+    asyncio calls the protocol some turns of the loop after the acceptance. Until then the connection is invisible, and
+    stays open if the server closes in the first of these turns. After this function the caller ends the connections,
+    and waits with ``server.wait_closed()``. May be called twice.
     """
     loop = asyncio.get_running_loop()
     for listening in server.sockets:
-        with suppress(NotImplementedError):  # a loop that has no readers
+        with suppress(NotImplementedError):  # a loop without readers
             loop.remove_reader(listening.fileno())
     await asyncio.sleep(0)
     server.close()

@@ -1,7 +1,7 @@
 """Gathers the messages of one turn of the loop on several channels, and writes each channel once.
 
-A batch is made at the end of a turn, when all reads of the turn are handled; a channel on its own would write it at the
-end of the next turn, after another poll of all connections, with a callback for each channel. Here both are one step.
+Batches are made at the end of a turn, after all reads of the turn. A channel alone would write a batch at the end of
+the next turn, after another poll of all connections, and with a callback for each channel. Here both are one step.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ class Gathering(Protocol):
 
 
 class Outbox:
-    """Shared by all senders on the same channels of a process. Calls are carried out in their order."""
+    """Shared by all senders of a process. Calls are carried out in their order."""
 
     __slots__ = ("_channels", "_loop", "_preparations", "_scheduled")
 
@@ -35,7 +35,7 @@ class Outbox:
             self._loop.call_soon(self._send)
 
     def add(self, channel: Gathering) -> None:
-        """A channel has gathered something, to be written at the end of this turn."""
+        """Write the gathered messages of a channel at the end of this turn."""
         self._channels[channel] = None
         if not self._scheduled:
             self._scheduled = True
@@ -59,5 +59,5 @@ class Outbox:
             self._loop.call_soon(self._send)
 
     def _report(self, error: Exception) -> None:
-        """What fails must keep nothing else from being sent."""
-        self._loop.call_exception_handler({"message": "what was to be sent could not be", "exception": error})
+        """Report an error; the other channels still send."""
+        self._loop.call_exception_handler({"message": "gathered frames could not be sent", "exception": error})

@@ -1,7 +1,7 @@
-"""The right that each page of an HTTP port needs: one table, which docs/security.md shows and a test compares.
+"""The right that each page of an HTTP port needs: one table. docs/security.md shows it; a test compares both.
 
-What a page names decides. Metrics, health and the console name partitions of the whole cluster, so that they need the
-right to all of them; a grant at ``*`` is one.
+The content of a page decides. Metrics, health and the console name partitions of the whole cluster. So they need a
+right to all partitions, such as a grant at ``*``.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from waltz.common.access import Right
 
 
 class PageRule(NamedTuple):
-    """What the reader of a page needs."""
+    """The right that a page needs."""
 
     right: Right | None
     """``None`` if everybody may read the page."""
     everywhere: bool = False
-    """The right to every partition of the cluster, and not to the node alone."""
+    """Whether the page needs the right to every partition of the cluster, not to the node alone."""
 
 
 _OPEN: Final = PageRule(None)
@@ -38,10 +38,13 @@ PAGE_RULES: Final[Mapping[str, PageRule]] = {
     "GET /console/console.css": _ALL,
     "GET /console/console.js": _ALL,
     "GET /console/icon.svg": _ALL,
+    "GET /valid-keys": _ALL,
+    "GET /invalid-keys": _ALL,
+    "POST /reset": _CHANGE,
 }
 """By method and path."""
 
 
 def page_rule(method: str, path: str) -> PageRule:
-    """The rule of a page; that of an unknown one is strict, and tells nobody whether it exists."""
+    """The rule of a page. The rule of an unknown page is strict, so a refusal does not show whether the page exists."""
     return PAGE_RULES.get(f"{method} {path}") or (_ALL if method == "GET" else _CHANGE)

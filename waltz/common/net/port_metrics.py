@@ -13,7 +13,7 @@ _LABELS = ("port",)
 
 
 class Guarded(Protocol):
-    """A port that may have TLS, and at which peers may present tokens."""
+    """A port that may have TLS and accept tokens."""
 
     @property
     def refused_tokens(self) -> Mapping[TokenProblem, int]: ...
@@ -73,7 +73,7 @@ DESCRIPTIONS = (*_READ, *_READ_OF_ALL, REFUSED_TOKENS)
 
 
 def watch_ports(registry: Registry, listeners: Mapping[str, Listener], http: Guarded | None = None) -> None:
-    """Register the metrics of ports by their names, and of the HTTP port if it asks peers who they are."""
+    """Register the metrics of ports by their names, and those of the HTTP port if it identifies readers."""
     for description, read in _READ.items():
         registry.reading(description, _reading(listeners, read))
     ports: dict[str, Guarded] = {**listeners, **({} if http is None else {"http": http})}

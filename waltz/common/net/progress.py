@@ -1,4 +1,4 @@
-"""Waits for an answer as long as bytes move, and no longer (rule L1)."""
+"""Waits for an answer while bytes move (rule L1)."""
 
 import asyncio
 from typing import Protocol, TypeVar
@@ -13,7 +13,7 @@ class Moving(Protocol):
 
     @property
     def received_bytes(self) -> int:
-        """Number of received bytes, with incomplete frames."""
+        """Number of received bytes, including those of incomplete frames."""
 
     def left_bytes(self) -> int:
         """Number of bytes that have left this machine."""
@@ -22,9 +22,12 @@ class Moving(Protocol):
 async def while_moving(
     answer: asyncio.Future[Answer], channel: Moving, limit_s: float, min_progress_bytes: int = MIN_PROGRESS_BYTES
 ) -> Answer:
-    """The answer. Raises ``TimeoutError`` when fewer than ``least_bytes`` have moved on the connection for ``limit_s``.
+    """Wait for an answer while bytes move on the connection.
 
-    Progress is checked once in that time, so silence may last for up to twice the limit.
+    Progress is checked once per ``limit_s``, so silence may last up to twice that time.
+
+    Raises:
+        TimeoutError: Fewer than ``min_progress_bytes`` have moved in ``limit_s``.
     """
     moved_bytes = channel.received_bytes + channel.left_bytes()
     while True:

@@ -1,11 +1,10 @@
 """TLS contexts from the original's key store and trust store keys.
 
-Stores are PEM or PKCS#12 files, told apart by their content, since the type keys of existing configurations say ``JKS``
-even where keytool wrote PKCS#12. Java's own JKS format cannot be read here; the error names the command that converts
-it.
+Stores are PEM or PKCS#12 files. Their content decides, since the type keys of existing configurations say ``JKS`` even
+where keytool wrote PKCS#12. Java's own JKS format is not supported; the error names the command for a conversion.
 
-Rules of all Waltz protocols: TLS 1.2 or later; without key store a self-signed certificate; with a trust store the
-peer's chain is verified, and on servers required. The configuration decides whether host names are checked.
+Rules of all Waltz protocols: TLS 1.2 or later; without a key store, a self-signed certificate; with a trust store, the
+peer's chain is verified, and servers require one. The configuration decides whether host names are checked.
 """
 
 import datetime
@@ -45,7 +44,7 @@ class _Format(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Store:
-    """The content of a store file, not decrypted yet."""
+    """The encrypted content of a store file."""
 
     name: str
     """``keyStore`` or ``trustStore``."""
@@ -56,11 +55,19 @@ class _Store:
 
 
 def server_context(config: TlsConfig, *, optional_certificate: bool = False) -> ssl.SSLContext | None:
-    """The context for listeners; ``None`` for plaintext. It follows its files. Raises ``ConfigError``.
+    """The context for listeners; follows its files.
 
-    With ``optional_certificate`` peers without a certificate are let in, too; one that is shown must still be good.
+    Reads files and may generate a key: call it at the start, once per process and configuration.
 
-    Reads files and may generate a key: to be called at the start, once per process and configuration.
+    Args:
+        config: The configuration.
+        optional_certificate: Accept peers without a certificate. If a peer has one, the certificate must be valid.
+
+    Returns:
+        The context; ``None`` for plaintext.
+
+    Raises:
+        ConfigError: A store is unusable.
     """
     if config.plaintext:
         return None
@@ -80,12 +87,20 @@ def _server_context(config: TlsConfig, optional_certificate: bool) -> FollowingC
 
 
 def client_context(config: TlsConfig, token: TokenSource | None = None) -> ssl.SSLContext | None:
-    """The context for outgoing connections; ``None`` for plaintext. It follows its files. Raises ``ConfigError``.
+    """The context for outgoing connections; follows its files.
 
-    Connections with it present ``token``, or that of the configuration.
+    Without a trust store no certificate is verified, and a check of host names is an error. A client without a key
+    store offers no certificate. (The original offers a self-signed one; no peer would trust it.)
 
-    Without a trust store nothing is verified, and a wish for a check of host names is an error. A client without key
-    store offers no certificate: no peer would trust a self-signed one, which the original offers.
+    Args:
+        config: The configuration.
+        token: The token that connections present; ``None`` for that of the configuration.
+
+    Returns:
+        The context; ``None`` for plaintext.
+
+    Raises:
+        ConfigError: A store is unusable.
     """
     if config.plaintext:
         return None
@@ -95,7 +110,7 @@ def client_context(config: TlsConfig, token: TokenSource | None = None) -> ssl.S
 
 
 def configured_token(config: TlsConfig) -> TokenSource | None:
-    """The token of a configuration, if it has one."""
+    """The token of a configuration, if there is one."""
     if config.token is not None:
         return TokenSource(config.token.get_secret_value, "token.value")
     if config.token_location is None:
@@ -140,7 +155,7 @@ def _read_store(name: str, location: str | None, password: SecretStr | None) -> 
         raise ConfigError(f"cannot read {name} {location}: {error.strerror}") from error
     if content.startswith(_JAVA_MAGICS):
         raise ConfigError(
-            f"{name} {location} is a Java key store, which cannot be read here; convert it with: "
+            f"{name} {location} is a Java key store, and that format is not supported; convert it with: "
             f"keytool -importkeystore -srckeystore {location} -destkeystore {Path(location).with_suffix('.p12')} "
             f"-deststoretype PKCS12"
         )
@@ -154,7 +169,7 @@ def _read_store(name: str, location: str | None, password: SecretStr | None) -> 
 
 
 def _unreadable(store: _Store) -> ConfigError:
-    """The error for an unreadable store; without the library's text, which may depend on the password."""
+    """The error for an unreadable store. The library's text is left out, since it may depend on the password."""
     return ConfigError(f"{store.name} {store.path} cannot be decrypted: wrong {store.name}.password or damaged file")
 
 
@@ -171,7 +186,7 @@ def _load_key_store(context: ssl.SSLContext, store: _Store) -> None:
         raise ConfigError(f"{store.name}.password is missing for the encrypted key in {store.path}")
     secret = "" if store.password is None else store.password.get_secret_value()
     try:
-        context.load_cert_chain(store.path, password=secret)  # never None: OpenSSL would ask on the terminal
+        context.load_cert_chain(store.path, password=secret)  # never None: OpenSSL would ask for one on the terminal
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise ConfigError(f"{store.name} {store.path}: the first certificate is not that of the key") from None
@@ -203,15 +218,15 @@ def _der(certificate: x509.Certificate) -> bytes:
 
 
 def _open_pkcs12(store: _Store) -> tuple[PrivateKeyTypes | None, list[x509.Certificate]]:
-    """The private key, if any, and the certificates, that of the key first."""
+    """The private key, if any, and the certificates; the certificate of the key comes first."""
     assert store.password is not None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # BER instead of DER: older programs write it
+            warnings.simplefilter("ignore", UserWarning)  # older programs write BER instead of DER
             content = pkcs12.load_pkcs12(store.content, store.password.get_secret_value().encode())
     except UnsupportedAlgorithm:
         raise ConfigError(
-            f"{store.name} {store.path} uses an outdated encryption; write it anew with a current keytool or openssl"
+            f"{store.name} {store.path} uses an outdated encryption; write it again with a current keytool or openssl"
         ) from None
     except ValueError:
         raise _unreadable(store) from None
@@ -232,7 +247,7 @@ def _chain(certificate: x509.Certificate, others: list[x509.Certificate]) -> lis
 
 
 def _load_key(context: ssl.SSLContext, key: PrivateKeyTypes, chain: list[x509.Certificate]) -> None:
-    """Load the key by a file, which Python demands, encrypted with a random password."""
+    """Load the key from a temporary file, encrypted with a random password: Python loads keys from files only."""
     password = secrets.token_bytes(32).hex().encode()
     pem = key.private_bytes(
         serialization.Encoding.PEM,
@@ -250,7 +265,7 @@ def _load_key(context: ssl.SSLContext, key: PrivateKeyTypes, chain: list[x509.Ce
 
 
 def _load_self_signed(context: ssl.SSLContext) -> None:
-    """Load a new self-signed certificate, which proves nothing but allows encryption."""
+    """Load a new self-signed certificate: it proves nothing, but allows encryption."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=_SELF_SIGNED_KEY_BITS)
     host = socket.gethostname()[:64]  # the longest common name that X.509 allows
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host or "waltz")])

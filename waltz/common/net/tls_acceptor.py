@@ -1,7 +1,7 @@
-"""Accepts TCP connections and does their TLS handshakes; each connection is counted from its first packet on.
+"""Accepts TCP connections and does their TLS handshakes; a connection counts from its first packet on.
 
-asyncio's own TLS servers report a connection when its handshake is complete, so a peer that begins handshakes and never
-ends them could open as many connections as the process may have files.
+asyncio's own TLS servers report a connection after its handshake. So a peer that never ends its handshakes could open
+connections until the process runs out of files.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 BACKLOG = 512
 
 ACCEPT_RETRY_S = 1.0
-"""Pause after a failed accept, most likely for want of file descriptors."""
+"""Pause after a failed accept, probably for lack of file descriptors."""
 
 
 class Accepted(Protocol):
@@ -44,11 +44,11 @@ C_contra = TypeVar("C_contra", bound=Accepted, contravariant=True)
 
 
 class AcceptedOwner(Protocol[C_contra]):
-    """Who has to close what was accepted."""
+    """The owner of accepted connections, responsible for closing them."""
 
     @property
     def log(self) -> QuietLog:
-        """For what a peer does wrong."""
+        """The log for errors of peers."""
 
     def accept(self, connection: C_contra, /) -> bool:
         """Take a connection in; ``False`` refuses it. Called before the handshake."""
@@ -58,7 +58,7 @@ class AcceptedOwner(Protocol[C_contra]):
 
 
 class TlsAcceptor(Generic[C]):
-    """Makes channels of the connections to one port; a channel belongs to its owner from its connection on."""
+    """Turns the connections to one port into channels. A channel belongs to its owner from its connection on."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class TlsAcceptor(Generic[C]):
         address = sockets[0].getsockname()
         self.port: int = address[1]
         self.failed_handshakes = 0
-        """Connections that did not become ones of TLS, but for those that their peers gave up: these are probes."""
+        """Number of failed TLS handshakes, except those given up by the peer: these are probes."""
         self._sockets = sockets
         self._context = context
         self._owner = owner
@@ -83,7 +83,7 @@ class TlsAcceptor(Generic[C]):
         self._loop = asyncio.get_running_loop()
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
         self._connections: dict[C, socket.socket] = {}
-        """Of the channels in their handshakes, but for those that are given up."""
+        """The sockets of channels in their handshakes, except cancelled ones."""
         self._handshakes: set[asyncio.Task[None]] = set()
         what = f"following the TLS stores of port {self.port}"
         self._following = owned(restarting(partial(follow, context), what), what)
@@ -120,11 +120,11 @@ class TlsAcceptor(Generic[C]):
         return files is not None and files.problem is not None
 
     def cancel(self, channel: C) -> bool:
-        """Give a handshake up; ``False`` when the channel is not in one."""
+        """Cancel a handshake; ``False`` if the channel is not in one."""
         connection = self._connections.pop(channel, None)
         if connection is None:
             return False
-        # A cancelled handshake would leave the socket to transports that nobody closes: it has to fail by itself.
+        # A cancelled task would leave the socket to transports that nobody closes. So the handshake has to fail.
         with suppress(OSError):  # the peer may be gone already
             connection.shutdown(socket.SHUT_RDWR)
         return True
@@ -144,12 +144,11 @@ class TlsAcceptor(Generic[C]):
         await asyncio.sleep(0)  # the end of a handshake is handled in the next turn of the loop
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take one connection, or none, in one step: one that waited for a task would be lost with a task that is
-        cancelled."""
+        """Accept one connection, or none, without a task: the cancellation of a task would lose the connection."""
         try:
             connection, address = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return  # the peer has gone again
+            return  # the peer is gone already
         except OSError as error:
             self._owner.log.warning("cannot accept connections on port %d: %s", self.port, error.strerror)
             self._loop.remove_reader(listening)

@@ -1,7 +1,7 @@
-"""TLS contexts that follow their files: a changed key store or trust store counts for new connections.
+"""TLS contexts that follow their files: new connections use a changed key store or trust store.
 
-A context cannot drop a trusted certificate. So a change makes another context, and the first one, which the whole
-process uses, refers to its successor.
+A context cannot drop a trusted certificate. So a change makes another context. The whole process keeps the first one,
+which refers to its successor.
 """
 
 import ssl
@@ -13,11 +13,11 @@ from waltz.common.net.token_sender import TokenSource
 
 
 class FollowingContext(ssl.SSLContext):
-    """A context that may have files to follow."""
+    """A context that may follow files."""
 
     files: "StoreFiles | None" = None
     token: TokenSource | None = None
-    """The token that connections with this context present first."""
+    """The token in the first message of connections with this context."""
 
 
 StoreFiles: TypeAlias = FollowedFiles[FollowingContext]
@@ -25,7 +25,7 @@ StoreFiles: TypeAlias = FollowedFiles[FollowingContext]
 
 
 def following(make: Callable[[], FollowingContext], paths: Sequence[str]) -> FollowingContext:
-    """The context that ``make`` makes of the files at ``paths``, with a successor after each change."""
+    """A context made by ``make`` from the files at ``paths``; gets a successor after each change."""
     files = FollowedFiles(make, paths, what="TLS", held="the former certificates stay in use")
     context = files.present
     context.files = files if paths else None
@@ -51,5 +51,5 @@ def present(context: ssl.SSLContext) -> ssl.SSLContext:
 
 
 def token_of(context: ssl.SSLContext | None) -> TokenSource | None:
-    """The token that connections with this context present; ``None`` without TLS, too."""
+    """The token of connections with this context; ``None`` if there is none, or no TLS."""
     return context.token if isinstance(context, FollowingContext) else None

@@ -1,4 +1,4 @@
-"""A node's side of bearer tokens: whoever presents one before anything else is known by it from then on."""
+"""A node's side of bearer tokens: a token in the first message identifies the peer from then on."""
 
 import asyncio
 import time
@@ -14,20 +14,20 @@ from waltz.common.wire.frames import Bounds, Family
 from waltz.common.wire.tokens import FOR_EVER, TOKEN, TokenAnswer, decode_token, encode_token_answer, takes_tokens
 
 MAX_WAIT_S: Final = 3600.0
-"""Longest wait for the end of a token before another look at the clock."""
+"""Maximum wait for the end of a token before the clock is read again."""
 
 
 MAX_EARLY_RENEWALS: Final = 10
-"""Renewals of a connection beyond one a second. Clients look for a newer token once a second at most, and a signature
-costs a node half a millisecond."""
+"""Maximum renewals of a connection beyond one per second. Clients renew a token once per second at most, and each
+signature costs a node half a millisecond."""
 
 
 MAX_CHECKED_PER_TURN: Final = 5
-"""Tokens that are verified anew in one turn of the loop."""
+"""Maximum number of tokens verified again in one turn of the loop."""
 
 
 class VerifiedToken(Protocol):
-    """What a token proves."""
+    """A verified token."""
 
     @property
     def principal(self) -> str: ...
@@ -39,35 +39,39 @@ class VerifiedToken(Protocol):
 
 
 class TokenVerifier(Protocol):
-    """Verifies tokens. Its judgement of one may change."""
+    """Verifies tokens. The result for a token may change."""
 
     def verify(self, token: str) -> VerifiedToken:
-        """Raises :class:`TokenRefusal`."""
+        """Verify a token.
+
+        Raises:
+            TokenRefusal: The token is not valid; the text gives the reason.
+        """
         ...
 
 
 class RefusedToken(NamedTuple):
-    """What is noted about a token that was refused."""
+    """A refused token, for the audit log."""
 
     claimed: str | None
-    """The principal that it claims to be of, which nothing proves; ``None`` if it does not say."""
+    """The principal named in the token, without proof; ``None`` if the token names none."""
     peer: str
-    """Where it came from."""
+    """Address of the peer."""
     port: int
-    """The port of this node at which it was presented."""
+    """Port of this node."""
     refusal: TokenRefusal
 
 
 def _nobody(token: str) -> None:
-    """Tokens are not read."""
+    """Names no principal: tokens are not read."""
 
 
 def _unnoted(refused: RefusedToken) -> None:
-    """There is no audit log."""
+    """Does nothing: there is no audit log."""
 
 
 class Identities:
-    """How a node with access rules knows its peers, and its connections that live on a token."""
+    """How a node with access rules identifies its peers; knows the connections that depend on a token."""
 
     def __init__(
         self,
@@ -77,9 +81,13 @@ class Identities:
         claimed: Callable[[str], str | None] = _nobody,
         note: Callable[[RefusedToken], None] = _unnoted,
     ) -> None:
-        """``verifier`` tells what verifies tokens at present; ``None``: this node takes none. ``sources`` are those of
-        the names in certificates. ``claimed`` reads the principal of a token without verifying it, and ``note`` is told
-        of each token that is refused.
+        """Make the identities of a node.
+
+        Args:
+            verifier: Returns the present verifier of tokens; ``None``: this node accepts no tokens.
+            sources: The places of names in certificates.
+            claimed: Reads the principal of a token without verification.
+            note: Called with each refused token.
         """
         self.sources = sources
         self._verifier = verifier
@@ -88,24 +96,28 @@ class Identities:
         self._gates: weakref.WeakSet[TokenGate] = weakref.WeakSet()
 
     def verify(self, token: str) -> VerifiedToken:
-        """As :class:`TokenVerifier`."""
+        """Verify a token, like :class:`TokenVerifier`.
+
+        Raises:
+            TokenRefusal: The token is not valid, or this node accepts no tokens.
+        """
         if self._verifier is None:
             raise TokenRefusal(
-                TokenProblem.NOT_TAKEN, "this node takes no tokens: acl.tokens.keys is not set in its configuration"
+                TokenProblem.NOT_TAKEN, "this node accepts no tokens: acl.tokens.keys is not set in its configuration"
             )
         return self._verifier().verify(token)
 
     def refused(self, token: str, peer: str, port: int, refusal: TokenRefusal) -> None:
-        """A token of a peer at a port has been refused."""
+        """Note that the token of a peer was refused."""
         self._note(RefusedToken(self._claimed(token), peer, port, refusal))
 
     def add(self, gate: "TokenGate") -> None:
-        """A connection lives on a token."""
+        """Add a connection that depends on a token."""
         self._gates.add(gate)
 
     def check_all(self) -> None:
-        """Verify the tokens of all connections anew, a few in each turn of the loop, and end those whose tokens count
-        no more.
+        """Verify the tokens of all connections again, a few in each turn of the loop; end connections whose token is no
+        longer valid.
         """
         self._check_some(list(self._gates))
 
@@ -117,11 +129,10 @@ class Identities:
 
 
 class TokenGate:
-    """Stands before the handler of an accepted connection until its first message has come, and to its end if that is a
-    token.
+    """Stands before the handler of an accepted connection, until the first message; if that is a token, until the end.
 
-    With access rules the handler hears of the connection only when it is known whose it is. Without them tokens are
-    accepted unseen.
+    With access rules, the handler gets the connection when its principal is known. Without access rules, tokens are
+    accepted without a check.
     """
 
     def __init__(
@@ -132,8 +143,15 @@ class TokenGate:
         on_refused: Callable[[Channel, str, TokenRefusal], None],
         on_known: Callable[[Channel], bool],
     ) -> None:
-        """``on_refused`` is told which token is refused, and why. ``on_known`` is asked, as soon as it is known
-        whose the connection is, whether there is room for it."""
+        """Make the gate of one connection.
+
+        Args:
+            handler: The handler behind the gate.
+            family: The protocol.
+            identities: Identifies the peer; ``None`` without access rules.
+            on_refused: Called with each refused token and the reason.
+            on_known: Called when the principal is known; returns whether there is room for the connection.
+        """
         self._handler = handler
         self._on_known = on_known
         self._on_refused = on_refused
@@ -155,7 +173,7 @@ class TokenGate:
             self._begin(channel)
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
-        """Take tokens out of the frames: the first one, and those that renew it."""
+        """Take tokens out of the frames: the first token, and renewals."""
         if self._channel is None and buffer[bounds[0][0]] != TOKEN:
             self._begin_without_token(channel)
             if not channel.closed:
@@ -185,7 +203,7 @@ class TokenGate:
             self._handler.channel_closed(channel, error)
 
     def check(self) -> None:
-        """Verify the token anew; end the connection if it counts no more."""
+        """Verify the token again; end the connection if the token is no longer valid."""
         if self._channel is not None and self._token is not None:
             self._verify(self._channel, self._token)
 
@@ -225,7 +243,7 @@ class TokenGate:
         self._begin(channel)
 
     def _verify(self, channel: Channel, token: str) -> float | None:
-        """The end of the token's validity; without one the connection is ended."""
+        """The end of the token's validity; ``None`` after a refusal of the token, which ends the connection."""
         assert self._identities is not None
         try:
             found = self._identities.verify(token)
@@ -233,7 +251,7 @@ class TokenGate:
             self._refuse(channel, token, refusal)
             return None
         if channel.token_principal not in (None, found.principal):
-            text = f"the connection is that of {channel.token_principal!r}, and the token another's"
+            text = f"the connection belongs to {channel.token_principal!r}, but the token to another principal"
             self._refuse(channel, token, TokenRefusal(TokenProblem.OTHER_PRINCIPAL, text))
             return None
         channel.token_principal = found.principal

@@ -1,4 +1,4 @@
-"""The client's side of bearer tokens: present one before anything else, and renew it on the open connection."""
+"""The client's side of bearer tokens: presents a token in the first message, and renews it on the open connection."""
 
 import asyncio
 import logging
@@ -27,14 +27,14 @@ from waltz.common.wire.tokens import (
 logger = logging.getLogger(__name__)
 
 MIN_RENEWAL_S: Final = 1.0
-"""Least time between two looks for a newer token."""
+"""Minimum time between two checks for a newer token."""
 
 
 class TokenSource:
-    """Where a client's token is from: asked anew for each connection, and in time before the token expires."""
+    """The source of a client's tokens; read for each connection, and again before the token expires."""
 
     def __init__(self, get: Callable[[], str], name: str) -> None:
-        """``get`` may block; ``name`` says in texts what was asked."""
+        """``get`` returns the token, and may block; ``name`` is the name of the source in texts."""
         self._get = get
         self._name = name
 
@@ -45,7 +45,7 @@ class TokenSource:
         """The present token.
 
         Raises:
-            ConfigError: There is none, or it cannot be one. The text has nothing of it.
+            ConfigError: There is no token, or it is malformed. The text contains no part of the token.
         """
         return await asyncio.to_thread(_got, self._get, self._name)
 
@@ -56,7 +56,7 @@ def _got(get: Callable[[], str], name: str) -> str:
     except OSError as error:
         raise ConfigError(f"cannot read the token of {name}: {error.strerror or error}") from None
     except UnicodeError:
-        raise ConfigError(f"{name} holds no token: it is no text") from None
+        raise ConfigError(f"{name} holds no token: the content is not text") from None
     except Exception as error:
         raise ConfigError(f"{name} gives no token: {type(error).__name__}") from error
     token = text.strip() if isinstance(text, str) else ""
@@ -68,7 +68,11 @@ def _got(get: Callable[[], str], name: str) -> str:
 
 
 def token_text(path: str | os.PathLike[str]) -> str:
-    """The token in a file. Raises ``ConfigError``, whose text has nothing of it."""
+    """The token in a file.
+
+    Raises:
+        ConfigError: There is no token. The text contains no part of the content.
+    """
     return _got(lambda: _content(path), str(path))
 
 
@@ -83,7 +87,7 @@ def file_source(path: str | os.PathLike[str]) -> TokenSource:
 
 
 class TokenChannel(Protocol):
-    """What is needed of a :class:`~waltz.common.net.channel.Channel`."""
+    """The part of a :class:`~waltz.common.net.channel.Channel` that a sender needs."""
 
     version: int
     peer: str
@@ -111,8 +115,9 @@ class Handler(Protocol[C_contra]):
 
 
 class TokenSender(Generic[C]):
-    """Stands before the handler of a connection that presents a token. That hears of the connection when the token is
-    accepted, or when the peer is too old for tokens.
+    """Stands before the handler of a connection that presents a token.
+
+    The handler gets the connection when the token is accepted, or when the peer is too old for tokens.
     """
 
     def __init__(self, handler: Handler[C], family: Family, source: TokenSource, token: str) -> None:
@@ -129,9 +134,11 @@ class TokenSender(Generic[C]):
         self._renewal: asyncio.Task[None] | None = None
 
     async def accepted(self) -> None:
-        """Return when the handler has the connection.
+        """Wait until the handler has the connection.
 
-        Raises ``TokenRefusedError``, or what else has ended the connection.
+        Raises:
+            TokenRefusedError: The peer refused the token.
+            Exception: The error that ended the connection, or a ``ConnectionClosedError``.
         """
         await self._settled.wait()
         if not self._ready:
@@ -194,7 +201,7 @@ class TokenSender(Generic[C]):
         self._hand_over(channel)
 
     def _look_later(self, channel: C) -> None:
-        """Look for a newer token at half of the time that the present one has left."""
+        """Check for a newer token after half of the remaining time of the present one."""
         if self._timer is not None:
             self._timer.cancel()
         left_s = self._expires_at_s - self._loop.time()

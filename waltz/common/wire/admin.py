@@ -17,13 +17,13 @@ VERSION = 0
 
 
 class AdminSuccessResponse(NamedTuple):
-    """The request was done."""
+    """The request succeeded."""
 
     seq_num: int
 
 
 class AdminFailureResponse(NamedTuple):
-    """The request was not done, or not wholly."""
+    """The request failed, or succeeded in part only."""
 
     seq_num: int
     error: RpcException
@@ -149,15 +149,27 @@ CATALOGUE: Catalogue[Message] = Catalogue(STORAGE_ADMIN.magic, VERSION, LAYOUTS)
 
 
 def encode(message: Message) -> bytes:
-    """The whole frame of ``message``; raises :class:`ProtocolError` when a value does not fit into its field."""
+    """Encode a message as a whole frame.
+
+    Raises:
+        ProtocolError: A value does not fit into its field.
+    """
     return CATALOGUE.encode(message)
 
 
 def decode(buffer: bytes, start: int, end: int) -> Message:
-    """The message whose payload is ``buffer[start:end]``; raises :class:`ProtocolError` on anything wrong with it."""
+    """Decode the payload ``buffer[start:end]``.
+
+    Raises:
+        ProtocolError: The payload is not a valid message.
+    """
     return CATALOGUE.decode(buffer, start, end)
 
 
 def decode_batch(buffer: bytes, bounds: Bounds) -> list[Message]:
-    """The messages of all payloads of one read; raises as :func:`decode` does, for the whole batch."""
+    """Decode all payloads of one read.
+
+    Raises:
+        ProtocolError: One of the payloads is not a valid message; none of them is returned.
+    """
     return [CATALOGUE.decode(buffer, start, end) for start, end in bounds]

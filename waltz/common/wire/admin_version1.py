@@ -1,7 +1,7 @@
-"""Both versions of the storage admin protocol: that of the original, and ours, which adds to it.
+"""Both versions of the storage admin protocol.
 
-Version 0 is the original's. Version 1, which only nodes and tools of ours offer in their hello, adds the repair of a
-node and bulk reads of records as they are on disk.
+Version 0 is the original's. Version 1 is an extension of this implementation: only its own nodes and tools offer it in
+their hello. It adds the repair of a node, and bulk reads of records in the form they have on disk.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ OUR_VERSION = 1
 _INT_BYTES = 4
 
 RECORD_RANGE_RESPONSE = 105
-"""Type number of :class:`RecordRangeResponse`, for readers that do not decode it into an object."""
+"""Type number of :class:`RecordRangeResponse`, for readers of its raw bytes."""
 
 
 class RepairSurveyRequest(NamedTuple):
-    """Asks which records of a partition are damaged or missing; forgets what an unfinished repair has brought."""
+    """Asks which records of a partition are damaged or missing; drops the records of an unfinished repair."""
 
     seq_num: int
     partition_id: int
 
 
 class RepairSurveyResponse(NamedTuple):
-    """Answers :class:`RepairSurveyRequest`: first and last ids, ascending, and the last id that should be there.
+    """Answers :class:`RepairSurveyRequest`: ranges of ids, ascending, and the last id that should be there.
 
-    ``whole``: the partition is served and none of its files is damaged.
+    ``whole``: the partition is served, and none of its files is damaged.
     """
 
     seq_num: int
@@ -43,7 +43,7 @@ class RepairSurveyResponse(NamedTuple):
 
 
 class RepairRecordsRequest(NamedTuple):
-    """Brings records that are missing, in ascending order; nothing is changed yet."""
+    """Sends missing records, in ascending order. Nothing changes until the :class:`RepairCommitRequest`."""
 
     seq_num: int
     partition_id: int
@@ -51,9 +51,9 @@ class RepairRecordsRequest(NamedTuple):
 
 
 class RepairCommitRequest(NamedTuple):
-    """Puts the records that were brought in their places.
+    """Puts the sent records in their places.
 
-    Where records are still missing above ``certain_up_to``, the log is cut before the first of them.
+    If records above ``certain_up_to`` are still missing, the log is cut before the first of them.
     """
 
     seq_num: int
@@ -62,7 +62,7 @@ class RepairCommitRequest(NamedTuple):
 
 
 class RecordRangeRequest(NamedTuple):
-    """Asks as :class:`~waltz.common.wire.admin.RecordListRequest` does, but for records as they are on disk."""
+    """Like :class:`~waltz.common.wire.admin.RecordListRequest`, but asks for records in the form they have on disk."""
 
     seq_num: int
     partition_id: int
@@ -71,7 +71,7 @@ class RecordRangeRequest(NamedTuple):
 
 
 class RecordRangeResponse(NamedTuple):
-    """Answers :class:`RecordRangeRequest`; both parts are empty only when the first record is absent."""
+    """Answers :class:`RecordRangeRequest`. If the first record is absent, and only then, both parts are empty."""
 
     seq_num: int
     partition_id: int
@@ -90,7 +90,7 @@ Message = (
     | RecordRangeRequest
     | RecordRangeResponse
 )
-"""Whatever can be said on the admin port."""
+"""All messages of the admin port."""
 
 _CATALOGUES: dict[int, Catalogue[Any]] = {
     wire.VERSION: wire.CATALOGUE,
@@ -111,7 +111,7 @@ _CATALOGUES: dict[int, Catalogue[Any]] = {
 
 
 def range_frame(seq_num: int, partition_id: int, sizes: bytes, records: Sequence[bytes]) -> list[bytes]:
-    """The frame of a :class:`RecordRangeResponse`, in pieces: records are not copied."""
+    """Encode a :class:`RecordRangeResponse` as a frame in pieces: records are not copied."""
     empty = encode(RecordRangeResponse(seq_num, partition_id, sizes, b""), OUR_VERSION)
     magic, version, size_bytes = FRAME_HEADER.unpack_from(empty)
     records_bytes = sum(map(len, records))
@@ -120,11 +120,19 @@ def range_frame(seq_num: int, partition_id: int, sizes: bytes, records: Sequence
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The whole frame of any message of the admin port. Raises ``ProtocolError``."""
+    """Encode any message of the admin port as a whole frame.
+
+    Raises:
+        ProtocolError: The version has no such message, or a value does not fit into its field.
+    """
     return _CATALOGUES[version].encode(message)
 
 
 def decode(buffer: bytes, start: int, end: int, version: int) -> Message:
-    """The message whose payload is ``buffer[start:end]``. Raises ``ProtocolError`` on anything wrong with it."""
+    """Decode the payload ``buffer[start:end]`` of a message of the admin port.
+
+    Raises:
+        ProtocolError: The payload is not a valid message.
+    """
     message: Message = _CATALOGUES[version].decode(buffer, start, end)
     return message

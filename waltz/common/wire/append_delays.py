@@ -1,6 +1,6 @@
-"""The message about quotas, which version 6 adds to the protocol between clients and servers.
+"""The message about quotas: part of version 6 of the protocol between clients and servers.
 
-Clients of older versions are held back by a server that does not read from them.
+A server holds back clients of older versions by not reading from their connections.
 """
 
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ from waltz.common.wire.fields import INT, REQ_ID
 
 
 class AppendsDelayed(NamedTuple):
-    """The client should send no appends to the partition of this request id for a while: its quota is nearly used up,
-    or used up. The message says nothing about the append of this id."""
+    """Asks the client to send no appends to the partition of the request id for a while, since its quota is nearly or
+    wholly used up. The message says nothing about the append of this request id."""
 
     req_id: bytes
     delay_ms: int

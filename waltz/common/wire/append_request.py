@@ -1,8 +1,8 @@
 """The request to append a transaction, the most frequent message of clients.
 
-There are two codecs. :func:`append_layout` is the definition, field by field, like that of any other message, and finds
-the error of a wrong request. :func:`encode_append` and :func:`collect_appends` do the same in one step, for any number
-of locks; they leave unusual requests to the definition.
+There are two codecs. :func:`append_layout` is the definition, field by field, as for any other message; it finds the
+error in a wrong request. :func:`encode_append` and :func:`collect_appends` do the same in one step, for any number of
+locks. They leave unusual requests to the definition.
 """
 
 import struct
@@ -34,13 +34,13 @@ _BODY_HEAD_BYTES = 8  # header and size of the data
 _LOCKS_OFFSET = 25  # after type, request id and mark
 _WRITE_PLACE = 2  # index of the count of write locks among the fields, after request id and mark
 _ALL_LOCK_KINDS = 3
-_SMALL_BYTES = 4096  # below that, a checksum over a copy of the data is cheaper than one without a copy
+_SMALL_BYTES = 4096  # up to this size, a checksum over a copy of the data is cheaper than one without a copy
 
 
 class AppendRequest(NamedTuple):
     """Asks to append a transaction. Locks are signed 32-bit hashes; ``checksum`` is the signed CRC-32 of ``data``.
 
-    With a ``write_session`` (version 5) it is refused unless that is the present one.
+    With a ``write_session`` (version 5), the append is refused unless that session is the present one.
     """
 
     req_id: bytes
@@ -55,7 +55,7 @@ class AppendRequest(NamedTuple):
 
 
 def _locks(kind: str, version: int, first_version: int) -> Field[tuple[int, ...]]:
-    """The field of a lock array; in versions before it was introduced it takes no bytes and must be empty."""
+    """The field of a lock array. Before its first version, the field takes no bytes, and the array must be empty."""
     if version >= first_version:
         return not_null(NULLABLE_INTS, f"{kind} locks")
 
@@ -71,7 +71,7 @@ def _locks(kind: str, version: int, first_version: int) -> Field[tuple[int, ...]
 
 
 def _write_session(version: int) -> Field[int]:
-    """The field of the write session; in versions before it was introduced it takes no bytes and must be "none"."""
+    """The field of the write session. Before its first version, the field takes no bytes; the value must be "none"."""
     if version >= FIRST_WITH_WRITE_SESSION:
         return LONG
 
@@ -142,10 +142,13 @@ def encode_append(
     data: bytes,
     write_session: int = NO_WRITE_SESSION,
 ) -> bytes:
-    """The frame of an :class:`AppendRequest` with these fields and the checksum of ``data``.
+    """Encode an :class:`AppendRequest` with these fields and the checksum of ``data`` as a frame.
 
-    Locks have the form of the wire: a count and the hashes. Raises :class:`ProtocolError` when ``version`` cannot
-    express the locks or the write session, or a value does not fit into its field.
+    Locks have the form of the wire: a count and the hashes.
+
+    Raises:
+        ProtocolError: ``version`` cannot express the locks or the write session, or a value does not fit into its
+            field.
     """
     has_session = version >= FIRST_WITH_WRITE_SESSION
     if len(req_id) == ReqId.SIZE_BYTES and (
@@ -196,16 +199,16 @@ def _hashes(locks: bytes) -> tuple[int, ...]:
 
 
 class AppendSizes(NamedTuple):
-    """Sizes in a request."""
+    """The sizes in a request."""
 
     lock_counts: tuple[int, ...]
-    """Counts of write, read and append locks, as far as the version has them; negative for a null array."""
+    """Counts of write, read and append locks, as far as the version has them; a null array has a negative count."""
     data_start: int
     data_end: int
 
 
 def measure_append(buffer: bytes, start: int, end: int, version: int) -> AppendSizes | None:
-    """The sizes in a request, read before its fields; ``None`` when they do not fit its frame."""
+    """Read the sizes in a request; ``None`` when they do not fit its frame."""
     position = start + _LOCKS_OFFSET
     lock_counts: list[int] = []
     for _ in range(_lock_kinds(version)):
@@ -225,7 +228,7 @@ def measure_append(buffer: bytes, start: int, end: int, version: int) -> AppendS
 
 
 def has_valid_checksum(buffer: bytes, sizes: AppendSizes) -> bool:
-    """Whether the data of a request of these sizes has the checksum that follows it."""
+    """Whether the data of a request of these sizes matches its checksum."""
     data = memoryview(buffer)[sizes.data_start : sizes.data_end]
     return bool(crc32(data) == _CHECKSUM.unpack_from(buffer, sizes.data_end)[0])
 
@@ -241,7 +244,7 @@ def _tail_bytes(version: int) -> int:
 class _Shape(NamedTuple):
     """The layout of requests with given numbers of locks: indexes in the result of ``unpack``.
 
-    A kind of locks that the version lacks has the count of the former kind, and an empty slice.
+    If the version lacks a kind of locks, its count is that of the kind before, and its slice is empty.
     """
 
     unpack: Callable[[bytes, int], tuple[Any, ...]]
@@ -306,19 +309,30 @@ def collect_appends(
     max_data_bytes: int,
     max_locks: int,
 ) -> tuple[int, int] | None:
-    """Take append requests off ``frames``; add the result of ``make`` for each to the run of its generation and
-    partition, and of its write session if it has one. :func:`session_of_run` reads it from the key of the run.
+    """Take append requests off ``frames``, and collect them in runs.
 
-    ``make`` gets request id, mark, write, read and append locks, header, and the *body*, cut out as one piece: header,
-    size of the data, data and checksum, which are adjacent in the request as in a record.
+    The requests of a run have the same generation, partition and write session; :func:`session_of_run` reads the
+    session from the key of the run. A request's *body* is one piece: header, size of the data, data and checksum are
+    adjacent in the request as in a record.
 
-    Returns the bounds of the first frame that is something else, or an append that is damaged or beyond the limits;
-    ``None`` at the end.
+    Args:
+        buffer: The bytes of one read.
+        frames: The bounds of payloads.
+        version: The version of the connection.
+        make: Makes an item of a run from request id, mark, write, read and append locks, header and body.
+        runs: The runs, to which items are added.
+        max_data_bytes: Limit of the data of a request.
+        max_locks: Limit of the locks of a request.
+
+    Returns:
+        The bounds of the first frame with another message, or with an append that is damaged or beyond the limits;
+        ``None`` at the end of ``frames``.
     """
     has_session, tail_bytes, shape = _start(version, 1 if max_locks else 0)
     unpack_checksum, unpack_checksum_and_session = _CHECKSUM.unpack_from, _CHECKSUM_AND_SESSION.unpack_from
-    # Most requests have as many locks as the request before. So each is read with that shape, which is right if its
-    # counts are then as expected: the place of the first count is fixed, and gives the place of the next one.
+    # Most requests have as many locks as the request before. So a request is first read with the shape of the one
+    # before. The shape is right if the counts are as expected: the place of the first count is fixed, and each count
+    # gives the place of the next one.
     unpack, head_bytes, (write_count, read_count, append_count), places, slices = shape
     (read_place, append_place, header_place), (write_locks, read_locks, append_locks) = places, slices
     least_bytes = head_bytes + tail_bytes

@@ -12,7 +12,7 @@ M = TypeVar("M")
 
 
 class Layout(NamedTuple, Generic[M]):
-    """The class of a message and its payload behind the type byte."""
+    """The class of a message, and its payload after the type byte."""
 
     message_class: type[M]
     body: Field[M]
@@ -37,9 +37,10 @@ class Catalogue(Generic[M]):
         }
 
     def encode(self, message: M) -> bytes:
-        """The whole frame of ``message``.
+        """Encode a message as a whole frame.
 
-        Raises :class:`ProtocolError` when this version has no such message or cannot express a value of it.
+        Raises:
+            ProtocolError: This version has no such message, or cannot express one of its values.
         """
         name = type(message).__name__
         try:
@@ -54,10 +55,11 @@ class Catalogue(Generic[M]):
         return b"".join((header, number, body))
 
     def decode(self, buffer: bytes, start: int, end: int) -> M:
-        """The message whose payload is ``buffer[start:end]``.
+        """Decode the payload ``buffer[start:end]``.
 
-        Raises :class:`ProtocolError` on an unknown type, a field that runs past the end, left-over bytes, and values
-        that the protocol does not allow.
+        Raises:
+            ProtocolError: The type is unknown, a field runs past the end, bytes are left over, or the protocol does not
+                allow a value.
         """
         if not 0 <= start < end <= len(buffer):
             raise ProtocolError("a message without a type")

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from waltz.common.wire.append_delays import AppendsDelayed, append_delay_layouts
+from waltz.common.wire.append_order import AppendOrderRequest, append_order_layouts
 from waltz.common.wire.append_request import APPEND_REQUEST_TYPE, AppendRequest, append_layout
 from waltz.common.wire.catalogue import Catalogue, Layout, layout
 from waltz.common.wire.client_times import ClientTimeMessage, client_time_layouts
@@ -46,6 +47,7 @@ from waltz.common.wire.version5 import (
 )
 from waltz.common.wire.versions import (
     FIRST_WITH_APPEND_DELAYS,
+    FIRST_WITH_APPEND_ORDER,
     FIRST_WITH_ASSIGNMENT,
     FIRST_WITH_CONFIRMED_MARK,
     FIRST_WITH_CONNECTIVITY,
@@ -79,7 +81,7 @@ class MountRequest(NamedTuple):
 
 
 class MountResponse(NamedTuple):
-    """Ends the mount; everything up to the server's high-water mark has been fed."""
+    """Ends the mount: the server has fed all transactions up to its high-water mark."""
 
     req_id: bytes
     state: PartitionState
@@ -124,20 +126,20 @@ class TransactionDataResponse(NamedTuple):
 
 
 class FlushRequest(NamedTuple):
-    """Asks to be told when every earlier append is decided; ``req_id`` is that of the last one."""
+    """Asks for an answer when all earlier appends are decided; ``req_id`` is that of the last append."""
 
     req_id: bytes
 
 
 class FlushResponse(NamedTuple):
-    """Every earlier append is decided; the server's high-water mark after that."""
+    """All earlier appends are decided; carries the server's high-water mark after that."""
 
     req_id: bytes
     transaction_id: int
 
 
 class LockFailure(NamedTuple):
-    """The append was refused: its locks changed, at the latest, with ``transaction_id``."""
+    """The append was refused: the last transaction that wrote one of its locks is ``transaction_id``."""
 
     req_id: bytes
     transaction_id: int
@@ -259,14 +261,15 @@ Message = (
     | AppendsDelayed
     | ConsistencyMessage
     | LagMessage
+    | AppendOrderRequest
 )
 
 _FEED_DATA = 4
 _DATA_RESPONSE = 7
 
 MAX_FEED_COUNT = 2048
-"""Transactions that a server feeds for one request, at most (before version 5: for a feed request alone, and not fewer
-than ``server.minFetchSize``)."""
+"""Maximum number of transactions that a server feeds for one request. Before version 5 the limit holds for feed
+requests only, and is at least ``server.minFetchSize``."""
 
 
 def _encode_ready(state: PartitionState) -> bytes:
@@ -353,6 +356,8 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         layouts.update(append_delay_layouts())
     if version >= FIRST_WITH_CONSISTENCY:
         layouts.update(consistency_layouts())
+    if version >= FIRST_WITH_APPEND_ORDER:
+        layouts.update(append_order_layouts())
     return layouts
 
 
@@ -366,28 +371,34 @@ _FEED_DATA_FRAME = struct.Struct(">8s16sqi")
 _FED = struct.Struct(">8x16sqi")  # the same, for reading the fields only
 
 FED_CLIENT_SERVER = CLIENT_SERVER._replace(run=Run(_FEED_DATA, _FEED_DATA_PAYLOAD.size))
-"""The protocol of a client that follows a feed: the :class:`FeedData` of one read come in runs, for :func:`fed`."""
+"""The protocol of a client that follows a feed: consecutive :class:`FeedData` of a read are a run, for :func:`fed`."""
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The whole frame of ``message``.
+    """Encode a message as a whole frame.
 
-    Raises :class:`ProtocolError` when ``version`` has no such message, cannot express its locks, or when a value does
-    not fit into its field.
+    Raises:
+        ProtocolError: ``version`` has no such message or cannot express its locks, or a value does not fit into its
+            field.
     """
     return _CATALOGUES[version].encode(message)
 
 
 def decode(buffer: bytes, start: int, end: int, version: int) -> Message:
-    """The message whose payload is ``buffer[start:end]``.
+    """Decode the payload ``buffer[start:end]``, and check the checksum of its data.
 
-    Raises :class:`ProtocolError` on any error, also of the checksum of its data.
+    Raises:
+        ProtocolError: The payload is not a valid message, or the checksum does not match.
     """
     return _CATALOGUES[version].decode(buffer, start, end)
 
 
 def decode_batch(buffer: bytes, bounds: Bounds, version: int) -> list[Message]:
-    """The messages of all payloads of one read; raises as :func:`decode` does, for the whole batch."""
+    """Decode all payloads of one read.
+
+    Raises:
+        ProtocolError: One of the payloads is not a valid message; none of them is returned.
+    """
     decode_one = _CATALOGUES[version].decode
     return [decode_one(buffer, start, end) for start, end in bounds]
 
@@ -410,7 +421,7 @@ def feed_data_head(version: int) -> bytes:
 def fed(buffer: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
     """The fields of each :class:`FeedData` of a run, by the bounds of its payloads.
 
-    It is a run if its first frame begins with ``feed_data_head``.
+    A piece is a run if its first frame begins with ``feed_data_head``.
     """
     return _FED.iter_unpack(buffer[start - FRAME_HEADER_SIZE_BYTES : end])
 

@@ -1,4 +1,4 @@
-"""Messages about times, which version 6 adds to the protocol between clients and servers."""
+"""Messages about times of commits: part of version 6 of the protocol between clients and servers."""
 
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ class TimeStatus(IntEnum):
 
 
 class TimeRequest(NamedTuple):
-    """Asks which transaction was committed when; questions and values are those of a storage's time index."""
+    """Asks for a transaction by time, or for a time by transaction, as in the time index of a storage."""
 
     req_id: bytes
     question: TimeQuestion
@@ -29,7 +29,7 @@ class TimeRequest(NamedTuple):
 
 
 class TimeResponse(NamedTuple):
-    """A transaction and the time by which it, with all before it, was committed; twice -1 when that is not known."""
+    """A transaction, and a time at which the log up to this transaction was committed; both -1 if unknown."""
 
     req_id: bytes
     time_status: TimeStatus

@@ -1,7 +1,7 @@
-"""Messages of confirmed marks, which version 6 adds to the protocol between clients and servers.
+"""Messages of confirmed marks: part of version 6 of the protocol between clients and servers.
 
-A former owner of a partition may not know yet that it was replaced, and then tells an old mark. A confirmed mark is not
-old: a quorum of the storages has answered the owner after the question.
+A former owner of a partition may not know yet that another server has replaced it, and answers with an old mark. A
+confirmed mark is up to date: a quorum of the storages has answered the owner after the client's question.
 """
 
 from enum import IntEnum

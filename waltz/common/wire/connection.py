@@ -20,11 +20,11 @@ HELLO_MAGIC = ord("H")
 HELLO_VERSION = 0
 
 MAX_HELLO_SIZE_BYTES = 4 * 1024
-"""Limit of a hello's payload, since its sender is still unknown; those of the original have some thirty bytes."""
+"""Limit of a hello's payload, since its sender is still unknown. A hello of the original has about 30 bytes."""
 
 
 class Hello(NamedTuple):
-    """The first message of each side, sent without waiting for the other: its codec versions and a text for people."""
+    """The first message of each side, sent at once: the codec versions of the side, and a text for logs."""
 
     versions: list[int]
     text: str | None
@@ -39,7 +39,11 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def decode_hello(buffer: bytes, start: int, end: int) -> Hello:
-    """The hello whose payload is ``buffer[start:end]``; raises :class:`ProtocolError` for anything else."""
+    """Decode a hello from the payload ``buffer[start:end]``.
+
+    Raises:
+        ProtocolError: The payload is not a valid hello.
+    """
     hello, position = _HELLO.decode(buffer, start, end)
     if position != end:
         raise ProtocolError(f"Hello: {end - position} bytes left over")
@@ -92,10 +96,13 @@ class WireConnection:
         self.peer_text: str | None = None
 
     def receive(self, data: bytes) -> tuple[bytes, Bounds]:
-        """Take what was read; return a buffer and the bounds of every payload that is complete now.
+        """Take the bytes of one read. One call may both set ``version`` and return payloads.
 
-        May set ``version`` and return payloads in one call. Raises :class:`ProtocolError` when the peer breaks the
-        protocol or has no version in common; the connection has to be closed then.
+        Returns:
+            A buffer, and the bounds of every payload that is now complete.
+
+        Raises:
+            ProtocolError: The peer breaks the protocol, or has no version in common. The connection has to be closed.
         """
         if self._splitter is None:
             data = self._receive_hello(data)
@@ -105,7 +112,7 @@ class WireConnection:
 
     @property
     def split(self) -> Callable[[bytes], tuple[bytes, Bounds]]:
-        """The same as :meth:`receive` once ``version`` is set, with one call less for each read."""
+        """The function to use instead of :meth:`receive` once ``version`` is set; saves one call per read."""
         assert self._splitter is not None, "the peer's hello has come"
         return self._splitter.feed
 
@@ -119,13 +126,17 @@ class WireConnection:
         return b"" if self._splitter is None else self._splitter.receiving_head(size_bytes)
 
     def keep_alive(self) -> bytes:
-        """A frame without payload, in the present phase of the connection."""
+        """A keep-alive for the present phase of the connection: a frame without payload."""
         if self.version is None:
             return encode_frame(HELLO_MAGIC, HELLO_VERSION, b"")
         return encode_frame(self._family.magic, self.version, b"")
 
     def allow_large_frames(self) -> bool:
-        """Lift the opening limit; returns whether a frame waits for that: then call :meth:`receive`, even empty."""
+        """Lift the opening limit.
+
+        Returns:
+            Whether a frame was waiting for that. If so, call :meth:`receive`, even with no bytes.
+        """
         return self._splitter is not None and self._splitter.allow_large()
 
     def _receive_hello(self, data: bytes) -> bytes:

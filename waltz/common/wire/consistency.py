@@ -1,8 +1,8 @@
-"""Messages about levels of consistency, which version 6 adds to the protocol between clients and servers.
+"""Messages about levels of consistency: part of version 6 of the protocol between clients and servers.
 
-A level holds for the appends of one connection to one partition that follow it, until the next level or mount. The
-append itself, and everything up to its commit, is as in version 5. A client that waits for more than the commit asks by
-the id of the transaction, so that it can ask the next owner as well.
+A level holds for the following appends of one connection to one partition, until the next level or mount. Appends and
+commits are as in version 5. To wait for more than the commit, a client asks by the id of the transaction: so the client
+can also ask the next owner.
 """
 
 from enum import IntEnum
@@ -14,16 +14,16 @@ from waltz.common.wire.fields import INT, LONG, NULLABLE_STRING, REQ_ID, enumera
 
 
 class ConsistencyRefusal(IntEnum):
-    """Why an append was refused because of its level."""
+    """Why the level of an append was refused."""
 
     BELOW_PROPERTY = 1
-    """The partition demands more of its writers."""
+    """The partition demands a stronger level of its writers."""
     STORAGE_MISSING = 2
-    """The level needs a storage that is known to be away."""
+    """The level needs a storage that is unavailable."""
 
 
 class AppendAck(NamedTuple):
-    """All transactions up to this one are on the disks of so many storages, which are all of the partition."""
+    """All transactions up to this one are on the disks of all storages of the partition; carries their number."""
 
     req_id: bytes
     transaction_id: int
@@ -31,21 +31,21 @@ class AppendAck(NamedTuple):
 
 
 class AppendLevelRequest(NamedTuple):
-    """The level of the appends to the partition that follow on the connection. Without it: leader_quorum."""
+    """Sets the level of the following appends to the partition on this connection. The default is leader_quorum."""
 
     req_id: bytes
     level: Consistency
 
 
 class AppendAckRequest(NamedTuple):
-    """Asks for an :class:`AppendAck` as soon as one for this transaction is true."""
+    """Asks for an :class:`AppendAck` as soon as all storages have this transaction."""
 
     req_id: bytes
     transaction_id: int
 
 
 class ConsistencyRefused(NamedTuple):
-    """The append of this request id is not in the log and never will be: its level does not go."""
+    """The append of this request id is not in the log and never will be, because its level was refused."""
 
     req_id: bytes
     refusal: ConsistencyRefusal
@@ -53,9 +53,9 @@ class ConsistencyRefused(NamedTuple):
 
 
 class PartitionConsistency(NamedTuple):
-    """The property ``consistency`` of the partition, told before the answer to a mount, and after a change.
+    """The property ``consistency`` of the partition, sent before the answer to a mount, and after a change.
 
-    Without it: leader_quorum.
+    The default is leader_quorum.
     """
 
     req_id: bytes

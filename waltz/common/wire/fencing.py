@@ -1,7 +1,7 @@
-"""The failure by which a storage refuses an older session, and its recognition (rules S1 and S2).
+"""The failure with which a storage refuses an older session (rules S1 and S2).
 
-The failures of the storage protocol are texts: the name of a Java class, a colon and a message. The texts of a fence
-are the original's, so that the servers and storages of a mixed cluster understand each other.
+Failures of the storage protocol are texts: the name of a Java class, a colon and a message. The texts of a fence are
+the original's, so servers and storages of a mixed cluster understand each other.
 """
 
 CONCURRENT_UPDATE_EXCEPTION = "com.wepay.waltz.storage.exception.ConcurrentUpdateException"

@@ -51,7 +51,7 @@ LONG = _number("q")
 
 
 def enumeration(kind: type[IntEnum], name: str) -> Field[Any]:
-    """A member of ``kind`` as a 32-bit number; a number without one is "unknown ``name``"."""
+    """A member of ``kind`` as a 32-bit number. Any other number raises a ``ProtocolError`` "unknown ``name``"."""
 
     def decode(buffer: bytes, position: int, end: int) -> tuple[IntEnum, int]:
         number, behind = INT.decode(buffer, position, end)
@@ -109,10 +109,12 @@ UUID_FIELD = Field(_encode_uuid, _decode_uuid)
 
 
 def decode_count(buffer: bytes, position: int, end: int, item_size_bytes: int) -> tuple[int, int]:
-    """Read the count of a list whose items take at least ``item_size_bytes`` each.
+    """Read the count of a list; each item takes at least ``item_size_bytes``.
 
-    A negative count is returned as it is; a count that the rest of the message cannot hold raises
-    :class:`ProtocolError`, before anything is reserved for it.
+    A negative count is returned unchanged.
+
+    Raises:
+        ProtocolError: The rest of the message cannot hold that number of items. No memory was reserved for them.
     """
     behind = position + 4
     if behind > end:
@@ -208,7 +210,7 @@ def map_of(key: Field[K], value: Field[V], pair_size_bytes: int) -> Field[tuple[
 
 
 def list_of(item: Field[T], item_size_bytes: int) -> Field[list[T]]:
-    """A list that may not be null, of items that take at least ``item_size_bytes`` each."""
+    """A list that may not be null; each item takes at least ``item_size_bytes``."""
 
     def encode(items: list[T]) -> bytes:
         return b"".join([_COUNT.pack(len(items)), *map(item.encode, items)])

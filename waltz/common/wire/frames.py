@@ -20,13 +20,13 @@ MAX_PAYLOAD_SIZE_BYTES = (1 << 31) - 1
 """Largest value of the length field; the original has no smaller limit."""
 
 Bounds = list[tuple[int, int]]
-"""Start and end of each payload in the buffer that comes with them."""
+"""Start and end of each payload in a buffer."""
 
 ABRIDGED_BYTES = 17
 """Bytes of an abridged payload: the type and the request id of a message between client and server."""
 
 _PIECE_BYTES = 4096
-"""Reads of at least this size are kept unchanged until the frame is complete; smaller ones are joined."""
+"""Reads of at least this size are kept as they are until the frame is complete. Smaller reads are joined."""
 
 _PREFIX = struct.Struct(">Bh")
 _PREFIX_AND_LENGTH = struct.Struct(">3si")
@@ -36,7 +36,7 @@ _LENGTH = struct.Struct(">i")
 class Run(NamedTuple):
     """The most frequent frames of a connection: the first byte of their payloads, and their common size.
 
-    Consecutive frames of the kind are handed on as one piece, from the first payload to the last.
+    Consecutive frames of this kind are delivered as one piece, from the first payload to the last.
     """
 
     first_byte: int
@@ -44,7 +44,7 @@ class Run(NamedTuple):
 
 
 class Family(NamedTuple):
-    """One protocol: its name for operators, its magic byte, and the codec versions that we offer in the hello."""
+    """A protocol: its name for messages, its magic byte, and the codec versions offered in the hello."""
 
     name: str
     magic: int
@@ -56,7 +56,7 @@ CLIENT_SERVER = Family("client-server", ord("L"), (0, 1, 2, 3, 4, 5, 6))
 """Versions 5 and 6 are extensions of this implementation; the original knows 0 to 4."""
 STORAGE = Family("storage", ord("S"), (0, 1))
 STORAGE_ADMIN = Family("storage admin", ord("A"), (0, 1))
-"""Of both protocols of storages version 1 is an extension of this implementation; the original knows 0."""
+"""Version 1 of both protocols of storages is an extension of this implementation; the original knows 0."""
 
 
 def encode_frame(magic: int, version: int, payload: bytes) -> bytes:
@@ -66,9 +66,9 @@ def encode_frame(magic: int, version: int, payload: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def _run_pattern(prefix: bytes, payload_bytes: int, first_byte: int) -> re.Pattern[bytes]:
-    """Matches a whole run, at a tenth of the cost of a loop over frames.
+    """An expression for a whole run; matching costs a tenth of a loop over frames.
 
-    The expression is possessive: it does not backtrack, so it needs no memory for the matched frames.
+    The expression is possessive: it does not backtrack, and so needs no memory for the matched frames.
     """
     head = re.escape(prefix + _LENGTH.pack(payload_bytes) + bytes([first_byte]))
     return re.compile(b"(?:%s.{%d})++" % (head, payload_bytes - 1), re.DOTALL)
@@ -78,13 +78,13 @@ _NO_RUN = Run(-1, -1)  # never matches
 
 
 class FrameWatcher(Protocol):
-    """Gets reports about the incomplete frame. Sizes are those of the received part, with the header."""
+    """Receives reports about the incomplete frame. Sizes are those of the received part, with the header."""
 
     def begun(self, size_bytes: int) -> None:
         """A read ended inside a frame."""
 
     def grown(self, size_bytes: int) -> None:
-        """A read brought this many more bytes of it, but not its end."""
+        """A read brought ``size_bytes`` more of the frame, but not its end."""
 
     def ended(self) -> None:
         """The frame is complete; also called, before another ``begun``, when a read completed its header only."""
@@ -96,13 +96,14 @@ class FrameSplitter:
     Memory grows only with the bytes received: a length field reserves nothing. A frame that arrives in many reads is
     joined once, when its last byte is there.
 
-    ``opening_payload_bytes`` is a lower limit of frames until :meth:`allow_large` is called. A larger frame is refused
-    only if no frame before it in the same read might lift the limit.
+    ``opening_payload_bytes`` is a smaller limit of frames until :meth:`allow_large` is called. A larger frame is
+    refused only if no frame before it in the same read might lift the limit.
 
-    Frames beyond the limit whose payload begins with the byte ``abridged_type`` are abridged instead of refused: their
-    first :data:`ABRIDGED_BYTES` are handed on as the whole payload, and the rest is skipped.
+    Frames beyond the limit are abridged instead of refused if their payload begins with the byte ``abridged_type``:
+    the first :data:`ABRIDGED_BYTES` are delivered as the whole payload, and the rest is skipped.
 
-    Consecutive frames of ``run`` count as one payload, which the length before it tells from a single frame.
+    Consecutive frames of ``run`` count as one payload. A run is longer than the length in its first header; a
+    single frame is not.
     """
 
     __slots__ = (
@@ -136,15 +137,19 @@ class FrameSplitter:
             self._limit_bytes = min(opening_payload_bytes, max_payload_bytes)
         self._abridged_type = abridged_type
         self._watcher = watcher
-        self._skip_bytes = 0  # of an abridged frame
+        self._skip_bytes = 0  # number of bytes to skip of an abridged frame
         self._pending: list[bytes | bytearray] = []  # the start of a frame that is not complete
-        self._missing_bytes = 0  # number of bytes until which pending need not be parsed again
+        self._missing_bytes = 0  # number of bytes to receive before pending has to be parsed again
 
     def feed(self, data: bytes) -> tuple[bytes, Bounds]:
-        """Take what was read; return a buffer and the bounds of every payload that is complete now.
+        """Take the bytes of one read; skips keep-alives.
 
-        Keep-alives are skipped. Raises :class:`ProtocolError` on a wrong magic or version and on a length that is
-        negative or above the limit, and again on every later call.
+        Returns:
+            A buffer, and the bounds of every payload that is now complete.
+
+        Raises:
+            ProtocolError: Magic or version is wrong, or a length is negative or above the limit. Every later call
+                raises the error again.
         """
         pending = self._pending
         unpack = _PREFIX_AND_LENGTH.unpack_from
@@ -207,7 +212,7 @@ class FrameSplitter:
         return self._missing_bytes > 0 and bool(self._pending)
 
     def receiving_head(self, size_bytes: int) -> bytes:
-        """The first ``size_bytes`` of the payload whose rest has not arrived, or as many as there are."""
+        """The first bytes of the incomplete payload, ``size_bytes`` at most."""
         wanted_bytes = FRAME_HEADER_SIZE_BYTES + size_bytes
         head = b""
         for piece in self._pending if self.receiving else ():
@@ -217,7 +222,11 @@ class FrameSplitter:
         return head[FRAME_HEADER_SIZE_BYTES:]
 
     def allow_large(self) -> bool:
-        """Lift the opening limit; returns whether a frame waits for that: then call :meth:`feed`, even empty."""
+        """Lift the opening limit.
+
+        Returns:
+            Whether a frame was waiting for that. If so, call :meth:`feed`, even with no bytes.
+        """
         self._limit_bytes = self._max_payload_bytes
         return bool(self._pending) and self._missing_bytes == 0
 
@@ -225,7 +234,7 @@ class FrameSplitter:
         if len(data) >= _PIECE_BYTES:
             pending.append(data)
         elif isinstance(pending[-1], bytearray):
-            pending[-1] += data  # a peer that sends single bytes must not cost an object for each
+            pending[-1] += data  # no object for each byte of a peer that sends single bytes
         else:
             pending.append(bytearray(data))
         self._missing_bytes -= len(data)
@@ -239,7 +248,7 @@ class FrameSplitter:
             self._watcher.begun(len(data) - start)
 
     def _refuse(self, header: bytes, length: int) -> None:
-        # The offending header stays, so that all later bytes are refused, too.
+        # The wrong header stays, so all later bytes are refused, too.
         self._pending = [header]
         self._missing_bytes = 0
         if header[:3] != self._prefix:

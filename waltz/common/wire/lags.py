@@ -1,4 +1,4 @@
-"""Messages about lags, which version 6 adds to the protocol between clients and servers: tools ask every server."""
+"""Messages about lags, for tools: part of version 6 of the protocol between clients and servers."""
 
 from typing import Any, NamedTuple
 
@@ -10,23 +10,23 @@ UNKNOWN_LAG = -1
 
 
 class ReplicaLag(NamedTuple):
-    """What a replica is not known to hold of what is committed."""
+    """The committed transactions that a replica may lack, by the knowledge of the owner."""
 
     storage: str
     """``host:port``."""
     transactions: int
     age_ms: int
-    """For how long at least the oldest of them has been committed, by the owner's own clock."""
+    """Minimum time since the commit of the oldest of them, by the owner's clock."""
 
 
 class PartitionLags(NamedTuple):
-    """What others lack of a partition, by its owner."""
+    """The lags of a partition's feeds and replicas, according to its owner."""
 
     partition_id: int
     feed_transactions: int
-    """Committed transactions that the feed furthest behind was promised and not sent."""
+    """Number of committed transactions not yet sent to the slowest feed, although the server has promised them."""
     feed_age_ms: int
-    """For how long at least the oldest such transaction of all feeds has been committed."""
+    """Minimum time since the commit of the oldest such transaction of all feeds."""
     replicas: list[ReplicaLag]
 
 

@@ -1,7 +1,7 @@
-"""Messages of the feed of marks, which version 6 adds to the protocol between clients and servers.
+"""Messages of the feed of marks: part of version 6 of the protocol between clients and servers.
 
-Bulk readers have to learn that the log has advanced. Marks tell that without the headers of transactions, which come
-with the data.
+A bulk reader has to learn that the log has advanced. A mark is enough, since the reader gets the headers of
+transactions with their data.
 """
 
 from typing import Any, NamedTuple
@@ -11,9 +11,10 @@ from waltz.common.wire.fields import LONG, REQ_ID
 
 
 class MarkFeedRequest(NamedTuple):
-    """Asks for the high-water mark in place of the feed, until the next feed request or mount of the connection.
+    """Asks for high-water marks in place of the feed, until the next feed request or mount of the connection.
 
-    The mark is sent when it is above ``client_high_water_mark``, and at each change. ``req_id`` is that of the mount.
+    The server sends the mark if it is above ``client_high_water_mark``, and after each change. ``req_id`` is that of
+    the mount.
     """
 
     req_id: bytes
@@ -21,7 +22,8 @@ class MarkFeedRequest(NamedTuple):
 
 
 class MarkAdvanced(NamedTuple):
-    """Everything up to the transaction is committed. All readers get one frame: ``req_id`` only names the partition."""
+    """All transactions up to this one are committed. All readers get the same frame: ``req_id`` only names the
+    partition."""
 
     req_id: bytes
     transaction_id: int

@@ -1,6 +1,6 @@
-"""The message about a missing right, which version 6 adds to the protocol between clients and servers.
+"""The message about a missing right: part of version 6 of the protocol between clients and servers.
 
-Clients of older versions get the answer of a server that does not have the partition.
+Clients of older versions get the same answer as from a server that does not own the partition.
 """
 
 from typing import Any, NamedTuple
@@ -10,9 +10,9 @@ from waltz.common.wire.fields import NULLABLE_STRING, REQ_ID
 
 
 class NotAuthorized(NamedTuple):
-    """The request of this id was not executed, since the client lacks a right; the text says which.
+    """The request of this id was not executed, because the client lacks a right; the text names the right.
 
-    With the id of a mount: the feed has ended, and the client has to mount again.
+    With the id of a mount, the feed has ended, and the client has to mount again.
     """
 
     req_id: bytes

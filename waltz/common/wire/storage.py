@@ -87,7 +87,7 @@ class AppendRequest(NamedTuple):
 
 
 class SuccessResponse(NamedTuple):
-    """The request was done."""
+    """The request succeeded."""
 
     session_id: int
     seq_num: int
@@ -95,7 +95,7 @@ class SuccessResponse(NamedTuple):
 
 
 class FailureResponse(NamedTuple):
-    """The request was not done, or not wholly."""
+    """The request failed, or succeeded in part only."""
 
     session_id: int
     seq_num: int
@@ -221,7 +221,7 @@ APPEND_REQUEST = 6
 SUCCESS_RESPONSE = 7
 """Type number of :class:`SuccessResponse`."""
 TYPE_AT = FRAME_HEADER_SIZE_BYTES
-"""Where the type number stands in a frame."""
+"""Offset of the type number in a frame."""
 
 _COMMON = (LONG, LONG, INT)
 
@@ -252,21 +252,29 @@ CATALOGUE: Catalogue[Message] = Catalogue(STORAGE.magic, VERSION, LAYOUTS)
 _COMMON_HEADER = struct.Struct(">bqqi")
 _APPEND_HEADER = struct.Struct(">BhiBqqii")
 APPEND_OVERHEAD_BYTES = _APPEND_HEADER.size + 1
-"""Bytes of the frame of an append beside its records."""
+"""Bytes of the frame of an append without its records."""
 _SUCCESS_FRAME = struct.Struct(">BhiBqqi")
 _SUCCESS_SEQ_NUM = struct.Struct(f">{FRAME_HEADER_SIZE_BYTES + 9}xq4x")
 SUCCESS_RUN = Run(SUCCESS_RESPONSE, _COMMON_HEADER.size)
-"""The answers to the appends of one turn lie side by side."""
-_LARGE_BYTES = 192 << 10  # below that, a copy costs less than a write of three pieces
+"""The run of answers to appends: the answers of one turn are adjacent."""
+_LARGE_BYTES = 192 << 10  # up to this size, a copy costs less than a write of three pieces
 
 
 def encode(message: Message) -> bytes:
-    """The whole frame of ``message``; raises :class:`ProtocolError` when a value does not fit into its field."""
+    """Encode a message as a whole frame.
+
+    Raises:
+        ProtocolError: A value does not fit into its field.
+    """
     return CATALOGUE.encode(message)
 
 
 def decode(buffer: bytes, start: int, end: int) -> Message:
-    """The message whose payload is ``buffer[start:end]``; raises :class:`ProtocolError` on anything wrong with it."""
+    """Decode the payload ``buffer[start:end]``.
+
+    Raises:
+        ProtocolError: The payload is not a valid message.
+    """
     return CATALOGUE.decode(buffer, start, end)
 
 
@@ -275,12 +283,16 @@ HEAD_BYTES = _COMMON_HEADER.size
 
 
 def seq_num_of(head: bytes) -> int | None:
-    """The sequence number of a message with at least its beginning; ``None`` for fewer bytes."""
+    """The sequence number in the first bytes of a message; ``None`` if there are fewer than :data:`HEAD_BYTES`."""
     return None if len(head) < HEAD_BYTES else int(_COMMON_HEADER.unpack_from(head)[2])
 
 
 def decode_batch(buffer: bytes, bounds: Bounds) -> list[Message]:
-    """The messages of all payloads of one read; raises as :func:`decode` does, for the whole batch."""
+    """Decode all payloads of one read.
+
+    Raises:
+        ProtocolError: One of the payloads is not a valid message; none of them is returned.
+    """
     messages: list[Message] = []
     for start, end in bounds:
         kind = buffer[start]
@@ -306,8 +318,8 @@ def encode_success(session_id: int, seq_num: int, partition_id: int) -> bytes:
 
 
 def success_seq_nums(buffer: bytes, start: int, end: int) -> Iterable[tuple[int]]:
-    """The sequence number of each :class:`SuccessResponse` of a run, or of a single one; empty for other or damaged
-    messages."""
+    """The sequence number of each :class:`SuccessResponse` of a run, or of a single one. Empty if the message is
+    another one or damaged."""
     start -= FRAME_HEADER_SIZE_BYTES
     if buffer[start + TYPE_AT] != SUCCESS_RESPONSE or (end - start) % _SUCCESS_FRAME.size:
         return ()
@@ -323,11 +335,13 @@ def encode_append(
     offline: bool = False,
     version: int = VERSION,
 ) -> Sequence[bytes]:
-    """The frame, in pieces, of an :class:`AppendRequest` of ``count`` records that are encoded already.
+    """Encode an :class:`AppendRequest` of ``count`` encoded records as a frame in pieces.
 
-    ``records`` is the result of :func:`waltz.common.records.encode_records`, so that a batch is encoded once for all
-    replicas; if it is large, it is a piece of its own, not copied for each replica. Raises
-    :class:`ProtocolError` when a number does not fit into its field.
+    ``records`` is the result of :func:`waltz.common.records.encode_records`: a batch is encoded once for all replicas.
+    Large records are a piece of their own, and not copied for each replica.
+
+    Raises:
+        ProtocolError: A number does not fit into its field.
     """
     try:
         head = _APPEND_HEADER.pack(

@@ -1,7 +1,7 @@
-"""Messages about times, which version 1 adds to the protocol between servers and the storage port.
+"""Messages about times of commits: part of version 1 of the protocol between servers and the storage port.
 
-The owner of a partition tells the storages what was committed when, by its own clock, about once a second and apart
-from appends. Storages keep that in the time index, and answer questions from it.
+About once a second, and apart from appends, the owner of a partition sends its mark and the time by its own clock to
+the storages. Storages keep both in the time index, and answer questions from it.
 """
 
 import struct
@@ -19,21 +19,21 @@ TIME_ENTRY_REQUEST = 21
 """Type number of :class:`TimeEntryRequest`."""
 
 MAX_TIMES = 1024
-"""Most entries of one message."""
+"""Maximum number of entries in a message."""
 
 
 class TimeQuestion(IntEnum):
-    """Which entry of a time index is wanted; the other words of a question say the value."""
+    """The kind of a question to a time index; the question also has a value."""
 
     LAST_AT = 0
-    """The last one that is not later than the value, in milliseconds since the epoch."""
+    """Asks for the last entry that is not later than the value, in milliseconds since the epoch."""
     FIRST_COVERING = 1
-    """The first one whose transaction is not before the value, a transaction id."""
+    """Asks for the first entry whose transaction is not before the value, a transaction id."""
 
 
 class PartitionCommitted(NamedTuple):
-    """Everything up to the transaction is committed in a partition. Counts only for the session that the storage
-    follows."""
+    """All transactions of a partition up to this one are committed. The storage ignores other sessions than its
+    present one."""
 
     session_id: int
     partition_id: int
@@ -41,7 +41,7 @@ class PartitionCommitted(NamedTuple):
 
 
 class CommittedNotice(NamedTuple):
-    """What was committed by ``time_ms``, milliseconds since the epoch. The only message without an answer.
+    """The marks of partitions at ``time_ms``, in milliseconds since the epoch. The only message without an answer.
 
     The three common fields are -1.
     """
@@ -64,7 +64,7 @@ class TimeEntryRequest(NamedTuple):
 
 
 class TimeEntryResponse(NamedTuple):
-    """The entry; twice -1 when the index has none such."""
+    """The entry; transaction and time are -1 if the index has no such entry."""
 
     session_id: int
     seq_num: int
@@ -74,14 +74,14 @@ class TimeEntryResponse(NamedTuple):
 
 
 class CommitTime(NamedTuple):
-    """Everything up to the transaction was committed by that time, in milliseconds since the epoch."""
+    """At this time, in milliseconds since the epoch, all transactions up to this one were committed."""
 
     transaction_id: int
     time_ms: int
 
 
 class TimeListRequest(NamedTuple):
-    """Asks for the entries of a partition's time index from a transaction on, for another storage that lacks them."""
+    """Asks for the entries of a partition's time index from a transaction on, to copy them to another storage."""
 
     session_id: int
     seq_num: int
@@ -91,8 +91,8 @@ class TimeListRequest(NamedTuple):
 
 
 class TimeListResponse(NamedTuple):
-    """Entries in the order of their transactions. Fewer than were asked for (and than :data:`MAX_TIMES`): there are no
-    more."""
+    """Entries in the order of their transactions. The index has no more entries if there are fewer than requested, and
+    fewer than :data:`MAX_TIMES`."""
 
     session_id: int
     seq_num: int
@@ -101,10 +101,10 @@ class TimeListResponse(NamedTuple):
 
 
 class EnterTimesRequest(NamedTuple):
-    """Enters times of committed transactions that the storage holds, and whose times it lacks.
+    """Adds times of committed transactions to the time index of a storage. The storage has the transactions already.
 
-    The answer is a ``TimeEntryResponse`` with the last entry after that. ``offline`` is the flag of the requests that
-    fill a replica which is switched off.
+    The answer is a ``TimeEntryResponse`` with the last entry after that. ``offline`` is the flag of requests to a
+    replica that is switched off.
     """
 
     session_id: int
@@ -125,9 +125,13 @@ _ENTRY = struct.Struct(">qiq")
 
 
 def decode_notice(buffer: bytes, start: int, end: int) -> tuple[int, Iterator[tuple[int, int, int]]]:
-    """Time and entries (as :class:`PartitionCommitted` has them) of the notice whose payload is ``buffer[start:end]``.
+    """Decode a notice from the payload ``buffer[start:end]``.
 
-    Raises :class:`ProtocolError` when it has another size than it says.
+    Returns:
+        The time, and the fields of each :class:`PartitionCommitted`.
+
+    Raises:
+        ProtocolError: The size does not match the number of entries.
     """
     entries_at = start + _NOTICE.size
     if entries_at > end:

@@ -1,9 +1,9 @@
-"""Both versions of the storage protocol: the original's, and our extension of it.
+"""Both versions of the storage protocol.
 
-Version 0 is the original's. Version 1, which only our own nodes offer in their hello, has one frame for the appends of
-many partitions, so that one turn of the loop costs one frame and not one for each partition; and messages about times
-(:mod:`waltz.common.wire.storage_times`). Everything else, with all answers, is as in version 0: an append among many is
-the same request as in a frame of its own, so the partitions stay independent of each other.
+Version 0 is the original's. Version 1 is an extension of this implementation: only its own nodes offer it in their
+hello. It adds one frame for the appends of many partitions, since a frame for each partition would cost more; and
+messages about times (:mod:`waltz.common.wire.storage_times`). All else is as in version 0: an append among many is the
+same request, with the same answer, as an append in its own frame. So partitions stay independent of each other.
 """
 
 import struct
@@ -27,7 +27,7 @@ APPEND_MANY_REQUEST = 19
 MAX_MANY_BYTES = 1 << 20
 """Limit of the size of all entries of an :class:`AppendManyRequest`."""
 MAX_ENTRY_BYTES = 128 << 10
-"""Appends of this size, and larger ones, have a frame of their own."""
+"""Appends of this size or more have a frame of their own."""
 
 _MANY = struct.Struct(">BhiBqqii")
 _ENTRY = struct.Struct(">qi")
@@ -38,9 +38,9 @@ _MAX_LONG = (1 << 63) - 1
 _new_tuple = tuple.__new__  # the call behind a named tuple's constructors, at half their price
 
 MANY_OVERHEAD_BYTES = _MANY.size
-"""Bytes of the frame of an :class:`AppendManyRequest` beside its entries."""
+"""Bytes of the frame of an :class:`AppendManyRequest` without its entries."""
 ENTRY_OVERHEAD_BYTES = _ENTRY_HEAD.size
-"""Bytes of an entry beside its records."""
+"""Bytes of an entry without its records."""
 
 
 class PartitionAppend(NamedTuple):
@@ -52,7 +52,7 @@ class PartitionAppend(NamedTuple):
 
 
 class AppendManyRequest(NamedTuple):
-    """Appends, the first of which is the request ``seq_num``, the next one ``seq_num + 1``, and so on.
+    """Several appends. The first is request ``seq_num``, the next ``seq_num + 1``, and so on.
 
     Each append has its own answer. ``session_id`` and ``partition_id`` are -1.
     """
@@ -83,18 +83,26 @@ _CATALOGUES: dict[int, Catalogue[Any]] = {
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The whole frame of any message of the data port. Raises ``ProtocolError``."""
+    """Encode any message of the data port as a whole frame.
+
+    Raises:
+        ProtocolError: The version has no such message, or a value does not fit into its field.
+    """
     return _CATALOGUES[version].encode(message)
 
 
 def decode(buffer: bytes, start: int, end: int, version: int) -> Message:
-    """The message whose payload is ``buffer[start:end]``. Raises ``ProtocolError`` on anything wrong with it."""
+    """Decode the payload ``buffer[start:end]`` of a message of the data port.
+
+    Raises:
+        ProtocolError: The payload is not a valid message.
+    """
     message: Message = _CATALOGUES[version].decode(buffer, start, end)
     return message
 
 
 def with_version(frame: bytes, version: int) -> bytes:
-    """A frame of version 0 as one of another version."""
+    """Turn a frame of version 0 into one of another version."""
     magic, _, size_bytes = FRAME_HEADER.unpack_from(frame)
     return b"".join((FRAME_HEADER.pack(magic, version, size_bytes), memoryview(frame)[FRAME_HEADER.size :]))
 
@@ -111,7 +119,7 @@ def encode_many(first_seq_num: int, appends: Sequence[EncodedAppend], size_bytes
 
     Args:
         first_seq_num: The number of the first request.
-        appends: The appends, whose numbers fit into their fields.
+        appends: The appends. Their numbers have to fit into their fields.
         size_bytes: The size of all entries.
     """
     payload_bytes = MANY_OVERHEAD_BYTES - FRAME_HEADER.size + size_bytes
@@ -123,9 +131,10 @@ def encode_many(first_seq_num: int, appends: Sequence[EncodedAppend], size_bytes
 
 
 def decode_many(buffer: bytes, start: int, end: int) -> list[tuple[wire.AppendRequest, int]]:
-    """The appends of an :class:`AppendManyRequest` as single requests, each with its size in bytes.
+    """Decode an :class:`AppendManyRequest` into single requests, each with its size in bytes.
 
-    Raises :class:`ProtocolError` on anything wrong with it.
+    Raises:
+        ProtocolError: The payload is not a valid message.
     """
     position = start + _COMMON.size + _COUNT.size
     if position > end:
@@ -136,7 +145,7 @@ def decode_many(buffer: bytes, start: int, end: int) -> list[tuple[wire.AppendRe
         raise ProtocolError(f"AppendManyRequest: entries of {end - position} bytes, at most {MAX_MANY_BYTES}")
     if count < 0 or count * ENTRY_OVERHEAD_BYTES > end - position:
         raise ProtocolError(f"AppendManyRequest: {count} entries in {end - position} bytes")
-    if seq_num + count > _MAX_LONG:  # the last append could not be answered
+    if seq_num + count > _MAX_LONG:  # the number of the last append would be too large
         raise ProtocolError(f"AppendManyRequest: {count} requests from {seq_num} on")
     found: list[tuple[wire.AppendRequest, int]] = []
     last_entry = end - ENTRY_OVERHEAD_BYTES

@@ -1,4 +1,4 @@
-"""Structures that several protocols share."""
+"""Structures of several protocols."""
 
 from typing import NamedTuple
 
@@ -20,8 +20,8 @@ class StackFrame(NamedTuple):
 class RpcException(NamedTuple):
     """Why a request failed.
 
-    ``message`` is the Java rendering of the exception: the qualified class name, then ``": "`` and the text, if any.
-    Peers compare it, so every node uses that form. We send no stack frames.
+    ``message`` has the form of a Java exception: the qualified class name, then ``": "`` and the text, if any. Peers
+    compare messages, so every node uses that form. This implementation sends no stack frames.
     """
 
     message: str | None
@@ -29,7 +29,7 @@ class RpcException(NamedTuple):
 
 
 class SessionInfo(NamedTuple):
-    """The session that a partition of a storage was last used in, and its low-water marks."""
+    """The last session of a partition at a storage, and its low-water marks."""
 
     session_id: int
     low_water_mark: int

@@ -1,6 +1,7 @@
-"""Bearer tokens, which the first message of a client may carry. The same in all protocols.
+"""Bearer tokens: the first message of a client may carry one, in all protocols.
 
-The peer answers each token, and once more when it has expired on an open connection, which then ends.
+The peer answers each token. When a token expires on an open connection, the peer sends another answer, and closes the
+connection.
 """
 
 from typing import Final, NamedTuple
@@ -18,7 +19,7 @@ TOKEN_ANSWER: Final = 44
 MAX_TOKEN_BYTES: Final = 8192
 
 FOR_EVER: Final = -1
-"""Instead of the time that a token holds: it is not looked at."""
+"""In place of a token's remaining time: the peer does not check tokens."""
 
 _FIRST_VERSIONS: Final = {CLIENT_SERVER.magic: FIRST_WITH_TOKENS, STORAGE.magic: 1, STORAGE_ADMIN.magic: 1}
 _NEVER: Final = 1 << 15
@@ -32,9 +33,9 @@ class TokenAnswer(NamedTuple):
     """Whether a token is accepted."""
 
     error: str | None
-    """Why it is not; the connection ends then."""
+    """The reason of a refusal; the connection ends then. ``None``: the token is accepted."""
     left_ms: int
-    """How long it holds, or :data:`FOR_EVER`."""
+    """Remaining time of the token in milliseconds, or :data:`FOR_EVER`."""
 
 
 _TOKEN = structure(_Token, NULLABLE_STRING)
@@ -57,7 +58,11 @@ def encode_token_answer(family: Family, version: int, answer: TokenAnswer) -> by
 
 
 def decode_token(buffer: bytes, start: int, end: int) -> str:
-    """The token whose payload is ``buffer[start:end]``. Raises ``ProtocolError``, whose text has nothing of it."""
+    """Decode a token from the payload ``buffer[start:end]``.
+
+    Raises:
+        ProtocolError: The payload is not a valid message. The text contains no part of the token.
+    """
     if end - start > MAX_TOKEN_BYTES + 5:
         raise ProtocolError(f"a token of {end - start - 5} bytes; the limit is {MAX_TOKEN_BYTES}")
     try:
@@ -70,7 +75,11 @@ def decode_token(buffer: bytes, start: int, end: int) -> str:
 
 
 def decode_token_answer(buffer: bytes, start: int, end: int) -> TokenAnswer:
-    """The answer whose payload is ``buffer[start:end]``. Raises ``ProtocolError``."""
+    """Decode an answer from the payload ``buffer[start:end]``.
+
+    Raises:
+        ProtocolError: The payload is not a valid message.
+    """
     found, position = _ANSWER.decode(buffer, start + 1, end)
     if position != end:
         raise ProtocolError(f"TokenAnswer: {end - position} bytes left over")

@@ -1,7 +1,7 @@
-"""The messages that version 5, our own, adds to the protocol between clients and servers.
+"""The messages that version 5 adds to the protocol between clients and servers: an extension of this implementation.
 
-Bulk reads of transactions with their data, notices of appends that are not in the log, notices of partitions that leave
-their server, and write sessions (:mod:`waltz.common.wire.write_sessions`).
+They are bulk reads of transactions with their data, notices of appends that are not in the log, notices of partitions
+that leave their server, and write sessions (:mod:`waltz.common.wire.write_sessions`).
 """
 
 import struct
@@ -21,7 +21,7 @@ class DataListStatus(IntEnum):
 
     OK = 0
     NOT_READY = 1
-    """This server does not own the partition, or not yet."""
+    """This server does not own the partition (yet)."""
     FAILED = 2
 
 
@@ -30,12 +30,15 @@ class AppendFailure(IntEnum):
 
     GENERATION_MISMATCH = 1
     NOT_STORED = 2
-    """The append was handed to the storages; a later session has decided that it was not stored."""
+    """The append was sent to the storages, but a later session has decided that it is not in the log."""
     MOVED = 3
-    """The partition moved or closed before the append was handed to a storage."""
+    """The partition moved or closed before the append was sent to a storage."""
     TOO_LARGE = 4
     STOPPING = 5
-    """The server is stopping and had not handed the append to a storage."""
+    """The server is stopping, and had not sent the append to a storage."""
+    OUT_OF_ORDER = 6
+    """The append would get another id than the one its client has foreseen. Only a client hears it that has asked for
+    that order, which begins with version 6."""
 
 
 class TransactionDataListRequest(NamedTuple):
@@ -51,11 +54,12 @@ class TransactionDataListRequest(NamedTuple):
 
 
 class TransactionDataListResponse(NamedTuple):
-    """The transactions from ``transaction_id`` on: up to the committed high-water mark or the limits, at least one if
-    there is one. The checksums in ``records`` are those of the appends; the user of the data verifies them.
+    """The transactions from ``transaction_id`` on, up to the high-water mark or the limits. If there are any, the
+    response has at least one. The checksums in ``records`` are those of the appends; the user of the data verifies
+    them.
 
-    While the server has no store session it does not know the end of the log: ``high_water_mark`` is then the id of the
-    last record, and without records the status is ``NOT_READY``.
+    Without a store session the server does not know the end of the log: ``high_water_mark`` is then the id of the last
+    record, or the status is ``NOT_READY`` if there are no records.
     """
 
     req_id: bytes
@@ -101,7 +105,7 @@ def version5_layouts() -> dict[int, Layout[Any]]:
 def encode_transaction_data_list(
     version: int, req_id: bytes, transaction_id: int, high_water_mark: int, count: int, records: bytes
 ) -> bytes:
-    """The frame of an ``OK`` :class:`TransactionDataListResponse` whose ``count`` records are encoded already.
+    """Encode an ``OK`` :class:`TransactionDataListResponse` with ``count`` encoded records as a frame.
 
     ``records`` is the result of :func:`waltz.common.records.encode_records`, or an answer of a storage.
     """

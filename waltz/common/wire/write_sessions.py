@@ -1,8 +1,7 @@
-"""Messages of write sessions, which belong to version 5 of the protocol between clients and servers.
+"""Messages of write sessions: part of version 5 of the protocol between clients and servers.
 
-A write session is a number W of a partition. Appends may carry a number, and an append with another number than the
-partition's present one is refused. So raising the number ("fencing") keeps writers of older sessions from adding to the
-log.
+A write session is a number W of a partition. Appends may carry a number. The server refuses an append whose number is
+not the partition's present one. So a raise of the number ("fencing") stops the writers of older sessions.
 """
 
 from enum import IntEnum, IntFlag
@@ -17,14 +16,14 @@ NO_WRITE_SESSION = -1
 
 
 class HeartbeatOption(IntFlag):
-    """The question of a heartbeat."""
+    """What a heartbeat asks for."""
 
     MARK_FOR_READERS = 1
-    """A sign of life for readers of the log. The answer's high-water mark is one; nothing is written."""
+    """Ask for a sign of life for readers of the log: the answer's high-water mark. Nothing is written."""
     GET_SESSION = 2
-    """The number of the present session."""
+    """Ask for the number of the present session."""
     EXCLUSIVE = 4
-    """A session in which only this client may write; if there is none, the number is raised for it."""
+    """Ask for a session in which only this client may write. If there is none yet, the number is raised."""
 
 
 class HeartbeatState(IntEnum):
@@ -32,13 +31,13 @@ class HeartbeatState(IntEnum):
 
     OK = 0
     NOT_READY = 1
-    """The partition is not at this server, or not yet, or the connection is not the client's mounted one."""
+    """This server does not own the partition (yet), or the client has not mounted it on this connection."""
     HELD_BY_ANOTHER = 2
-    """Another client holds an exclusive session; no number is given."""
+    """Another client has an exclusive session; the answer has no number."""
 
 
 class SessionFlag(IntFlag):
-    """Properties of a session beside its number."""
+    """Properties of a session besides its number."""
 
     EXCLUSIVE = 1
     HELD_BY_YOU = 2
@@ -48,7 +47,7 @@ class FenceOption(IntFlag):
     """Options of a question for the last transaction."""
 
     FENCE = 1
-    """Raise the number of the session first."""
+    """Raise the number of the session before the answer."""
     EXCLUSIVE = 2
     """Make the new session one in which only this client may write."""
 
@@ -58,16 +57,16 @@ class LastTransactionStatus(IntEnum):
 
     OK = 0
     NOT_READY = 1
-    """The partition is not at this server, or not yet."""
+    """This server does not own the partition (yet)."""
     FENCE_FAILED = 2
     """The number was not raised; ask again."""
     UNEXPECTED_SESSION = 3
-    """The present session is not the expected one; nothing was raised."""
+    """The present session is not the expected one; the number was not raised."""
 
 
 class SessionFenced(NamedTuple):
-    """The append of this request id was refused because of its session. ``write_session`` is the present one, for logs
-    only: a client that continued in it would defeat the fence."""
+    """The append of this request id was refused because of its session. ``write_session`` is the present session. Use
+    it for logs only: a client that continues in it defeats the fence."""
 
     req_id: bytes
     high_water_mark: int
@@ -75,14 +74,14 @@ class SessionFenced(NamedTuple):
 
 
 class HeartbeatRequest(NamedTuple):
-    """Asks for the present session; from a connection that has mounted the partition."""
+    """Asks for the present session. The connection must have mounted the partition."""
 
     req_id: bytes
     heartbeat: HeartbeatOption
 
 
 class HeartbeatResponse(NamedTuple):
-    """The present session if it was asked for and may be told, else -1."""
+    """The present session; -1 if the request did not ask for it, or another client has it exclusively."""
 
     req_id: bytes
     heartbeat_state: HeartbeatState
@@ -92,9 +91,9 @@ class HeartbeatResponse(NamedTuple):
 
 
 class LastTransactionIdRequest(NamedTuple):
-    """Asks for the last transaction after all earlier appends, and perhaps for a fence there.
+    """Asks for the last transaction after all earlier appends, and optionally for a fence there.
 
-    With an ``expected_session`` other than -1, nothing is raised unless that is the present one.
+    With an ``expected_session`` other than -1, the number is raised only if that session is the present one.
     """
 
     req_id: bytes
@@ -103,8 +102,8 @@ class LastTransactionIdRequest(NamedTuple):
 
 
 class LastTransactionIdResponse(NamedTuple):
-    """The last transaction, or -1 when the log is empty, and the present session. After a fence no
-    append with an older number is after ``transaction_id``."""
+    """The last transaction (-1 when the log is empty), and the present session. After a fence, no append with an older
+    number can follow ``transaction_id``."""
 
     req_id: bytes
     last_transaction_status: LastTransactionStatus
@@ -118,7 +117,7 @@ WriteSessionMessage = (
 
 
 def _flags(kind: type[IntFlag], name: str) -> Field[Any]:
-    """One byte of flags; an unknown flag is an error, since it may ask for something that is not supported here."""
+    """One byte of flags. An unknown flag is an error, since it may ask for an unsupported feature."""
     known = sum(kind)
 
     def encode(value: int) -> bytes:

@@ -6,7 +6,7 @@ The node is also the parent of the archivers' locks, so it may be there without 
 import json
 
 from waltz.common.errors import WaltzError
-from waltz.common.zk.client import ANY_VERSION, NodeExistsError, NoNodeError, ZooKeeper
+from waltz.common.zk.client import ANY_VERSION, NodeExistsError, Nodes, NoNodeError, ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 
 MAX_URL_BYTES = 4096
@@ -16,7 +16,7 @@ class ArchiveAddressError(WaltzError):
     """What is stored is no address of an archive, or none can be stored; nothing was written."""
 
 
-async def read_archive_url(zookeeper: ZooKeeper, root: str) -> str | None:
+async def read_archive_url(zookeeper: Nodes, root: str) -> str | None:
     """The address of the cluster's archive, ``None`` if none is set. Raises ``ArchiveAddressError``,
     ``ZooKeeperError``."""
     path = ClusterPaths.of(root).archive

@@ -14,12 +14,13 @@ from waltz.common.config.schemas import (
     ClusterConfig,
     ServerConfig,
     StorageConfig,
+    ViewConfig,
 )
 from waltz.common.errors import ConfigError
 from waltz.common.net.tls import client_context
 from waltz.common.zk.protected import Login
 
-ProcessConfig: TypeAlias = ServerConfig | StorageConfig | ArchiveConfig | ClientConfig | CliConfig
+ProcessConfig: TypeAlias = ServerConfig | StorageConfig | ArchiveConfig | ViewConfig | ClientConfig | CliConfig
 
 TLS_IS_OFF = "zookeeper.ssl.enabled needs TLS, which ssl.plaintext turns off for this process"
 

@@ -157,6 +157,20 @@ class ClusterPaths(NamedTuple):
         return f"{self.root}/ext/archive/{partition_id}"
 
     @property
+    def mirrors(self) -> str:
+        """Parent of the nodes that say of which cluster a partition is the mirror, and of the mirrors' locks: our own,
+        too. May be missing."""
+        return f"{self.root}/ext/mirror"
+
+    def mirror(self, partition_id: int) -> str:
+        """Of which cluster the partition is the mirror."""
+        return f"{self.root}/ext/mirror/{partition_id}"
+
+    def mirror_lock(self, partition_id: int) -> str:
+        """The mutex of the processes that mirror the partition."""
+        return f"{self.root}/ext/mirror/{partition_id}-lock"
+
+    @property
     def all_storage_labels(self) -> str:
         """Parent of the labels of storages: our own, too. May be missing."""
         return f"{self.root}/ext/storage"
@@ -173,3 +187,11 @@ class ClusterPaths(NamedTuple):
     def ring(self, name: str) -> str:
         """One ring."""
         return f"{self.root}/ext/ring/{name}"
+
+    def view_nodes(self, partition_id: int) -> str:
+        """Parent of the ephemeral nodes of the view nodes that serve the partition: our own, too. May be missing."""
+        return f"{self.root}/ext/view/{partition_id}"
+
+    def view_node(self, partition_id: int, name: str) -> str:
+        """One view node, ``HOST:PORT``, at a partition."""
+        return f"{self.root}/ext/view/{partition_id}/{name}"

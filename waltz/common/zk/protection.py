@@ -44,7 +44,7 @@ class Role(enum.Enum):
     SERVER = "server"
     STORAGE = "storage"
     CLIENT = "client"
-    """Applications, Spark, and archivers."""
+    """Applications, Spark, archivers, and view nodes."""
     ADMIN = "admin"
     """Tools. May do everything everywhere."""
 
@@ -111,6 +111,11 @@ TABLE = (
     Rights("ext/election/*", client="rw"),
     Rights("ext/archive", client="cdr"),
     Rights("ext/archive/*", client="rw"),
+    Rights("ext/mirror", client="cdr"),
+    Rights("ext/mirror/*", client="rw"),
+    Rights("ext/view", client="cr"),
+    Rights("ext/view/*", client="cdr"),
+    Rights("ext/view/*/*", client="rw"),
     Rights("ext/acl", server="cr", storage="cr"),
     Rights("ext/acl/applied", server="cdr", storage="cdr"),
     Rights("ext/acl/applied/*", server="rw", storage="rw"),
@@ -130,6 +135,8 @@ PREPARED: Mapping[str, bytes | None] = {
     "ext/consumer": None,
     "ext/election": None,
     "ext/archive": None,
+    "ext/mirror": None,
+    "ext/view": None,
 }
 """Nodes that clients create in an open tree, and must find in a protected one: no client may create what it likes
 below ``ext``. By their paths below the root, with their data."""

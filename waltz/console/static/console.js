@@ -1,13 +1,13 @@
-// The console's page. Whatever comes from the cluster gets into the document as text, never as markup.
+// The console's page. Data of the cluster gets into the document as text, never as markup.
 
 const POLL_MS = 2000;
 const HISTORY_MS = 10000;
 const ANSWER_MS = 9000;
-const STALE_S = 20; // a picture that is older is not shown as the state of the cluster
+const STALE_S = 20; // an older survey is not shown as the present state of the cluster
 const MAX_ROWS = 2000;
 const CHART = { height: 64, leastSteps: 30 };
 
-const MODERATE = new Set(["lagging", "copying", "barred", "behind"]); // it is on its way
+const MODERATE = new Set(["lagging", "copying", "barred", "behind"]); // these states end by themselves
 const RANKS = { critical: 0, warning: 1, well: 2 };
 
 const byId = (id) => document.getElementById(id);
@@ -15,7 +15,7 @@ const numbers = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const fine = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 });
 
 const page = {
-  number: 0, // of the survey that is shown
+  number: 0, // number of the shown survey
   answer: null,
   answeredAt: 0,
   lost: null,
@@ -25,7 +25,7 @@ const page = {
   detail: null,
   sort: { key: "health", ascending: true },
 };
-const rows = new Map(); // of the table, by partition
+const rows = new Map(); // rows of the table, by partition
 
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -139,7 +139,7 @@ function showHere() {
   const lines = [];
   if (!here.zookeeper) lines.push("This server has lost its connection to ZooKeeper.");
   if (error) lines.push(`The cluster could not be surveyed: ${error}.`);
-  if (lines.length && cluster) lines.push("What is shown is the last that is known.");
+  if (lines.length && cluster) lines.push("The page shows the last known state.");
   byId("trouble").hidden = !lines.length;
   setText(byId("trouble"), lines.join(" "));
 }
@@ -182,12 +182,12 @@ function verdict() {
   return [rate === null ? text : `${text} · ${format(rate)} transactions/s`, worst];
 }
 
-// What was found long ago is no verdict: nobody asks the cluster while nobody looks.
+// An old survey gives no verdict: there are no surveys while nobody watches.
 function showVerdict() {
   if (!page.cluster) return;
   const seconds = age();
   const old = seconds === null || seconds > STALE_S;
-  const [text, worst] = old ? [`Asking the cluster … What follows is ${duration(seconds ?? 0)} old.`, "unknown"] : verdict();
+  const [text, worst] = old ? [`Asking the cluster … The state below is ${duration(seconds ?? 0)} old.`, "unknown"] : verdict();
   document.body.classList.toggle("old", old);
   byId("verdict").className = worst;
   setText(byId("verdict"), text);
@@ -307,10 +307,10 @@ const COLUMNS = [
   { key: "owner", title: "Owner", value: (each) => ownerText(each), text: (each) => ownerText(each) },
   { key: "replicas", title: "Replicas", value: (each) => each.replicas.filter((replica) => replica.state === "current").length - each.replicas.length },
   { key: "rate", title: "Commits/s", hint: "between the last two surveys", number: true, text: (each) => format(each.rate) },
-  { key: "p99_ms", title: "p99", hint: "of appends over the last ten seconds; known of this server's partitions", number: true, wide: true, text: (each) => milliseconds(each.p99_ms) },
+  { key: "p99_ms", title: "p99", hint: "latency of appends in the last ten seconds; only for this server's partitions", number: true, wide: true, text: (each) => milliseconds(each.p99_ms) },
   { key: "lag", title: "Lag", hint: "committed transactions that the slowest replica does not have", number: true, wide: true, text: (each) => format(each.lag) },
-  { key: "lag_s", title: "Late", hint: "for how long at least the oldest of them has been committed", number: true, wide: true, text: (each) => seconds(each.lag_s) },
-  { key: "feed_lag_s", title: "Clients late", hint: "for how long at least the oldest transaction has been committed that a client asked for and was not sent", number: true, wide: true, text: (each) => seconds(each.feed_lag_s) },
+  { key: "lag_s", title: "Late", hint: "minimum time since the commit of the oldest of these transactions", number: true, wide: true, text: (each) => seconds(each.lag_s) },
+  { key: "feed_lag_s", title: "Clients late", hint: "minimum time since the commit of the oldest transaction that a client has requested, but not received", number: true, wide: true, text: (each) => seconds(each.feed_lag_s) },
   { key: "mark", title: "High-water mark", number: true, wide: true, text: (each) => mark(each.mark) },
   { key: "session", title: "Session", number: true, wide: true, text: (each) => format(each.session) },
   { key: "generation", title: "Generation", number: true, wide: true, text: (each) => format(each.generation) },
@@ -362,7 +362,7 @@ function sorted(partitions) {
   const sign = page.sort.ascending ? 1 : -1;
   return partitions.map((each) => [value(each), each]).sort(([left, one], [right, other]) => {
     if (left !== right) {
-      if (left === null) return 1; // what is not known comes last either way
+      if (left === null) return 1; // unknown values come last in both directions
       if (right === null) return -1;
       return left < right ? -sign : sign;
     }
@@ -532,7 +532,7 @@ function elsewhere(id) {
   const partition = page.partitions.find((each) => each.id === id);
   const note = element("p", { class: "faint" });
   if (!partition?.endpoint) {
-    note.append("No server has it at present; rates, latency and lag are known to its owner.");
+    note.append("No server owns the partition at present. Only an owner knows rates, latency and lag.");
     return note;
   }
   note.append("Rates, latency and lag of the last hour are in the console of its owner");
@@ -542,7 +542,7 @@ function elsewhere(id) {
   return note;
 }
 
-// Servers tell nobody their HTTP ports. On another host it is most likely the one that this page came from.
+// Servers do not publish their HTTP ports. Another server most likely uses the same port as this page's.
 function consoleOf(endpoint, id) {
   const host = endpoint.slice(0, endpoint.lastIndexOf(":"));
   const ours = page.answer.here.endpoint;
@@ -552,7 +552,7 @@ function consoleOf(endpoint, id) {
 
 // Charts
 
-// All charts of a group show the same time: since something is known, and some minutes at least.
+// All charts of a group show the same time: from the first known value on, and at least some minutes.
 function charts(stepS, ...drawn) {
   const all = drawn.flatMap(([, series]) => series.map(([, values]) => values ?? []));
   const steps = Math.max(0, ...all.map((values) => values.length));

@@ -20,6 +20,7 @@ from waltz.common.quiet_log import QuietLog
 from waltz.common.records import Record, RecordHeader
 from waltz.common.tasks import owned
 from waltz.common.wall_clock import now_ms
+from waltz.common.wire.append_order import AppendOrderRequest
 from waltz.common.wire.client_server import (
     FlushRequest,
     HighWaterMarkRequest,
@@ -44,6 +45,7 @@ from waltz.server.feeding.feed_frames import FEED_VERSION
 from waltz.server.feeding.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
 from waltz.server.partition.admission import Admission
 from waltz.server.partition.answers import Answers, lock_failures
+from waltz.server.partition.append_order import AppendOrders
 from waltz.server.partition.append_rule import DEFAULT_RULE, AppendRule
 from waltz.server.partition.confirmed_marks import ConfirmedMarks
 from waltz.server.partition.fencing import Fencing, SessionRequest, refuse_heartbeat
@@ -128,6 +130,7 @@ class ServerPartition:
         "_metrics",
         "_mounts",
         "_options",
+        "_orders",
         "_proof",
         "_questions",
         "_registrations",
@@ -191,6 +194,7 @@ class ServerPartition:
             lambda: self._log.missing_storages,
             DEFAULT_RULE,
         )
+        self._orders = AppendOrders()
         self._leaving = AppendFailure.MOVED
         self._farthest_claim: AnyFeedRequest | MountRequest | None = None
         self._claimant = ""
@@ -392,6 +396,7 @@ class ServerPartition:
         """Forget a mounted connection that has closed. Its earlier requests are still executed."""
         self._registrations.forget(link)
         self._levels.forget(link)
+        self._orders.forget(link)
         self._sequencer.forget(link)
         self._feed.forget(link)
 
@@ -462,6 +467,16 @@ class ServerPartition:
         if self._registrations.is_valid(link):
             self._levels.tell_level(link, message)
 
+    def set_append_order(self, link: ClientLink, message: AppendOrderRequest) -> None:
+        """The order of the appends that follow. Dropped when the connection is not the client's mounted one.
+
+        Raises ``ProtocolError`` for an impossible id.
+        """
+        if message.transaction_id < 0:
+            raise ProtocolError(f"{message.transaction_id} is no id of a transaction")
+        if self._registrations.is_valid(link):
+            self._orders.set(link, message)
+
     def ask_acknowledgement(self, link: ClientLink, request: AppendAckRequest) -> None:
         """Tell the mark that all storages have, now and until it covers the transaction, which the client knows as
         committed. Dropped when the connection is not the client's mounted one, or no store session has opened yet."""
@@ -480,6 +495,7 @@ class ServerPartition:
             link.mounts[self] = link.passes_audit(Right.METADATA, self.partition_id)
             self._feed.forget(link)  # the promise of an earlier mount of the connection
             self._levels.mounted(link, request.req_id)
+            self._orders.forget(link)
             self._barrier(link, request)
         else:
             link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
@@ -675,6 +691,10 @@ class ServerPartition:
             assert self.high_water_mark is not None
             self._fencing.refuse(link, requests, self.high_water_mark)
             return
+        if self._orders:
+            requests = self._in_order(link, requests)
+            if not requests:
+                return
         if write_session != NO_WRITE_SESSION:
             self._metrics.session_append.mark(len(requests))
         appends, conflicts, of_other_generation, lock_count = self._admission.admit(requests)
@@ -697,6 +717,15 @@ class ServerPartition:
                 self._count_memory()
         elif conflicts:
             self._count_memory()
+
+    def _in_order(self, link: ClientLink, requests: Sequence[AppendCall]) -> Sequence[AppendCall]:
+        """Refuse the appends that would not get the ids that their client has foreseen; the others."""
+        count = self._orders.admitted_count(link, requests, self._admission.next_id)
+        if count < len(requests):
+            self._metrics.out_of_order_append.mark(len(requests) - count)
+            text = f"the next transaction is {self._admission.next_id + count}, and the client has foreseen another one"
+            self._tell_failed(link, requests[count:], AppendFailure.OUT_OF_ORDER, text)
+        return requests[:count]
 
     def _conflict(self, link: ClientLink, conflict: Conflict[AppendCall], write_session: int) -> None:
         """Report a lock failure, now or when the conflicting append is committed and fed (rule S4)."""

@@ -61,6 +61,8 @@ class PartitionMetrics:
         """Appends dropped because too many waited for a store session for too long."""
         self.level_refused = registry.meter(self._group, "level-refused-append")
         """Appends refused because of their level of consistency."""
+        self.out_of_order_append = registry.meter(self._group, "out-of-order-append")
+        """Appends refused because their client has foreseen another id."""
         self.session_append = registry.meter(self._group, "session-append")
         """The number of appends admitted by their write session. Appends without a write session are not counted."""
         self.session_fenced = registry.meter(self._group, "session-fenced")

@@ -77,6 +77,7 @@ DESCRIPTIONS = (
     _partition("high_water_mark", "Id of the last committed transaction; -1 in an empty partition."),
     _partition("is_closed", "1 while the partition is being closed."),
     _partition("level_refused_append_total", "Appends refused: their consistency is not that of the partition."),
+    _partition("out_of_order_append_total", "Appends refused: their client has foreseen other ids."),
     _partition("other_generation_append_total", "Appends refused: their clients knew another generation."),
     _partition("pending_append", "Accepted appends, not yet committed."),
     _partition("real_time_feed_context_added_total", "Feeds requested by clients."),

@@ -12,6 +12,7 @@ from waltz.common.ids import LONG_MIN, PARTITION_PART, ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.quiet_log import QuietLog
 from waltz.common.tasks import owned
+from waltz.common.wire.append_order import AppendOrderRequest
 from waltz.common.wire.client_server import (
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,
@@ -141,6 +142,7 @@ class ServerService:
             HeartbeatRequest: kind(ServerPartition.heartbeat, refuse_heartbeat, refuse_heartbeat),
             LastTransactionIdRequest: kind(ServerPartition.last_transaction_id, refuse_last, refuse_last),
             AppendLevelRequest: kind(ServerPartition.tell_level, self._drop, self._drop),
+            AppendOrderRequest: kind(ServerPartition.set_append_order, self._drop, self._drop),
             AppendAckRequest: kind(ServerPartition.ask_acknowledgement, self._drop, self._drop),
         }
         self._at_server: dict[type[Message], tuple[Right | None, Callable[[ClientLink, Any], None]]] = {

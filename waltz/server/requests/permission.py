@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from waltz.common.access import Right
+from waltz.common.wire.append_order import AppendOrderRequest
 from waltz.common.wire.client_server import (
     FeedRequest,
     FlushRequest,
@@ -31,6 +32,7 @@ RIGHTS: Final[Mapping[type[object], Right]] = {
     ConfirmedMarkRequest: Right.DESCRIBE,
     TimeRequest: Right.DESCRIBE,
     AppendLevelRequest: Right.APPEND,
+    AppendOrderRequest: Right.APPEND,
     AppendAckRequest: Right.METADATA,
     HeartbeatRequest: Right.APPEND,
     LastTransactionIdRequest: Right.DESCRIBE,

@@ -6,6 +6,7 @@ meaning of the bytes.
 
 1. Reading: ``options`` define a read, ``planning`` splits it, ``reading`` fetches a split,
    ``envelopes`` makes ``columns`` of the envelopes of a chunk, ``fold`` keeps the rows that win, ``output`` drops
-   hidden rows and makes the requested columns. ``stream`` plans the micro-batches.
+   hidden rows and makes the requested columns. ``saved`` has states begin with snapshots, ``stream`` plans the
+   micro-batches.
 2. The sink: ``write_options``; ``rows`` makes envelopes of the rows of a DataFrame; ``writers`` is Spark's interface.
 """

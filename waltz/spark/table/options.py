@@ -37,11 +37,12 @@ NOW_MS = "nowMs"
 PREFIX = "prefix"
 START_KEY = "startKey"
 END_KEY = "endKey"
+SNAPSHOTS = "snapshots"
 
-NAMES = (*COMMON_NAMES, ARCHIVE, VERSIONS, AS_OF, AS_OF_TIMESTAMP, RAW, NOW_MS, PREFIX, START_KEY, END_KEY)
+NAMES = (*COMMON_NAMES, ARCHIVE, VERSIONS, AS_OF, AS_OF_TIMESTAMP, RAW, NOW_MS, PREFIX, START_KEY, END_KEY, SNAPSHOTS)
 """All options of reads, as documented."""
 
-_STATE_ONLY = (AS_OF, AS_OF_TIMESTAMP, RAW, NOW_MS)
+_STATE_ONLY = (AS_OF, AS_OF_TIMESTAMP, RAW, NOW_MS, SNAPSHOTS)
 _INTERVAL = (STARTING_OFFSETS, ENDING_OFFSETS, STARTING_TIMESTAMP, ENDING_TIMESTAMP)
 _VERSIONS_ONLY = (*_INTERVAL, MIN_PARTITIONS, MAX_ROWS_PER_SPLIT)
 _BATCH_ONLY = (ARCHIVE, VERSIONS, *_STATE_ONLY, ENDING_OFFSETS, ENDING_TIMESTAMP)
@@ -75,6 +76,8 @@ class TableReadOptions(RangeOptions):
     """First key that is not read."""
     archive: str | None
     """Where what is archived is read from, or that the cluster says where; ``None``: all is read from the cluster."""
+    snapshots: str | None
+    """Where saved snapshots are, or that the cluster says where; ``None``: the state rests on the whole log."""
 
 
 def parse_options(options: Mapping[str, str]) -> TableReadOptions:
@@ -95,11 +98,8 @@ def parse_options(options: Mapping[str, str]) -> TableReadOptions:
         prefix=given[PREFIX].encode() if PREFIX in given else None,
         start_key=given.get(START_KEY, "").encode(),
         end_key=given[END_KEY].encode() if END_KEY in given else None,
-        archive=(
-            required(given, ARCHIVE, f"an address such as s3://bucket/prefix, or {OF_CLUSTER}")
-            if ARCHIVE in given
-            else None
-        ),
+        archive=_address(given, ARCHIVE),
+        snapshots=_address(given, SNAPSHOTS),
     )
 
 
@@ -135,6 +135,12 @@ def _as_of(given: Mapping[str, str]) -> OffsetSpec:
     if EARLIEST in (spec.default, *spec.by_partition.values()):
         raise ConfigError(f"option {AS_OF}: expected a transaction id or latest, found {text!r}")
     return spec
+
+
+def _address(given: Mapping[str, str], name: str) -> str | None:
+    if name not in given:
+        return None
+    return required(given, name, f"an address such as s3://bucket/prefix, or {OF_CLUSTER}")
 
 
 def _milliseconds(given: Mapping[str, str], name: str) -> int | None:

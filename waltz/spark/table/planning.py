@@ -3,9 +3,10 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
+from uuid import UUID
 
 from waltz.common.net.tls import client_context
 from waltz.common.zk.client import ZooKeeper
@@ -37,7 +38,8 @@ from waltz.spark.planning import (
     read_store,
     with_offsets_of_times,
 )
-from waltz.spark.table.options import AS_OF, TableReadOptions
+from waltz.spark.table.options import AS_OF, SNAPSHOTS, TableReadOptions
+from waltz.spark.table.saved import SavedPart, newest_saved, part_of
 from waltz.table.ages import Ages
 from waltz.table.face.configured import check_table
 from waltz.table.properties import PartitionProperties, read_properties
@@ -46,12 +48,15 @@ from waltz.table.properties import PartitionProperties, read_properties
 class TableSplit(NamedTuple):
     """The work of one task."""
 
+    partition_id: int
     parts: tuple[Split | ArchiveSplit, ...]
-    """Consecutive ranges of one partition, in this order."""
+    """Consecutive ranges of the partition, in this order; with ``saved`` they begin with its last transaction."""
     max_body_bytes: int
     ages: Ages
     now_ms: int
     """The clock by which rows are expired, one for all tasks of a query."""
+    saved: SavedPart | None = None
+    """What the state begins with; ``None``: with the begin of the log."""
 
 
 async def plan(options: TableReadOptions) -> list[TableSplit]:
@@ -70,6 +75,11 @@ async def plan(options: TableReadOptions) -> list[TableSplit]:
         _check_offsets(options, tables)
         marks = await committed_marks(zookeeper, options, tables, tls=tls, deadline_s=deadline_s)
         ranges = [_range(options, partition_id, marks[partition_id]) for partition_id in tables]
+        saved: dict[int, SavedPart] = {}
+        whole_states: list[SavedPart] = []
+        if options.snapshots is not None:
+            url = await archive_url(zookeeper, options.cluster_root, options.snapshots, SNAPSHOTS)
+            ranges, saved, whole_states = await _with_saved(url, store.key, ranges, tables)
         archived: list[ArchiveSplit] = []
         if options.archive is not None:
             url = await archive_url(zookeeper, options.cluster_root, options.archive)
@@ -85,7 +95,39 @@ async def plan(options: TableReadOptions) -> list[TableSplit]:
     finally:
         await zookeeper.close()
     every: list[Split | ArchiveSplit] = [*archived, *splits]
-    return table_splits(map(_alone, every) if options.all_versions else _by_partition(every), tables, now_ms)
+    if options.all_versions:
+        return table_splits(map(_alone, every), tables, now_ms)
+    return [
+        *(_table_split(part.partition_id, (), tables, now_ms, part) for part in whole_states),
+        *table_splits(_by_partition(every), tables, now_ms, saved),
+    ]
+
+
+async def _with_saved(
+    url: str, cluster_key: UUID, ranges: Sequence[OffsetRange], tables: Mapping[int, PartitionProperties]
+) -> tuple[list[OffsetRange], dict[int, SavedPart], list[SavedPart]]:
+    """The ranges that are still to be read, by partition what they follow, and files that are a state by themselves.
+
+    Raises ``ConfigError``, ``StoreUnavailableError``.
+    """
+    found = await asyncio.gather(
+        *(
+            newest_saved(url, cluster_key, each.partition_id, each.end, tables[each.partition_id].max_body_bytes)
+            for each in ranges
+        )
+    )
+    left: list[OffsetRange] = []
+    saved: dict[int, SavedPart] = {}
+    whole: list[SavedPart] = []
+    for each, manifest in zip(ranges, found, strict=True):
+        if manifest is None:
+            left.append(each)
+        elif manifest.applied == each.end - 1:
+            whole += [part_of(url, manifest, (file,)) for file in manifest.files]
+        else:
+            left.append(each._replace(start=manifest.applied))
+            saved[each.partition_id] = part_of(url, manifest, manifest.files)
+    return left, saved, whole
 
 
 def _now_ms(options: TableReadOptions) -> int:
@@ -129,14 +171,29 @@ def _by_partition(splits: Sequence[Split | ArchiveSplit]) -> list[tuple[Split | 
 
 
 def table_splits(
-    splits: Iterable[tuple[Split | ArchiveSplit, ...]], tables: dict[int, PartitionProperties], now_ms: int
+    splits: Iterable[tuple[Split | ArchiveSplit, ...]],
+    tables: Mapping[int, PartitionProperties],
+    now_ms: int,
+    saved: Mapping[int, SavedPart] | None = None,
 ) -> list[TableSplit]:
-    """The splits of tasks, with the properties of their tables."""
+    """The splits of tasks, with the properties of their tables, and by partition what they follow."""
+    known = saved or {}
     found = []
     for parts in splits:
-        properties = tables[parts[0].range.partition_id]
-        found.append(TableSplit(parts, properties.max_body_bytes, properties.ages, now_ms))
+        partition_id = parts[0].range.partition_id
+        found.append(_table_split(partition_id, parts, tables, now_ms, known.get(partition_id)))
     return found
+
+
+def _table_split(
+    partition_id: int,
+    parts: tuple[Split | ArchiveSplit, ...],
+    tables: Mapping[int, PartitionProperties],
+    now_ms: int,
+    saved: SavedPart | None,
+) -> TableSplit:
+    properties = tables[partition_id]
+    return TableSplit(partition_id, parts, properties.max_body_bytes, properties.ages, now_ms, saved)
 
 
 async def read_tables(

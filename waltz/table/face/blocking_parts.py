@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from waltz.common.serializers import Serializer
 from waltz.table.face.blocking_table import TableCalls
+from waltz.table.face.levels import Answer, ReadConsistency
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges
 from waltz.table.face.threads import BlockingTransaction
@@ -38,9 +39,16 @@ class BlockingPrefixedTable:
         """As :meth:`TableCalls.put_if`."""
         return self._table.put_if(key, value, version, prefix=self._prefix)
 
-    def get(self, keys: Sequence[bytes], *, raw: bool = False, fresh: bool = False) -> list[TableRow | None]:
+    def get(
+        self,
+        keys: Sequence[bytes],
+        *,
+        raw: bool = False,
+        fresh: bool = False,
+        consistency: ReadConsistency | None = None,
+    ) -> Answer:
         """As :meth:`TableCalls.get`."""
-        return self._table.get(keys, prefix=self._prefix, raw=raw, fresh=fresh)
+        return self._table.get(keys, prefix=self._prefix, raw=raw, fresh=fresh, consistency=consistency)
 
     def scan(
         self,
@@ -50,9 +58,18 @@ class BlockingPrefixedTable:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> Generator[TableRow, None, None]:
         """As :meth:`TableCalls.scan`, of ranges of keys of this prefix."""
-        return self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+        return self._table.scan(
+            ranges,
+            prefix=self._prefix,
+            reverse=reverse,
+            limit=limit,
+            raw=raw,
+            fresh=fresh,
+            consistency=consistency,
+        )
 
     def take(self, after: int, limit: int = 1000) -> Taken:
         """As :meth:`TableCalls.take`."""
@@ -105,9 +122,11 @@ class BlockingTypedTable(Generic[T]):
 
         return self._table.transaction(work, timeout_s=timeout_s)
 
-    def get(self, keys: Sequence[bytes], *, fresh: bool = False) -> list[T | None]:
+    def get(
+        self, keys: Sequence[bytes], *, fresh: bool = False, consistency: ReadConsistency | None = None
+    ) -> list[T | None]:
         """The values of keys, in their order; ``None`` where there is no row."""
-        rows = self._table.get(keys, prefix=self._prefix, fresh=fresh)
+        rows = self._table.get(keys, prefix=self._prefix, fresh=fresh, consistency=consistency)
         return [None if row is None else self._value(row.value) for row in rows]
 
     def scan(
@@ -117,9 +136,12 @@ class BlockingTypedTable(Generic[T]):
         reverse: bool = False,
         limit: int | None = None,
         fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> Generator[tuple[bytes, T | None], None, None]:
         """Keys and values, like :meth:`TableCalls.scan`, of ranges of keys of this prefix."""
-        scan = self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, fresh=fresh)
+        scan = self._table.scan(
+            ranges, prefix=self._prefix, reverse=reverse, limit=limit, fresh=fresh, consistency=consistency
+        )
         with closing(scan) as rows:
             for row in rows:
                 yield row.key, self._value(row.value)

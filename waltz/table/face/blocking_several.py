@@ -12,6 +12,7 @@ from typing import Self
 from waltz.common.keys import place_of
 from waltz.table.envelope import Row
 from waltz.table.face.blocking import BlockingTable
+from waltz.table.face.levels import level_of_several
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges, ranges_of
 from waltz.table.face.threads import BlockingTransaction, BlockingWork, ThreadsClient, done
@@ -34,6 +35,7 @@ class BlockingPartitionedTable:
         *,
         store: str | None = None,
         directory: Path | None = None,
+        snapshots: str | None = None,
     ) -> None:
         """Each partition has its own folder in ``directory``; other arguments are those of :class:`BlockingTable`."""
         if not partition_ids or len(set(partition_ids)) < len(partition_ids):
@@ -45,6 +47,7 @@ class BlockingPartitionedTable:
                 properties,
                 store=store,
                 directory=None if directory is None else directory / str(partition_id),
+                snapshots=snapshots,
             )
             for partition_id in partition_ids
         )
@@ -123,14 +126,21 @@ class BlockingPartitionedTable:
         return self.table_of_all(keys).transaction(checked, timeout_s=timeout_s)
 
     def get(
-        self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
+        self,
+        keys: Sequence[bytes],
+        *,
+        prefix: bytes = b"",
+        raw: bool = False,
+        fresh: bool = False,
+        consistency: str | None = None,
     ) -> list[TableRow | None]:
-        """Like :meth:`BlockingTable.get`; each partition by itself."""
+        """Like :meth:`BlockingTable.get`; each partition by itself. Levels are names: ids are of one partition."""
+        consistency = level_of_several(consistency)
         places = [self.place_of(key) for key in keys]
         found: dict[bytes, TableRow | None] = {}
         for place in sorted(set(places)):
             wanted = [key for key, at in zip(keys, places, strict=True) if at == place]
-            rows = self.tables[place].get(wanted, prefix=prefix, raw=raw, fresh=fresh)
+            rows = self.tables[place].get(wanted, prefix=prefix, raw=raw, fresh=fresh, consistency=consistency)
             found.update(zip(wanted, rows, strict=True))
         return [found[key] for key in keys]
 
@@ -143,15 +153,20 @@ class BlockingPartitionedTable:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
+        consistency: str | None = None,
     ) -> Generator[TableRow, None, None]:
         """Like :meth:`BlockingTable.scan`, in order over all partitions.
 
         The rows of one range of one partition are of one state of it.
         """
         wanted = ranges_of(ranges, prefix)
+        consistency = level_of_several(consistency)
         number = 0
         for each in [None] if wanted is None else wanted:
-            scans = [table.scan(each, reverse=reverse, limit=limit, raw=raw, fresh=fresh) for table in self.tables]
+            scans = [
+                table.scan(each, reverse=reverse, limit=limit, raw=raw, fresh=fresh, consistency=consistency)
+                for table in self.tables
+            ]
             with closing(_merged(scans, reverse=reverse)) as rows:
                 while limit is None or number < limit:
                     try:

@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Self
 
 from waltz.table.envelope import Row
-from waltz.table.face.partition import TIMEOUT_S
+from waltz.table.face.levels import Answer, ReadConsistency
+from waltz.table.face.partition import TIMEOUT_S, TablePartition
 from waltz.table.face.ranges import Ranges
 from waltz.table.face.sweeping import SweepCheck
 from waltz.table.face.table import Table
@@ -30,11 +31,14 @@ class TableCalls:
         *,
         store: str | None = None,
         directory: Path | None = None,
+        snapshots: str | None = None,
     ) -> None:
         """The arguments are those of :class:`~waltz.table.face.table.Table`, with a client of threads."""
 
         async def made() -> Table:
-            return Table(client.asynchronous, partition_id, properties, store=store, directory=directory)
+            return Table(
+                client.asynchronous, partition_id, properties, store=store, directory=directory, snapshots=snapshots
+            )
 
         self._run = client.run
         self._table = self._run(made())
@@ -66,6 +70,11 @@ class TableCalls:
         return self._table.properties
 
     @property
+    def partition(self) -> TablePartition:
+        """The partition below the table, for view nodes: these read without waiting for each other's writes."""
+        return self._table.partition
+
+    @property
     def applied(self) -> int:
         """The last transaction whose effect is in the view, -1 at first."""
         return self._table.applied
@@ -75,15 +84,32 @@ class TableCalls:
         """Number of transactions up to :attr:`applied` that were no envelopes."""
         return self._table.skipped
 
-    def put(self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
+    def put(
+        self,
+        key: bytes,
+        value: bytes | None,
+        *,
+        prefix: bytes = b"",
+        timestamp_ms: int | None = None,
+        consistency: str | None = None,
+    ) -> int:
         """Write one row. Raises like :meth:`batch`."""
-        return self._run(self._table.put(key, value, prefix=prefix, timestamp_ms=timestamp_ms))
+        return self._run(self._table.put(key, value, prefix=prefix, timestamp_ms=timestamp_ms, consistency=consistency))
 
-    def delete(self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
+    def delete(
+        self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None, consistency: str | None = None
+    ) -> int:
         """Delete one row, whether it exists or not. Raises like :meth:`batch`."""
-        return self._run(self._table.delete(key, prefix=prefix, timestamp_ms=timestamp_ms))
+        return self._run(self._table.delete(key, prefix=prefix, timestamp_ms=timestamp_ms, consistency=consistency))
 
-    def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
+    def batch(
+        self,
+        rows: Sequence[Row],
+        *,
+        any_timestamp: bool = False,
+        timeout_s: float = TIMEOUT_S,
+        consistency: str | None = None,
+    ) -> int:
         """Write rows in one transaction.
 
         The clock of the process is compared with the newest row and with ZooKeeper.
@@ -92,6 +118,8 @@ class TableCalls:
             rows: The rows, at least one.
             any_timestamp: Accept timestamps further ahead than the partition allows: such rows win over all writes
                 until that time.
+            timeout_s: Limit of the append in seconds.
+            consistency: The level of the write, as of ``Client.append``. By default that of the partition.
 
         Returns:
             The id of the transaction.
@@ -102,7 +130,9 @@ class TableCalls:
             KeyTooLongError: A key is longer than the partition allows.
             EnvelopeError: The rows do not fit into the envelope.
         """
-        return self._run(self._table.batch(rows, any_timestamp=any_timestamp))
+        return self._run(
+            self._table.batch(rows, any_timestamp=any_timestamp, timeout_s=timeout_s, consistency=consistency)
+        )
 
     def truncate(self) -> int:
         """Remove every row written before this transaction."""
@@ -169,20 +199,48 @@ class TableCalls:
         return self._run(self._table.high_water_mark(strict=strict))
 
     def get(
-        self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
-    ) -> list[TableRow | None]:
+        self,
+        keys: Sequence[bytes],
+        *,
+        prefix: bytes = b"",
+        raw: bool = False,
+        fresh: bool = False,
+        consistency: ReadConsistency | None = None,
+    ) -> Answer:
         """The rows of keys, in the order of the keys. With ``raw``, tombstones and expired rows are returned, too.
 
         With ``fresh`` the view first catches up with every transaction committed before the call, on any server; raises
         like :meth:`refresh` then.
+
+        Args:
+            keys: Keys of one prefix.
+            prefix: The prefix.
+            raw: Whether tombstones and expired rows are returned, too.
+            fresh: The same as ``consistency="fresh"``.
+            consistency: What the answer has: ``"fresh"``, ``"any"``, ``AtLeast(id)``, ``AsOf(id)`` or a level by the
+                names of Amza. By default at least the earlier writes through this object.
+
+        Returns:
+            The rows, and as ``applied`` the last transaction whose effect is in them.
+
+        Raises:
+            ConsistencyRefusedError: The property ``consistency`` of the partition does not go with that level.
+            DeadlineExceededError: What was asked for has not come in time.
         """
-        return self._run(self._table.get(keys, prefix=prefix, raw=raw, fresh=fresh))
+        return self._run(self._table.get(keys, prefix=prefix, raw=raw, fresh=fresh, consistency=consistency))
 
     def get_slice(
-        self, key: bytes, offset: int, size: int, *, prefix: bytes = b"", fresh: bool = False
+        self,
+        key: bytes,
+        offset: int,
+        size: int,
+        *,
+        prefix: bytes = b"",
+        fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> bytes | None:
         """Part of a value; ``None`` for a missing row or a null value. Raises ``ValueError`` for numbers below 0."""
-        return self._run(self._table.get_slice(key, offset, size, prefix=prefix, fresh=fresh))
+        return self._run(self._table.get_slice(key, offset, size, prefix=prefix, fresh=fresh, consistency=consistency))
 
     def scan(
         self,
@@ -193,6 +251,7 @@ class TableCalls:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> Generator[TableRow, None, None]:
         """The rows of ranges of keys, in order, all of one state of the table.
 
@@ -203,13 +262,18 @@ class TableCalls:
             limit: Maximum number of rows.
             raw: Whether tombstones and expired rows are returned, too.
             fresh: Whether the view first catches up with every transaction committed before the call.
+            consistency: As for :meth:`get`.
 
         Raises:
             TypeError: ``ranges`` is neither one range nor several.
             ValueError: A range is one of another prefix.
+            ConsistencyRefusedError: The property ``consistency`` of the partition does not go with that level.
         """
         return iterated(
-            self._run, self._table.scan(ranges, prefix=prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+            self._run,
+            self._table.scan(
+                ranges, prefix=prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh, consistency=consistency
+            ),
         )
 
     def scan_keys(
@@ -221,10 +285,14 @@ class TableCalls:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> Generator[tuple[bytes, bytes], None, None]:
         """Prefixes and keys of the rows of :meth:`scan`."""
         return iterated(
-            self._run, self._table.scan_keys(ranges, prefix=prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+            self._run,
+            self._table.scan_keys(
+                ranges, prefix=prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh, consistency=consistency
+            ),
         )
 
     def approximate_count(self, *, raw: bool = False) -> int:
@@ -234,6 +302,28 @@ class TableCalls:
         """
         return self._run(self._table.approximate_count(raw=raw))
 
+    def save_snapshot(self, url: str) -> int:
+        """Save all rows of the view to an object store, for new views and for Spark to begin with.
+
+        The view first catches up with everything committed before the call, as far as the server can tell. The rows are
+        those of one state, tombstones and expired rows among them. The snapshot is whole or absent,
+        whatever happens. There is at most one of each transaction: a present one stays.
+
+        Args:
+            url: Address of an object store, such as ``s3://bucket/prefix`` or ``file:///directory``; or ``cluster``,
+                for the store of the cluster's archive.
+
+        Returns:
+            The last transaction whose effect is in the snapshot; -1 if the log is empty, and nothing was saved.
+
+        Raises:
+            ConfigError: The address cannot be used, or a package is missing.
+            WaltzError: The object store did not answer: the call may be repeated.
+            StoreError: The store of the view keeps no rows.
+            DeadlineExceededError: No server answered in time.
+        """
+        return self._run(self._table.save_snapshot(url))
+
     def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
         """Rows in the order of the log, overwritten ones included, of whole transactions after ``after``.
 
@@ -241,7 +331,7 @@ class TableCalls:
             after: Id of the transaction before the first one; -1 for all.
             limit: Number of rows at which the take ends, with the end of a transaction.
             prefix: Prefix of the rows. The view then finds their places in the log by its index, if its store keeps
-                rows.
+                rows; the index of a view that began with a saved snapshot has later rows only.
 
         Returns:
             The rows; ``at_end`` tells that the log had no later transaction at the call, as far as the server knows.

@@ -4,30 +4,35 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from waltz.client.errors import (
     ClientAheadError,
     ConfirmedMarkNotSupportedError,
     NotAppendedError,
+    NotGuaranteedError,
     OtherLogError,
 )
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
 from waltz.client.plain.feed import BatchFeed
+from waltz.common.errors import DeadlineExceededError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, encode
 from waltz.table.errors import StoreError, TimestampError
 from waltz.table.face.clock import ClockCheck
 from waltz.table.face.configured import Configured, check_enabled
-from waltz.table.face.decoding import LOOP_BYTES
+from waltz.table.face.decoding import LOOP_BYTES, decoded
 from waltz.table.face.follower import Follower
+from waltz.table.face.levels import AsOf, AtLeast, Present, Read, ReadConsistency, read_of
+from waltz.table.face.saved import begin_with_saved, check_saved, save_view
 from waltz.table.properties import PartitionProperties
 from waltz.table.stores.directory import StoreIdentity
-from waltz.table.stores.interface import Snapshot, Store
+from waltz.table.stores.interface import Changes, Removal, Snapshot, Store
 from waltz.table.stores.registry import open_store
-from waltz.table.view import Reading
+from waltz.table.view import Reading, steps
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +60,7 @@ class TablePartition:
         store: str | None,
         directory: Path | None,
         clock: Callable[[], int],
+        snapshots: str | None,
     ) -> None:
         self.client = client
         self.partition_id = partition_id
@@ -62,6 +68,8 @@ class TablePartition:
         self.now_ms = clock
         self._store_name = store
         self._directory = directory
+        self._snapshots = snapshots
+        self._is_configured = properties is None
         self._written = -1
         self._last_write_ms = self._last_accepted_ms = 0
 
@@ -74,13 +82,20 @@ class TablePartition:
             log = f"{self.client.cluster_name}/{await self.client.cluster_key()}"
             identity = StoreIdentity(self.partition_id, log, {"max_body_bytes": properties.max_body_bytes})
             name = self._store_name or properties.index_class_name or DEFAULT_STORE
-            self.store = open_store(name, self._directory, identity)
+            opened = partial(open_store, name, self._directory, identity)
+            self.store = opened()
+
+            def reopened() -> Store:
+                self.store.close()
+                self.store = opened()
+                return self.store
+
             try:
+                await self._begin(reopened)
                 feed = await self._feed()
                 if feed is None:
                     self.store.condemn()
-                    self.store.close()
-                    self.store = open_store(name, self._directory, identity)
+                    reopened()
                     feed = self.client.library_feed(self.partition_id, after=self.store.progress.applied)
             except BaseException:
                 self.store.close()
@@ -92,6 +107,39 @@ class TablePartition:
         self._measure(lambda: self.store.progress.skipped)
         self.clock = ClockCheck(self.client, self.partition_id, self.follower.newest)
         self.follower.start()
+
+    async def _begin(self, reopened: Callable[[], Store]) -> None:
+        """Load a saved snapshot into an empty store, if that was asked for."""
+        if self._snapshots is None:
+            return
+        if self.store.progress.applied > NO_TRANSACTION or not self.store.loads_rows:
+            check_saved(self._snapshots)
+            return
+        await begin_with_saved(
+            self.client, self.partition_id, self._snapshots, self.properties.max_body_bytes, self.store, reopened
+        )
+
+    async def save_snapshot(self, url: str) -> int:
+        """Catch up, and save the rows of the view; returns its last transaction, -1 without any."""
+        if not self.store.finds_rows:
+            raise StoreError("a snapshot needs a view with its rows, and the store of this one keeps none")
+        await self.catch_up()
+        await self.refresh(strict=False)
+        rows = self.store.snapshot()
+        try:
+            if rows.progress.applied > NO_TRANSACTION:
+                await save_view(
+                    self.client,
+                    self.partition_id,
+                    url,
+                    rows,
+                    self.properties.max_body_bytes,
+                    self.now_ms(),
+                    is_configured=self._is_configured,
+                )
+            return rows.progress.applied
+        finally:
+            await close_in_pages(rows)
 
     async def _feed(self) -> BatchFeed | None:
         """A feed of the log after the view's end; ``None`` when the view is of another log."""
@@ -143,6 +191,7 @@ class TablePartition:
         read_locks: Iterable[PartitionLocalLock] = (),
         high_water_mark: int | None = None,
         timeout_s: float = TIMEOUT_S,
+        consistency: str | None = None,
     ) -> int:
         """Append an envelope; :meth:`catch_up` waits for it.
 
@@ -153,15 +202,20 @@ class TablePartition:
         check_enabled(self.properties, self.partition_id)
         await self._check_clock(envelope.written_at_ms)
         data = await self._encoded(envelope)
-        transaction_id = await self.client.append(
-            self.partition_id,
-            data,
-            append_locks=append_locks,
-            write_locks=write_locks,
-            read_locks=read_locks,
-            high_water_mark=high_water_mark,
-            timeout_s=timeout_s,
-        )
+        try:
+            transaction_id = await self.client.append(
+                self.partition_id,
+                data,
+                append_locks=append_locks,
+                write_locks=write_locks,
+                read_locks=read_locks,
+                high_water_mark=high_water_mark,
+                timeout_s=timeout_s,
+                consistency=consistency,
+            )
+        except NotGuaranteedError as error:  # it is committed, and reads through this object see it
+            self._written = max(self._written, error.transaction_id)
+            raise
         self._written = max(self._written, transaction_id)
         return transaction_id
 
@@ -212,12 +266,45 @@ class TablePartition:
                 raise
             return await self.client.high_water_mark(self.partition_id)
 
-    async def catch_up(self, *, fresh: bool) -> None:
-        """Return when the view has the writes of this object; with ``fresh``, everything committed before the call."""
+    def read_of(self, fresh: bool, consistency: ReadConsistency | None) -> Read:
+        """What a read with these arguments is of.
+
+        Raises:
+            ConsistencyRefusedError: The property ``consistency`` of the partition does not go with that level.
+        """
+        return read_of(fresh, consistency, self.properties, self.partition_id)
+
+    async def catch_up(self, read: Read = Present.OWN) -> None:
+        """Return when the view has what the read is of; for a past state, when the log has that transaction.
+
+        Raises ``DeadlineExceededError`` if a given transaction is not there in time.
+        """
         _ = self.properties  # raises when the properties do not fit the view
-        await self.follower.reached(self._written)
-        if fresh:
-            await self.refresh()
+        if isinstance(read, Present):
+            await self.follower.reached(NO_TRANSACTION if read is Present.ANY else self._written)
+            if read is Present.FRESH:
+                await self.refresh()
+            return
+        wanted = read.transaction_id
+        if isinstance(read, AtLeast):
+            wanted = max(wanted, self._written)
+        elif wanted > self.store.progress.applied and wanted <= await self.high_water_mark(strict=False):
+            return  # the log has it, and a past state needs no more
+        try:
+            async with asyncio.timeout(read.timeout_s) as limit:
+                await self.follower.reached(wanted)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise DeadlineExceededError(
+                f"transaction {wanted} of partition {self.partition_id} has not come within {read.timeout_s:g} s: the "
+                f"view has applied {self.store.progress.applied}"
+            ) from error
+
+    async def catch_up_to(self, transaction_id: int) -> None:
+        """Return when the view has applied a transaction, whatever this object has written; raises ``TableError``."""
+        _ = self.properties  # raises when the properties do not fit the view
+        await self.follower.reached(transaction_id)
 
     async def catch_up_to_decide(self, what: str) -> None:
         """Return when the view has the writes of this object, since ``what`` decides by its rows.
@@ -229,16 +316,54 @@ class TablePartition:
                 f"{what} of partition {self.partition_id} need a view with its rows, and the store of this one keeps "
                 'none: open the table with another one (store="memory"), or change the property indexClassName'
             )
-        await self.catch_up(fresh=False)
+        await self.catch_up()
 
-    async def reading(self, *, raw: bool, fresh: bool) -> Reading:
-        """The rows of the view when it has caught up."""
-        await self.catch_up(fresh=fresh)
-        return self.reading_of(self.store, raw)
+    async def rows_of(self, read: Read, holds: Callable[[bytes], bool]) -> Snapshot:
+        """The rows that a read is of, to be closed after use; ``holds`` tells the joined keys that it may look at."""
+        await self.catch_up(read)
+        if not isinstance(read, AsOf):
+            return self.store.snapshot()
+        if self.store.finds_rows and self.store.progress.applied == read.transaction_id:
+            return self.store.snapshot()
+        return await self._past(read.transaction_id, holds)
 
-    def reading_of(self, rows: Snapshot, raw: bool) -> Reading:
-        """The rows of a store or a snapshot, hidden by the present time."""
-        return Reading(rows, self.now_ms(), self.configured.ages, raw)
+    async def _past(self, transaction_id: int, holds: Callable[[bytes], bool]) -> Snapshot:
+        """The state after a transaction of the log, of some joined keys."""
+        max_body_bytes = self.properties.max_body_bytes
+        past = open_store(DEFAULT_STORE, None, StoreIdentity(self.partition_id, "", {}))
+        try:
+            if transaction_id > NO_TRANSACTION:
+                async with self.client.library_feed(
+                    self.partition_id, after=NO_TRANSACTION, until=transaction_id
+                ) as feed:
+                    async for records in feed:
+                        envelopes = [
+                            (record.transaction_id, await decoded(record.transaction_id, record.data, max_body_bytes))
+                            for record in records
+                        ]
+                        for step in steps(envelopes, past.progress.applied, max_body_bytes=max_body_bytes):
+                            await _take(past, step, holds)
+        except BaseException:
+            past.close()
+            raise
+        return past
+
+    def reading_of(self, rows: Snapshot, raw: bool, read: Read = Present.OWN) -> Reading:
+        """The rows of a store or a snapshot, hidden by the present time; past rows by the time of the newest one."""
+        now_ms = rows.progress.newest_ms if isinstance(read, AsOf) else self.now_ms()
+        return Reading(rows, now_ms, self.configured.ages, raw)
+
+
+async def _take(past: Store, step: Changes | Removal, holds: Callable[[bytes], bool]) -> None:
+    """Apply a step to a store of some joined keys; other work gets a turn."""
+    if isinstance(step, Changes):
+        past.apply(step._replace(rows={key: row for key, row in step.rows.items() if holds(key)}, prefixed=()))
+    else:
+        past.sweep(step)
+    while past.removing:
+        past.remove_page()
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
 
 
 async def in_time(awaitable: Awaitable[None], deadline_s: float) -> None:

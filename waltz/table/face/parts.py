@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from waltz.common.serializers import Serializer
+from waltz.table.face.levels import Answer, ReadConsistency
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges
 from waltz.table.face.table import Table
@@ -43,9 +44,16 @@ class PrefixedTable:
         """As :meth:`Table.put_if`."""
         return await self._table.put_if(key, value, version, prefix=self._prefix)
 
-    async def get(self, keys: Sequence[bytes], *, raw: bool = False, fresh: bool = False) -> list[TableRow | None]:
+    async def get(
+        self,
+        keys: Sequence[bytes],
+        *,
+        raw: bool = False,
+        fresh: bool = False,
+        consistency: ReadConsistency | None = None,
+    ) -> Answer:
         """As :meth:`Table.get`."""
-        return await self._table.get(keys, prefix=self._prefix, raw=raw, fresh=fresh)
+        return await self._table.get(keys, prefix=self._prefix, raw=raw, fresh=fresh, consistency=consistency)
 
     def scan(
         self,
@@ -55,9 +63,18 @@ class PrefixedTable:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> AsyncGenerator[TableRow, None]:
         """As :meth:`Table.scan`, of ranges of keys of this prefix."""
-        return self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, raw=raw, fresh=fresh)
+        return self._table.scan(
+            ranges,
+            prefix=self._prefix,
+            reverse=reverse,
+            limit=limit,
+            raw=raw,
+            fresh=fresh,
+            consistency=consistency,
+        )
 
     async def take(self, after: int, limit: int = 1000) -> Taken:
         """As :meth:`Table.take`."""
@@ -120,9 +137,11 @@ class TypedTable(Generic[T]):
 
         return await self._table.transaction(work, timeout_s=timeout_s)
 
-    async def get(self, keys: Sequence[bytes], *, fresh: bool = False) -> list[T | None]:
+    async def get(
+        self, keys: Sequence[bytes], *, fresh: bool = False, consistency: ReadConsistency | None = None
+    ) -> list[T | None]:
         """The values of keys, in their order; ``None`` where there is no row."""
-        rows = await self._table.get(keys, prefix=self._prefix, fresh=fresh)
+        rows = await self._table.get(keys, prefix=self._prefix, fresh=fresh, consistency=consistency)
         return [None if row is None else self._value(row.value) for row in rows]
 
     async def scan(
@@ -132,9 +151,12 @@ class TypedTable(Generic[T]):
         reverse: bool = False,
         limit: int | None = None,
         fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> AsyncGenerator[tuple[bytes, T | None], None]:
         """Keys and values, like :meth:`Table.scan`, of ranges of keys of this prefix."""
-        scan = self._table.scan(ranges, prefix=self._prefix, reverse=reverse, limit=limit, fresh=fresh)
+        scan = self._table.scan(
+            ranges, prefix=self._prefix, reverse=reverse, limit=limit, fresh=fresh, consistency=consistency
+        )
         async with aclosing(scan) as rows:
             async for row in rows:
                 yield row.key, self._value(row.value)

@@ -9,6 +9,7 @@ from typing import Self
 from waltz.client.plain.client import Client
 from waltz.common.keys import place_of
 from waltz.table.envelope import Row
+from waltz.table.face.levels import level_of_several
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges, ranges_of
 from waltz.table.face.table import Table
@@ -42,6 +43,7 @@ class PartitionedTable:
         *,
         store: str | None = None,
         directory: Path | None = None,
+        snapshots: str | None = None,
     ) -> None:
         """Each partition has its own folder in ``directory``; other arguments are those of :class:`Table`."""
         if not partition_ids or len(set(partition_ids)) < len(partition_ids):
@@ -53,6 +55,7 @@ class PartitionedTable:
                 properties,
                 store=store,
                 directory=None if directory is None else directory / str(partition_id),
+                snapshots=snapshots,
             )
             for partition_id in partition_ids
         )
@@ -133,14 +136,21 @@ class PartitionedTable:
         return await self.table_of_all(keys).transaction(checked, timeout_s=timeout_s)
 
     async def get(
-        self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
+        self,
+        keys: Sequence[bytes],
+        *,
+        prefix: bytes = b"",
+        raw: bool = False,
+        fresh: bool = False,
+        consistency: str | None = None,
     ) -> list[TableRow | None]:
-        """Like :meth:`Table.get`; each partition by itself."""
+        """Like :meth:`Table.get`; each partition by itself. Levels are names: ids are of one partition."""
+        consistency = level_of_several(consistency)
         places = [self.place_of(key) for key in keys]
         found: dict[bytes, TableRow | None] = {}
         for place in sorted(set(places)):
             wanted = [key for key, at in zip(keys, places, strict=True) if at == place]
-            rows = await self.tables[place].get(wanted, prefix=prefix, raw=raw, fresh=fresh)
+            rows = await self.tables[place].get(wanted, prefix=prefix, raw=raw, fresh=fresh, consistency=consistency)
             found.update(zip(wanted, rows, strict=True))
         return [found[key] for key in keys]
 
@@ -153,15 +163,20 @@ class PartitionedTable:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
+        consistency: str | None = None,
     ) -> AsyncGenerator[TableRow, None]:
         """Like :meth:`Table.scan`, in order over all partitions.
 
         The rows of one range of one partition are of one state of it.
         """
         wanted = ranges_of(ranges, prefix)
+        consistency = level_of_several(consistency)
         number = 0
         for each in [None] if wanted is None else wanted:
-            scans = [table.scan(each, reverse=reverse, limit=limit, raw=raw, fresh=fresh) for table in self.tables]
+            scans = [
+                table.scan(each, reverse=reverse, limit=limit, raw=raw, fresh=fresh, consistency=consistency)
+                for table in self.tables
+            ]
             async with aclosing(_merged(scans, reverse=reverse)) as rows:
                 while limit is None or number < limit:
                     try:

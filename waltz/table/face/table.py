@@ -17,6 +17,7 @@ from waltz.table.ages import NO_AGES
 from waltz.table.envelope import Batch, Row, Truncate
 from waltz.table.errors import VersionConflict
 from waltz.table.face.decoding import decoded
+from waltz.table.face.levels import Answer, AsOf, Read, ReadConsistency, within
 from waltz.table.face.locks import TABLE_LOCK, locks_of_batch
 from waltz.table.face.partition import TIMEOUT_S, TablePartition, close_in_pages, in_time, system_clock
 from waltz.table.face.ranges import Ranges, ranges_of
@@ -25,7 +26,7 @@ from waltz.table.face.transacting import PACE, Transacting, Work
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.limits import check_rows
 from waltz.table.properties import PartitionProperties
-from waltz.table.rows import TableRow, Version
+from waltz.table.rows import TableRow, Version, row_key
 from waltz.table.stores.interface import Snapshot
 from waltz.table.taking import Taken, rows_in
 from waltz.table.view import KeyRange
@@ -63,14 +64,17 @@ class Table:
         store: str | None = None,
         directory: Path | None = None,
         clock: Callable[[], int] = system_clock,
+        snapshots: str | None = None,
     ) -> None:
         """Without ``properties`` the table uses those of the partition in the cluster, and follows their changes.
 
         ``store`` is the name of a store, by default that in the properties; ``directory`` is for this table only.
-        ``clock`` returns milliseconds since the epoch. Raises :class:`PropertiesError` for given properties that are
+        ``clock`` returns milliseconds since the epoch. ``snapshots`` is the address of an object store with saved
+        snapshots, or ``cluster``: an empty view begins with the newest one that fits, and not with the log's begin.
+        Raises :class:`PropertiesError` for given properties that are
         not a table's, and ``CodecUnavailableError``; without given properties, opening raises them.
         """
-        self._partition = TablePartition(client, partition_id, properties, store, directory, clock)
+        self._partition = TablePartition(client, partition_id, properties, store, directory, clock, snapshots)
 
     async def __aenter__(self) -> Self:
         await self._partition.open()
@@ -93,6 +97,11 @@ class Table:
         return self._partition.properties
 
     @property
+    def partition(self) -> TablePartition:
+        """The partition below the table, for view nodes: these read without waiting for each other's writes."""
+        return self._partition
+
+    @property
     def applied(self) -> int:
         """The last transaction whose effect is in the view, -1 at first."""
         return self._partition.store.progress.applied
@@ -105,16 +114,31 @@ class Table:
     # Writes
 
     async def put(
-        self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None
+        self,
+        key: bytes,
+        value: bytes | None,
+        *,
+        prefix: bytes = b"",
+        timestamp_ms: int | None = None,
+        consistency: str | None = None,
     ) -> int:
         """Write one row. Raises like :meth:`batch`."""
-        return await self.batch([Row(prefix, key, value, timestamp_ms)])
+        return await self.batch([Row(prefix, key, value, timestamp_ms)], consistency=consistency)
 
-    async def delete(self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
+    async def delete(
+        self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None, consistency: str | None = None
+    ) -> int:
         """Delete one row, whether it exists or not. Raises like :meth:`batch`."""
-        return await self.batch([Row(prefix, key, None, timestamp_ms, tombstone=True)])
+        return await self.batch([Row(prefix, key, None, timestamp_ms, tombstone=True)], consistency=consistency)
 
-    async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False) -> int:
+    async def batch(
+        self,
+        rows: Sequence[Row],
+        *,
+        any_timestamp: bool = False,
+        timeout_s: float = TIMEOUT_S,
+        consistency: str | None = None,
+    ) -> int:
         """Write rows in one transaction.
 
         The clock of the process is compared with the newest row and with ZooKeeper.
@@ -123,6 +147,8 @@ class Table:
             rows: The rows, at least one.
             any_timestamp: Accept timestamps further ahead than the partition allows: such rows win over all writes
                 until that time.
+            timeout_s: Limit of the append in seconds.
+            consistency: The level of the write, as of ``Client.append``. By default that of the partition.
 
         Returns:
             The id of the transaction.
@@ -142,7 +168,9 @@ class Table:
             max_key_bytes=properties.max_key_bytes,
             latest_ms=None if any_timestamp else now_ms + properties.max_timestamp_skew_ms,
         )
-        return await self._partition.append(Batch(now_ms, rows), append_locks=locks_of_batch(rows))
+        return await self._partition.append(
+            Batch(now_ms, rows), append_locks=locks_of_batch(rows), timeout_s=timeout_s, consistency=consistency
+        )
 
     async def truncate(self) -> int:
         """Remove every row written before this transaction."""
@@ -312,22 +340,59 @@ class Table:
         return await self._partition.high_water_mark(strict=strict)
 
     async def get(
-        self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
-    ) -> list[TableRow | None]:
+        self,
+        keys: Sequence[bytes],
+        *,
+        prefix: bytes = b"",
+        raw: bool = False,
+        fresh: bool = False,
+        consistency: ReadConsistency | None = None,
+    ) -> Answer:
         """The rows of keys, in the order of the keys. With ``raw``, tombstones and expired rows are returned, too.
 
         With ``fresh`` the view first catches up with every transaction committed before the call, on any server; raises
         like :meth:`refresh` then.
+
+        Args:
+            keys: Keys of one prefix.
+            prefix: The prefix.
+            raw: Whether tombstones and expired rows are returned, too.
+            fresh: The same as ``consistency="fresh"``.
+            consistency: What the answer has: ``"fresh"``, ``"any"``, ``AtLeast(id)``, ``AsOf(id)`` or a level by the
+                names of Amza. By default at least the earlier writes through this object.
+
+        Returns:
+            The rows, and as ``applied`` the last transaction whose effect is in them.
+
+        Raises:
+            ConsistencyRefusedError: The property ``consistency`` of the partition does not go with that level.
+            DeadlineExceededError: What was asked for has not come in time.
         """
-        return (await self._partition.reading(raw=raw, fresh=fresh)).get(prefix, keys)
+        partition = self._partition
+        read = partition.read_of(fresh, consistency)
+        if not isinstance(read, AsOf):
+            await partition.catch_up(read)
+            return Answer(partition.reading_of(partition.store, raw).get(prefix, keys), self.applied)
+        rows = await partition.rows_of(read, {row_key(prefix, key) for key in keys}.__contains__)
+        try:
+            return Answer(partition.reading_of(rows, raw, read).get(prefix, keys), read.transaction_id)
+        finally:
+            await close_in_pages(rows)
 
     async def get_slice(
-        self, key: bytes, offset: int, size: int, *, prefix: bytes = b"", fresh: bool = False
+        self,
+        key: bytes,
+        offset: int,
+        size: int,
+        *,
+        prefix: bytes = b"",
+        fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> bytes | None:
         """Part of a value; ``None`` for a missing row or a null value. Raises ``ValueError`` for numbers below 0."""
         if offset < 0 or size < 0:
             raise ValueError("offset and size must not be negative")
-        (row,) = await self.get([key], prefix=prefix, fresh=fresh)
+        (row,) = await self.get([key], prefix=prefix, fresh=fresh, consistency=consistency)
         return None if row is None or row.value is None else row.value[offset : offset + size]
 
     async def scan(
@@ -339,6 +404,7 @@ class Table:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> AsyncGenerator[TableRow, None]:
         """The rows of ranges of keys, in order, all of one state of the table.
 
@@ -349,23 +415,25 @@ class Table:
             limit: Maximum number of rows.
             raw: Whether tombstones and expired rows are returned, too.
             fresh: Whether the view first catches up with every transaction committed before the call.
+            consistency: As for :meth:`get`.
 
         Raises:
             TypeError: ``ranges`` is neither one range nor several.
             ValueError: A range is one of another prefix.
+            ConsistencyRefusedError: The property ``consistency`` of the partition does not go with that level.
         """
-        async with aclosing(self._scan(ranges_of(ranges, prefix), reverse, limit, raw, fresh)) as rows:
+        read = self._partition.read_of(fresh, consistency)
+        async with aclosing(self._scan(ranges_of(ranges, prefix), reverse, limit, raw, read)) as rows:
             async for row in rows:
                 yield row
 
     async def _scan(
-        self, ranges: list[KeyRange] | None, reverse: bool, limit: int | None, raw: bool, fresh: bool
+        self, ranges: list[KeyRange] | None, reverse: bool, limit: int | None, raw: bool, read: Read
     ) -> AsyncGenerator[TableRow, None]:
-        await self._partition.catch_up(fresh=fresh)
-        snapshot = self._partition.store.snapshot()
+        snapshot = await self._partition.rows_of(read, within(ranges))
         try:
             left = limit
-            for page in self._partition.reading_of(snapshot, raw).pages(ranges, reverse=reverse):
+            for page in self._partition.reading_of(snapshot, raw, read).pages(ranges, reverse=reverse):
                 for row in page[:left]:
                     yield row
                 if left is not None and (left := left - len(page)) <= 0:
@@ -383,9 +451,11 @@ class Table:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> AsyncGenerator[tuple[bytes, bytes], None]:
         """Prefixes and keys of the rows of :meth:`scan`."""
-        async with aclosing(self._scan(ranges_of(ranges, prefix), reverse, limit, raw, fresh)) as rows:
+        read = self._partition.read_of(fresh, consistency)
+        async with aclosing(self._scan(ranges_of(ranges, prefix), reverse, limit, raw, read)) as rows:
             async for row in rows:
                 yield row.prefix, row.key
 
@@ -394,7 +464,30 @@ class Table:
 
         Rows that a sweep has removed are counted until they are taken out of the view, page by page.
         """
-        return (await self._partition.reading(raw=raw, fresh=False)).approximate_count()
+        await self._partition.catch_up()
+        return self._partition.reading_of(self._partition.store, raw).approximate_count()
+
+    async def save_snapshot(self, url: str) -> int:
+        """Save all rows of the view to an object store, for new views and for Spark to begin with.
+
+        The view first catches up with everything committed before the call, as far as the server can tell. The rows are
+        those of one state, tombstones and expired rows among them. The snapshot is whole or absent,
+        whatever happens. There is at most one of each transaction: a present one stays.
+
+        Args:
+            url: Address of an object store, such as ``s3://bucket/prefix`` or ``file:///directory``; or ``cluster``,
+                for the store of the cluster's archive.
+
+        Returns:
+            The last transaction whose effect is in the snapshot; -1 if the log is empty, and nothing was saved.
+
+        Raises:
+            ConfigError: The address cannot be used, or a package is missing.
+            WaltzError: The object store did not answer: the call may be repeated.
+            StoreError: The store of the view keeps no rows.
+            DeadlineExceededError: No server answered in time.
+        """
+        return await self._partition.save_snapshot(url)
 
     async def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
         """Rows in the order of the log, overwritten ones included, of whole transactions after ``after``.
@@ -403,7 +496,7 @@ class Table:
             after: Id of the transaction before the first one; -1 for all.
             limit: Number of rows at which the take ends, with the end of a transaction.
             prefix: Prefix of the rows. The view then finds their places in the log by its index, if its store keeps
-                rows.
+                rows; the index of a view that began with a saved snapshot has later rows only.
 
         Returns:
             The rows; ``at_end`` tells that the log had no later transaction at the call, as far as the server knows.
@@ -422,7 +515,7 @@ class Table:
             await self._check_not_ahead(after, mark)
             return Taken([], after, at_end=True)
         until = mark
-        if prefix and self._partition.store.finds_rows:
+        if prefix and self._partition.store.finds_rows and after >= self._partition.store.indexed_after:
             await self._partition.follower.reached(mark)
             entries = self._partition.store.take_prefix(prefix, after, limit)
             if not entries:

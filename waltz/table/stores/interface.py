@@ -131,6 +131,15 @@ class Store(Snapshot):
     finds_rows: ClassVar[bool] = True
     """Whether reads find the rows that were written. If not, no decision may rest on reads of this store."""
 
+    loads_rows: ClassVar[bool] = False
+    """Whether an empty store can begin with rows that were saved: :meth:`begin_load`, :meth:`load`, :meth:`end_load`.
+
+    A store that is closed before :meth:`end_load`, or whose process is killed, is empty when it is opened again.
+    """
+
+    indexed_after: int = NO_TRANSACTION
+    """The index by prefix has the rows of later transactions only."""
+
     @abstractmethod
     def apply(self, changes: Changes) -> None:
         """Write the rows that win over present rows. Raises :class:`~waltz.table.errors.ViewGapError`."""
@@ -159,6 +168,19 @@ class Store(Snapshot):
     @abstractmethod
     def snapshot(self) -> Snapshot:
         """The present state, to be closed after use; keeps a copy of all rows that change meanwhile."""
+
+    def begin_load(self) -> None:
+        """Prepare an empty store for rows that were saved, instead of those of the log."""
+        raise NotImplementedError
+
+    def load(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write a page of joined keys and rows, each key once. No other call is allowed before :meth:`end_load`."""
+        raise NotImplementedError
+
+    def end_load(self, progress: Progress) -> None:
+        """End the load: the store is as if it had applied the log up to ``progress.applied``, but for the index by
+        prefix. The store has counted the rows by itself."""
+        raise NotImplementedError
 
     def condemn(self) -> None:
         """Have the next opening rebuild the store, since its content is of another log. Raises ``StoreError``."""

@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
-from waltz.common.ids import NO_TRANSACTION, ReqId
+from waltz.common.ids import LONG_MIN, NO_TRANSACTION, ReqId
 from waltz.table.ages import may_be_swept, oldest_of
 from waltz.table.envelope import SweepMark
 from waltz.table.errors import StoreDamagedError
@@ -26,10 +26,14 @@ from waltz.table.stores.zones import ZONE_ROWS, Changed, Zone, Zones, pack_zone,
 
 PROGRESS_KEY = b"progress"
 PENDING_KEY = b"pending"
+INDEXED_KEY = b"indexed"
 """In :attr:`Space.META`."""
 
 _PROGRESS = struct.Struct(">5q")
 _PENDING = struct.Struct(">q?5q")
+_INDEXED = struct.Struct(">q")
+_LOADING = LONG_MIN
+"""In the place of the begin of the index: rows were loaded, but not all of them."""
 
 
 class Pending(NamedTuple):
@@ -67,12 +71,24 @@ def unpack_pending(stored: bytes) -> Pending:
     return Pending(Removal(applied, None if removes_all else SweepMark(*mark)), stored[_PENDING.size :])
 
 
+def unpack_indexed(stored: bytes) -> int:
+    """The transaction behind which the index by prefix begins. Raises ``StoreDamagedError``, also during a load."""
+    if len(stored) != _INDEXED.size:
+        raise StoreDamagedError(f"the begin of an index in {len(stored)} bytes")
+    (after,) = _INDEXED.unpack(stored)
+    if after == _LOADING:
+        raise StoreDamagedError("a saved snapshot was not loaded to its end")
+    return int(after)
+
+
 class OrderedStore(Store):
     """Rows, index and progress in the key spaces of an engine.
 
     A removal is recorded with the progress, and hides its rows from then on. They are taken out page by page; each page
     is one write with the key that was reached. Only zones that may hold such rows are looked at.
     """
+
+    loads_rows: ClassVar[bool] = True
 
     zone_rows: ClassVar[int] = ZONE_ROWS
     """As many rows are looked at in a page of a removal."""
@@ -81,9 +97,10 @@ class OrderedStore(Store):
         """Raises :class:`~waltz.table.errors.StoreDamagedError` when what is stored of the progress cannot be read."""
         self._engine = engine
         self._snapshots: weakref.WeakSet[Overlay] = weakref.WeakSet()
-        progress, pending = engine.get(Space.META, [PROGRESS_KEY, PENDING_KEY])
+        progress, pending, indexed = engine.get(Space.META, [PROGRESS_KEY, PENDING_KEY, INDEXED_KEY])
         self.progress = Progress() if progress is None else unpack_progress(progress)
         self._pending = None if pending is None else unpack_pending(pending)
+        self.indexed_after = NO_TRANSACTION if indexed is None else unpack_indexed(indexed)
         zones = ((start, unpack_zone(zone)) for start, zone in self._stored(Space.ZONES))
         self._zones = Zones(zones, self.zone_rows)
 
@@ -134,6 +151,25 @@ class OrderedStore(Store):
         if removal.mark is None:
             progress = progress._replace(rows=0, tombstones=0)
         self._write([], [], progress, Pending(removal, b"") if removes else None, {}, {})
+
+    def begin_load(self) -> None:
+        assert self.progress == Progress(), "only an empty store is loaded"
+        loading = [(Space.META, INDEXED_KEY, _INDEXED.pack(_LOADING))]
+        self._write(loading, [], self.progress, None, {}, {})
+
+    def load(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        dead = sum(is_tombstone(row) for _, row in rows)
+        progress = self.progress._replace(
+            rows=self.progress.rows + len(rows), tombstones=self.progress.tombstones + dead
+        )
+        zones = self._zones.lowered(dict(rows))
+        self._write([(Space.ROWS, key, row) for key, row in rows], [], progress, None, zones, {})
+
+    def end_load(self, progress: Progress) -> None:
+        indexed = _INDEXED.pack(progress.applied)
+        counted = progress._replace(rows=self.progress.rows, tombstones=self.progress.tombstones)
+        self._write([(Space.META, INDEXED_KEY, indexed)], [], counted, None, {}, {})
+        self.indexed_after = progress.applied
 
     @property
     def removal(self) -> Removal | None:
@@ -269,6 +305,9 @@ class OrderedStore(Store):
     def forget(self, snapshot: Overlay) -> None:
         """Stop telling a snapshot what changes."""
         self._snapshots.discard(snapshot)
+
+    def condemn(self) -> None:
+        """Nothing: what is only in memory goes with the close."""
 
     def release_page(self) -> bool:
         return self._engine.release_page()

@@ -265,7 +265,7 @@ async def test_a_damaged_manifest_stops_its_partition_only(caplog: pytest.LogCap
     for _ in range(3):
         assert await setting.archiver.round()
     assert await setting.archived(1) == [(0, 5), (5, 10)]
-    assert caplog.text.count("is not archived any more") == 1
+    assert caplog.text.count("is not archived until its archive is repaired") == 1
     healthy, body = health(setting.archiver, setting.metrics)
     assert not healthy
     assert "damaged" in str(body)

@@ -174,7 +174,7 @@ async def test_why_no_connection_can_be_made_is_logged_long_before_the_deadline(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = await world.server(versions=ALL)
-    refusal = "cannot connect: closed before the hello; does the server ask for a certificate that it trusts?"
+    refusal = "cannot connect: closed before the hello; does the server require a trusted certificate?"
 
     async def refused(endpoint: Endpoint, *arguments: Any, **options: Any) -> Channel:
         raise waltz.ConnectFailedError(refusal)

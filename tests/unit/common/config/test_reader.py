@@ -188,9 +188,7 @@ def test_all_errors_are_found() -> None:
 
 def test_a_list_in_place_of_a_group() -> None:
     reading = read({"node": [{"name": "a"}]})
-    assert reading.errors == (
-        "missing key 'node.name' in here: 'node' has a list there, where keys below it are expected",
-    )
+    assert reading.errors == ("missing key 'node.name' in here: 'node' is a list there; expected keys below it",)
     assert ignored(reading.unknown) == ["here: unknown key 'node' is ignored; did you mean 'node.inner.kind'?"]
 
 

@@ -197,7 +197,7 @@ def test_access_rules_need_verified_certificates(tls: dict[str, object]) -> None
         ({"http.open": "/health"}, r"server.http.open has an effect only with server.acl.enabled: true"),
         (
             {"acl.enabled": True, "ssl.trustStore.location": "/trust", "http.open": "/health,/console"},
-            r"'/console' is none of the paths that can be open: /buildinfo, /health, /metrics, /metrics/prometheus",
+            r"'/console' cannot be open; possible paths are /buildinfo, /health, /metrics, /metrics/prometheus",
         ),
     ],
 )
@@ -210,7 +210,7 @@ def test_settings_that_could_not_have_an_effect_are_refused(given: dict[str, obj
 def test_tokens_are_for_trusted_peers_over_tls(tls: dict[str, object]) -> None:
     for name in ("token.location", "token.value"):
         given = {f"ssl.{key}": value for key, value in {**tls, name: "secret"}.items()}
-        with pytest.raises(ConfigError, match="a token is presented only over TLS, and only to whom") as refused:
+        with pytest.raises(ConfigError, match="a token needs TLS and trustStore.location") as refused:
             from_mapping({"zookeeper.connectString": "zk", "cluster.root": "/waltz", **given}, CliConfig)
         assert "secret" not in str(refused.value)
     with pytest.raises(ConfigError, match="there are two tokens"):
@@ -222,11 +222,36 @@ def test_https_of_archivers_and_of_tools() -> None:
     archiver = {"zookeeper.connectString": "zk", "cluster.root": "/w", "archive.url": "file:///archive"}
     with pytest.raises(ConfigError, match=r"archive.http.tls has an effect only with archive.jetty.port"):
         from_mapping({**archiver, "archive.http.tls": True}, ArchiveConfig)
-    assert from_mapping({**archiver, "archive.http.tls": True, "archive.jetty.port": 1}, ArchiveConfig).http_tls
+    assert from_mapping({**archiver, "archive.http.tls": True, "archive.jetty.port": 1}, ArchiveConfig).http.tls
     tools = {"zookeeper.connectString": "zk", "cluster.root": "/w", "http.tls": True}
     with pytest.raises(ConfigError, match=r"http.tls needs TLS, which ssl.plaintext turns off"):
         from_mapping({**tools, "ssl.plaintext": True}, CliConfig)
     assert from_mapping(tools, CliConfig).http_tls
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"acl.enabled": True}, r"acl.enabled needs TLS with (archive\.)?ssl.trustStore.location"),
+        ({"acl.auditLog": "/audit"}, r"acl.auditLog needs (archive\.)?acl.enabled"),
+        ({"acl.tokens.keys": "/keys"}, r"acl.tokens.keys has an effect only with (archive\.)?acl.enabled: true"),
+        ({"http.open": "/health"}, r"http.open has an effect only with (archive\.)?acl.enabled: true"),
+        ({"http.open": "/reset"}, "'/reset' cannot be open"),
+    ],
+)
+def test_access_rules_of_archivers_and_of_bots(given: dict[str, object], error: str) -> None:
+    tools: dict[str, object] = {"zookeeper.connectString": "zk", "cluster.root": "/w"}
+    archiver = {**tools, "archive.url": "file:///archive", "archive.jetty.port": 1}
+    enabled: dict[str, object] = {"acl.enabled": True, "ssl.trustStore.location": "/trust", "http.open": "/health"}
+    for before, prefix, model in ((archiver, "archive.", ArchiveConfig), (tools, "", CliConfig)):
+        with pytest.raises(ConfigError, match=error):
+            from_mapping({**before, **{f"{prefix}{key}": value for key, value in given.items()}}, model)
+        config = from_mapping({**before, **{f"{prefix}{key}": value for key, value in enabled.items()}}, model)
+        assert isinstance(config, ArchiveConfig | CliConfig)
+        assert config.acl.enabled
+    del archiver["archive.jetty.port"]
+    with pytest.raises(ConfigError, match=r"archive.acl.enabled has an effect only with archive.jetty.port"):
+        from_mapping({**archiver, **{f"archive.{key}": value for key, value in enabled.items()}}, ArchiveConfig)
 
 
 def test_paths_that_are_open() -> None:

@@ -141,7 +141,7 @@ def test_links_of_kubernetes_are_no_ports(model: type[BaseModel], variable: str)
     assert not found.given
     assert ignored(found.unknown) == [
         (
-            f"environment variable {variable}, which Kubernetes has set for a service of that name, is ignored; "
+            f"environment variable {variable}, set by Kubernetes for a service of that name, is ignored; "
             "set enableServiceLinks: false in the pod"
         )
     ]

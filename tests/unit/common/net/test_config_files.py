@@ -90,7 +90,7 @@ def test_the_directory(tmp_path: Path) -> None:
     absent, file = tmp_path / "absent", tmp_path / "file"
     file.touch()
     assert problems("storage.ssl", absent) == [
-        f"x.yml: storage.directory {absent} does not exist; make it, owned by the user that runs the node"
+        f"x.yml: storage.directory {absent} does not exist; make the directory, owned by the user that runs the node"
     ]
     assert problems("storage.ssl", file) == [f"x.yml: storage.directory {file} is not a directory"]
     assert problems("server.ssl", absent) == []
@@ -99,10 +99,10 @@ def test_the_directory(tmp_path: Path) -> None:
 def test_a_directory_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     assert problems("storage.ssl", tmp_path / "file" / "below") == [
-        f"x.yml: storage.directory {tmp_path}/file/below cannot be looked at: Not a directory"
+        f"x.yml: storage.directory {tmp_path}/file/below cannot be read: Not a directory"
     ]
     assert problems("storage.ssl", Path("/nul\0")) == [
-        "x.yml: storage.directory /nul\\x00 cannot be looked at: embedded null byte"
+        "x.yml: storage.directory /nul\\x00 cannot be read: embedded null byte"
     ]
     monkeypatch.setattr("os.access", lambda *_: False)  # root may write everywhere
     assert problems("storage.ssl", tmp_path) == [

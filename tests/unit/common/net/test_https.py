@@ -118,7 +118,7 @@ async def test_plain_http_is_no_answer_there_and_a_token_is_refused_over_it(node
         "127.0.0.1", 0, Registry(), access=Only(Right.DESCRIBE), identities=Accepted(good="svc-t").rules
     )
     status, _, body = await get(plain, "/metrics", None, "good")
-    assert (status, body.count("without TLS, where others may have read it: withdraw it")) == (401, 1)
+    assert (status, body.count("without TLS, where others may have read it: withdraw the token")) == (401, 1)
     assert (await get(plain, "/metrics", None))[0] == 200
     await plain.close()
 

@@ -95,7 +95,7 @@ async def test_a_token_over_plaintext_is_refused(rules: Identities | None) -> No
         [payload] = client.payloads
         answer = decode_token_answer(payload, 0, len(payload))
         assert answer.error is not None
-        assert "without TLS, where others may have read it: withdraw it" in answer.error
+        assert "without TLS, where others may have read it: withdraw the token" in answer.error
         assert port.handlers[0].payloads == []
 
 
@@ -155,7 +155,7 @@ async def test_a_connection_keeps_its_principal() -> None:
         channel.send(encode_token(CLIENT_SERVER, 6, "other") + frame(b"\x01b"))
         error = await client.until_closed()
         assert isinstance(error, TokenRefusedError)
-        assert "the connection is that of 'svc-a', and the token another's" in str(error)
+        assert "the connection belongs to 'svc-a', but the token to another principal" in str(error)
         assert port.handlers[0].payloads == []
 
 
@@ -271,7 +271,7 @@ async def test_a_principal_cannot_take_all_places(caplog: pytest.LogCaptureFixtu
         assert port.handlers[2].channel is None, "its handler has not heard of it"
         assert port.listener.refused_count == 1
         assert "refusing 127.0.0.1:" in caplog.text
-        assert "principal 'pay' has 2 connections already" in caplog.text
+        assert "principal 'pay' already has 2 connections" in caplog.text
         for token in ("other", "ops", "ops", "ops"):
             channel, _ = await connected(port, always(token))
             channel.send(frame(b"\x01a"))

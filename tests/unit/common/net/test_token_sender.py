@@ -115,7 +115,7 @@ async def test_a_file_is_read_again(tmp_path: Path) -> None:
         path.write_text(text)
         assert await source.read() == text.strip()
     path.write_bytes(b"secr\xff")
-    with pytest.raises(ConfigError, match="no text") as refused:
+    with pytest.raises(ConfigError, match="not text") as refused:
         await source.read()
     assert "secr" not in str(refused.value)
     path.write_bytes(b"a" * 20_000)

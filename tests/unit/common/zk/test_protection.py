@@ -112,9 +112,13 @@ def test_every_path_of_a_cluster_has_a_line() -> None:
         "consumer_members": paths.consumer_members("g"),
         "consumer_owners": paths.consumer_owners("g"),
         "election": paths.election(0),
+        "view_nodes": paths.view_nodes(0),
+        "view_node": paths.view_node(0, "a:1"),
         "applied_rules_of": paths.applied_rules_of("server-a:1"),
         "replica_move": paths.replica_move(0),
         "archive_lock": paths.archive_lock(0),
+        "mirror": paths.mirror(0),
+        "mirror_lock": paths.mirror_lock(0),
         "storage_labels": paths.storage_labels("a:1"),
         "ring": paths.ring("a"),
     }

@@ -6,15 +6,20 @@ import pytest
 
 from tests.unit.archive.logs import archive_log
 from tests.unit.common.cluster.conftest import ROOT
-from tests.unit.common.cluster.fakes import KEY, FakeCluster, make_log
+from tests.unit.common.cluster.fakes import KEY, FakeCluster, make_log, make_record
+from waltz.archive.store import open_store
 from waltz.spark.archive_reading import ArchiveSplit
 from waltz.spark.errors import DataLossError, PlanningError
 from waltz.spark.offsets import OffsetRange
 from waltz.spark.table.options import parse_batch_options
 from waltz.spark.table.planning import TableSplit, plan
+from waltz.spark.table.saved import SavedPart
 from waltz.table.ages import NO_AGES, Ages
+from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES
 from waltz.table.errors import PropertiesError
 from waltz.table.properties import change_properties
+from waltz.table.snapshots.manifest import Manifest, SavedFile, file_name
+from waltz.table.snapshots.place import SnapshotPlace
 
 LAST = (9, -1, 0)
 """The last committed transaction of each partition."""
@@ -86,11 +91,67 @@ async def test_what_is_archived_is_read_from_there_by_the_same_task(tmp_path: Pa
         await make_plan(archive="cluster")
 
 
+async def save(url: str, applied: int, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> Manifest:
+    """A snapshot of partition 0 with two files."""
+    place = SnapshotPlace(open_store(url), KEY, 0)
+    files = tuple(SavedFile(file_name(applied, "a", number), 10, 1, 2) for number in range(2))
+    request_id = bytes(make_record(0, applied).req_id)
+    manifest = Manifest(KEY, 0, applied, request_id, 1, max_body_bytes, 4, 0, 0, 5, 6, files)
+    assert await place.create(manifest)
+    return manifest
+
+
+@pytest.mark.usefixtures("tables")
+async def test_a_state_begins_with_the_newest_snapshot_that_fits(tmp_path: Path) -> None:
+    pytest.importorskip("obstore")
+    url = f"file://{tmp_path}"
+    assert ranges(await make_plan(snapshots=url)) == [OffsetRange(0, 0, 10)]
+    early, late = [await save(url, applied) for applied in (2, 6)]
+    await save(url, 7, max_body_bytes=1)
+    await save(url, 20)
+    (found,) = await make_plan(snapshots=url)
+    assert ranges([found]) == [OffsetRange(0, 6, 10)]
+    assert found.saved == SavedPart(url, KEY, 0, 6, late.request_id, late.files)
+    (found,) = await make_plan(snapshots=url, asOf='{"0": 5}')
+    assert ranges([found]) == [OffsetRange(0, 2, 6)]
+    assert found.saved == SavedPart(url, KEY, 0, 2, early.request_id, early.files)
+    (found,) = await make_plan(snapshots=url, asOf='{"0": 1}')
+    assert (ranges([found]), found.saved) == ([OffsetRange(0, 0, 2)], None)
+    (tmp_path / f"snapshots/{KEY}/0/manifest/{6:019d}").write_bytes(b"nothing")
+    (found,) = await make_plan(snapshots=url)
+    assert ranges([found]) == [OffsetRange(0, 2, 10)]
+
+
+@pytest.mark.usefixtures("tables")
+async def test_the_state_of_a_snapshot_is_read_from_it_alone_by_a_task_for_each_file(tmp_path: Path) -> None:
+    pytest.importorskip("obstore")
+    url = f"file://{tmp_path}"
+    manifest = await save(url, 6)
+    found = await make_plan(snapshots=url, asOf='{"0": 6}')
+    assert [each.parts for each in found] == [(), ()]
+    assert [each.saved for each in found] == [
+        SavedPart(url, KEY, 0, 6, manifest.request_id, (file,)) for file in manifest.files
+    ]
+
+
+@pytest.mark.usefixtures("tables")
+async def test_what_follows_a_snapshot_may_be_archived(tmp_path: Path) -> None:
+    pytest.importorskip("obstore")
+    url = f"file://{tmp_path}"
+    await archive_log(tmp_path, KEY, 0, make_log(0, 8), 3)
+    await save(url, 4)
+    (found,) = await make_plan(archive=url, snapshots=url)
+    assert ranges([found]) == [OffsetRange(0, 4, 8), OffsetRange(0, 8, 10)]
+    assert [isinstance(part, ArchiveSplit) for part in found.parts] == [True, False]
+    with pytest.raises(PlanningError, match="option snapshots=cluster: the cluster has no address of an archive"):
+        await make_plan(snapshots="cluster")
+
+
 async def test_a_task_knows_its_table(tables: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"ttlVersionAgeInMillis": 5, "maxDecompressedSizeInBytes": 99}
     await change_properties(tables.zookeeper, ROOT, 0, changes)
     await change_properties(tables.zookeeper, ROOT, 2, {"format": "table"})
-    ((first, *other), (second, *_)) = [found[1:] for found in await make_plan(nowMs="17")]
+    ((first, *other), (second, *_)) = [found[2:5] for found in await make_plan(nowMs="17")]
     assert (first, *other) == (99, Ages(0, 0, 0, 5), 17)
     assert second == 64 << 20
     monkeypatch.setattr(time, "time_ns", lambda: 18_999_999)

@@ -40,7 +40,7 @@ def read(
 
     seam = len(log) // 3
     parts = tuple(Split(OffsetRange(3, *bounds), (), KEY, 4) for bounds in ((0, seam), (seam, len(log))))
-    split = TableSplit(parts, DEFAULT_MAX_BODY_BYTES, ages, now_ms)
+    split = TableSplit(3, parts, DEFAULT_MAX_BODY_BYTES, ages, now_ms)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "read_chunks", read_chunks)
         batches = list(reading.read_table_split(parse_batch_options(CLUSTER | options), SCHEMA, split))

@@ -1,0 +1,481 @@
+"""A campaign: a cluster of real processes, clients that write down what they do, faults, and the history of it all."""
+
+import asyncio
+import collections
+import contextlib
+import itertools
+import json
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import waltz
+from tests.histories import workloads
+from tests.histories.events import EffectLine, FaultLine, Header, OwnerLine, RecordLine, merge, text_of
+from tests.histories.faults import ZOOKEEPER, Fault, Kind, schedule
+from tests.histories.pairs import Pairs
+from tests.histories.worker import Options as WorkerOptions
+from tests.histories.worker import command
+from tests.integration.spare import SpareCluster
+from tests.smoke.journal import Journal
+from tests.smoke.lines import Lines
+from tests.smoke.replicas import Replicas
+from tests.smoke.smoke import Worker
+from tests.smoke.trial import client_config, committed_marks
+from tests.smoke.workload import Application
+from waltz.client.callbacks import WaltzClient
+from waltz.common.errors import WaltzError
+from waltz.common.records import Record
+from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.store_admin import read_partition_assignment, read_replica_assignments
+from waltz.local.layout import ROOT, Node
+from waltz.local.processes import Child, Children
+from waltz.table.envelope import Batch, decode
+
+STORAGES = 4
+"""The last one is there to take replicas."""
+REGISTERS, LISTS, FENCES, LEDGER = 0, 1, 2, [3, 4]
+PARTITIONS = 5
+OPS_OF_A_PROCESS = 10_000_000
+TICK_S = 0.1
+OWNER_INTERVAL_S = 0.05
+SHOW_INTERVAL_S = 5.0
+START_TIMEOUT_S = 120.0
+END_TIMEOUT_S = 240.0
+MOVE_TIMEOUT_S = 180.0
+STUCK_S = 180.0
+"""After so long without a finished operation a campaign is given up."""
+MOVE_ATTEMPTS = 5
+NO_ZOOKEEPER = "no ZooKeeper server answers"
+"""Nodes end with this error at their start, for their supervisor to start them again."""
+EAGER = {"storage.maxRetryInterval": 1000}
+"""Servers try a storage that is back again so often at least (in milliseconds)."""
+
+
+class Options(NamedTuple):
+    """What to run."""
+
+    operations: int
+    """After so many it ends."""
+    seed: int
+    servers: int = 2
+    clients: int = 3
+    faults: int = 0
+    """It does not end before so many have ended."""
+
+
+class Campaign:
+    """One campaign in ``directory``, which stays; the history is in ``history.jsonl`` there."""
+
+    def __init__(self, options: Options, directory: Path) -> None:
+        self._options = options
+        self._directory = directory
+        self._lines = Lines(
+            directory,
+            storages=STORAGES,
+            servers=options.servers,
+            partitions=PARTITIONS,
+            plaintext=True,
+            server_overrides=EAGER,
+            kind=SpareCluster,
+        )
+        self._cluster = self._lines.cluster
+        layout = self._cluster.layout
+        self._nodes = {node.name: node for node in (*layout.servers, *layout.storages)}
+        self._clients = [f"client-{number + 1}" for number in range(options.clients)]
+        self._workers: dict[str, Worker] = {}
+        self._histories: list[Path] = []
+        self._incarnations = itertools.count(1)
+        self._done_before = 0
+        self._unwell: collections.Counter[str] = collections.Counter()
+        self._locks: dict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
+        self._said: list[str] = []
+        self._finished = asyncio.Event()
+        self._pairs = Pairs(self._processes)
+        self._moving = asyncio.Lock()
+        self._move_is_half_done = False
+        self._source, self._spare = layout.storages[0], layout.storages[-1]
+        self._children: Children
+        self.faults = 0
+        """How many have begun."""
+        self._ended_faults = 0
+
+    @property
+    def history(self) -> Path:
+        """The history of the campaign, when it has ended."""
+        return self._directory / "history.jsonl"
+
+    async def run(self) -> None:
+        """Raises :class:`WaltzError` and :class:`TimeoutError` when it cannot be brought to its end."""
+        try:
+            with Children() as self._children:
+                async with self._lines, self._cluster:
+                    await self._lines.opened()
+                    await self._prepare()
+                    for client in self._clients:
+                        self._start_client(client)
+                    await self._until("ready", START_TIMEOUT_S)
+                    await self._work()
+                    await self._gather()
+        finally:
+            for worker in self._workers.values():
+                if worker.reader is not None:
+                    worker.reader.cancel()
+
+    async def _prepare(self) -> None:
+        """Relays that know pairs, tables, and the database of the consumers."""
+        for name in (*self._nodes, ZOOKEEPER):
+            for relay in self._lines.all_to(name):
+                relay.whole_from = self._pairs.of(name)
+        async with waltz.connect(self._cluster.layout.client_config_path) as client:
+            for partition_id in (REGISTERS, LISTS):
+                await waltz.table.configure(client, partition_id, {"format": "table"})
+        workloads.create_database(self._database)
+
+    @property
+    def _database(self) -> Path:
+        return self._directory / "effects.sqlite"
+
+    def _processes(self) -> dict[str, int]:
+        clients = {name: worker.child.process_id for name, worker in self._workers.items() if worker.child.running}
+        return {**self._cluster.processes(), **clients}
+
+    # Clients
+
+    def _start_client(self, name: str) -> None:
+        incarnation = next(self._incarnations)
+        process = f"{name}.{incarnation}"
+        path = self._directory / f"{process}.jsonl"
+        options = WorkerOptions(
+            config=self._cluster.layout.client_config_path,
+            history=path,
+            database=self._database,
+            zookeeper=self._lines.zookeeper_for_clients,
+            name=process,
+            first_op=incarnation * OPS_OF_A_PROCESS,
+            registers=REGISTERS,
+            lists=LISTS,
+            fences=FENCES,
+            ledger=LEDGER[0],
+            seed=self._options.seed,
+        )
+        log = self._cluster.layout.log_path(name)
+        worker = Worker(self._children.start(process, command(options), log, piped=True))
+        worker.reader = asyncio.create_task(worker.listen())
+        for line in self._said:
+            _tell(worker, line)
+        self._workers[name] = worker
+        self._histories.append(path)
+
+    async def _kill_client(self, name: str) -> None:
+        worker = self._workers[name]
+        await asyncio.to_thread(worker.child.signal, signal.SIGKILL)
+        await asyncio.to_thread(worker.child.wait, 10)
+        if worker.reader is not None:
+            await worker.reader
+        self._done_before += worker.number("done")
+        self._children.kill(worker.child)
+
+    async def _until(self, word: str, timeout_s: float) -> None:
+        """Wait until all clients have said it. One that did not find ZooKeeper at its start is started again."""
+        async with asyncio.timeout(timeout_s):
+            while not all(word in worker.latest for worker in self._workers.values()):
+                await asyncio.sleep(TICK_S)
+                self._check()
+
+    def _check(self) -> None:
+        """Nobody may end unasked, except who did not find ZooKeeper at its start."""
+        for name in self._cluster.layout.names:
+            with contextlib.suppress(KeyError):  # it was killed
+                child = self._cluster.child(name)
+                if not child.running:
+                    if NO_ZOOKEEPER not in child.log_tail():
+                        child.check()
+                    self._cluster.bring_back(name)
+        for name, worker in list(self._workers.items()):
+            if self._unwell[name] or "settled" in worker.latest or worker.reader is None or not worker.reader.done():
+                continue
+            if "ready" in worker.latest or "ended" not in worker.latest:
+                worker.child.check()
+            else:
+                self._start_client(name)
+
+    @property
+    def _done(self) -> int:
+        return self._done_before + sum(
+            worker.number("done") for name, worker in self._workers.items() if not self._unwell[f"{name} is dead"]
+        )
+
+    # The campaign
+
+    async def _work(self) -> None:
+        """Until there are enough operations, or Ctrl-C."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._finished.set)
+        with contextlib.ExitStack() as stack:
+            stack.callback(loop.remove_signal_handler, signal.SIGINT)
+            faults, owners = [
+                stack.enter_context((self._directory / name).open("w", buffering=1))
+                for name in ("nemesis.jsonl", "owners.jsonl")
+            ]
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._until_enough())
+                group.create_task(self._have_faults(faults.write))
+                group.create_task(self._watch_owners(owners.write))
+
+    async def _until_enough(self) -> None:
+        started_at_s = shown_at_s = moved_at_s = time.monotonic()
+        before = 0
+        try:
+            while not self._finished.is_set():
+                done = self._done
+                if done >= self._options.operations and self._ended_faults >= self._options.faults:
+                    break
+                await asyncio.sleep(TICK_S)
+                self._check()
+                now_s = time.monotonic()
+                if done > before:
+                    before, moved_at_s = done, now_s
+                elif now_s - moved_at_s > STUCK_S:
+                    raise TimeoutError(f"no operation has ended for {STUCK_S:g} s; unwell: {dict(self._unwell)}")
+                if now_s - shown_at_s >= SHOW_INTERVAL_S:
+                    shown_at_s = now_s
+                    unwell = ", ".join(name for name, count in self._unwell.items() if count) or "nobody"
+                    print(
+                        f"{now_s - started_at_s:6.1f} s  {done:,} of {self._options.operations:,} operations, "
+                        f"{self.faults} faults, unwell: {unwell}",
+                        flush=True,
+                    )
+        finally:
+            self._finished.set()
+
+    async def _watch_owners(self, write: Callable[[str], object]) -> None:
+        """Write down which server has which partition, until the end."""
+        owners: dict[int, int] = {}
+        zookeeper: ZooKeeper | None = None
+        try:
+            while not self._finished.is_set():
+                try:
+                    if zookeeper is None:
+                        zookeeper = await self._cluster.zookeeper()
+                    assignment = await read_partition_assignment(zookeeper, ROOT)
+                except (WaltzError, TimeoutError):  # ZooKeeper is away
+                    if zookeeper is not None:
+                        await zookeeper.close()
+                        zookeeper = None
+                    await asyncio.sleep(OWNER_INTERVAL_S)
+                    continue
+                for server, owned in assignment.servers.items():
+                    for partition_id, _ in owned:
+                        if owners.get(partition_id) != server:
+                            owners[partition_id] = server
+                            write(text_of(OwnerLine(partition=partition_id, server=server, at_ns=time.monotonic_ns())))
+                await asyncio.sleep(OWNER_INTERVAL_S)
+        finally:
+            if zookeeper is not None:
+                await zookeeper.close()
+
+    # Faults
+
+    async def _have_faults(self, write: Callable[[str], object]) -> None:
+        """Do what is planned until the end; return when everybody is well again."""
+        started_at_s = time.monotonic()
+        layout = self._cluster.layout
+        servers, storages = ([node.name for node in nodes] for nodes in (layout.servers, layout.storages))
+        async with asyncio.TaskGroup() as group:
+            for fault in schedule(self._options.seed, servers, storages, self._clients):
+                if await self._wait(started_at_s + fault.at_s - time.monotonic()):
+                    return
+                group.create_task(self._have(fault, write))
+
+    async def _wait(self, delay_s: float) -> bool:
+        """Wait so long, or until the end; whether it is the end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, delay_s)):
+                await self._finished.wait()
+        return self._finished.is_set()
+
+    async def _have(self, fault: Fault, write: Callable[[str], object]) -> None:
+        # Two faults of one process come one after the other; cuts have nothing to do with that.
+        lock = self._moving if fault.kind is Kind.MOVE else self._locks[" - ".join(fault.targets)]
+        async with lock:
+            if self._finished.is_set():
+                return
+            self.faults += 1
+            at_ns = time.monotonic_ns()
+            targets = list(fault.targets)
+            async with self._unwell_meanwhile(fault.targets):
+                if fault.kind is Kind.MOVE:
+                    if not await self._move():
+                        return
+                elif fault.kind is Kind.CUT:
+                    line = self._pairs.line(*fault.targets)
+                    line.clear()
+                    await self._wait(fault.lasting_s)
+                    line.set()
+                elif fault.kind is Kind.PAUSE:
+                    child = self._child(targets[0])
+                    child.signal(signal.SIGSTOP)
+                    await self._wait(fault.lasting_s)
+                    child.signal(signal.SIGCONT)
+                else:
+                    await self._kill(targets[0], fault.lasting_s)
+            line_ = FaultLine(kind=fault.kind.value, targets=targets, at_ns=at_ns, until_ns=time.monotonic_ns())
+            write(text_of(line_))
+            self._ended_faults += 1
+
+    @contextlib.asynccontextmanager
+    async def _unwell_meanwhile(self, targets: Sequence[str]) -> AsyncIterator[None]:
+        for target in targets:
+            self._unwell[target] += 1
+        try:
+            yield
+        finally:
+            for target in targets:
+                self._unwell[target] -= 1
+
+    def _child(self, name: str) -> Child:
+        return self._workers[name].child if name in self._workers else self._cluster.child(name)
+
+    async def _kill(self, name: str, lasting_s: float) -> None:
+        """Kill a process, and start it again later."""
+        if name in self._workers:
+            async with self._unwell_meanwhile([f"{name} is dead"]):
+                await self._kill_client(name)
+                await self._wait(lasting_s)
+                self._start_client(name)
+            return
+        await asyncio.to_thread(self._cluster.kill, name)
+        await self._wait(lasting_s)
+        if name == ZOOKEEPER:
+            await asyncio.to_thread(self._cluster.start_zookeeper)
+        elif self._nodes[name] in self._cluster.layout.servers:
+            self._cluster.start_server(self._nodes[name])
+        else:
+            self._cluster.start_storage(self._nodes[name])
+
+    async def _move(self) -> bool:
+        """Move all replicas to the spare storage; whether that was possible. A later call goes on where it was not."""
+        words = ["storage", "move", "-s", self._source.connect_string, "-d", self._spare.connect_string]
+        config = ["-c", str(self._cluster.layout.cli_config_path)]
+        program = [sys.executable, "-m", "waltz.cli.main", *words, *config, "--apply", "--yes"]
+        child = self._children.start("move", program, self._directory / "move.log")
+        try:
+            code = await asyncio.to_thread(child.wait, MOVE_TIMEOUT_S)
+        except TimeoutError:
+            code = -1
+        self._children.kill(child)
+        self._move_is_half_done = code != 0
+        if code == 0:
+            self._source, self._spare = self._spare, self._source
+        return code == 0
+
+    # The end
+
+    async def _gather(self) -> None:
+        """Let everything come to its end, and write the history."""
+        self._say("begin nothing new")
+        await self._until("finished", END_TIMEOUT_S)
+        for _ in range(MOVE_ATTEMPTS):
+            if self._move_is_half_done:
+                await self._move()
+        marks = await self._drained()
+        self._say("end")
+        await self._until("settled", END_TIMEOUT_S)
+        done = workloads.effects(self._database)
+        effects = [EffectLine(partition=each[0], transaction=each[1], op=each[2], consumer=each[3]) for each in done]
+        for effect in effects:
+            marks[effect.partition] = max(marks[effect.partition], effect.transaction)
+        latest = await self._marks()
+        marks = [mark if each in LEDGER else latest[each] for each, mark in enumerate(marks)]
+        records = [record async for record in self._records(marks)]
+        header = Header(seed=self._options.seed, registers=REGISTERS, lists=LISTS, fences=FENCES, ledger=LEDGER)
+        others = [self._directory / "nemesis.sorted.jsonl", self._directory / "owners.jsonl"]
+        _sort(self._directory / "nemesis.jsonl", others[0])
+        parts = [path for path in self._histories if path.exists()]  # a process may be killed before it has one
+        merge(header, [*parts, *others], itertools.chain(records, effects), self.history)
+
+    def _say(self, line: str) -> None:
+        """To all clients; one that is started again is told everything anew."""
+        self._said.append(line)
+        for worker in self._workers.values():
+            _tell(worker, line)
+
+    async def _drained(self) -> list[int]:
+        """The marks of all partitions, when the consumers have done everything, or do nothing any more."""
+        deadline_s = time.monotonic() + END_TIMEOUT_S
+        while True:
+            marks = await self._marks()
+            wanted = sum(marks[partition_id] + 1 for partition_id in LEDGER)
+            while workloads.count_effects(self._database) < wanted and time.monotonic() < deadline_s:
+                await asyncio.sleep(TICK_S)
+                self._check()
+            if marks == await self._marks() or time.monotonic() > deadline_s:
+                return marks
+
+    async def _marks(self) -> list[int]:
+        config = client_config(self._cluster, 1).model_copy(update={"auto_mount": False})
+        async with await WaltzClient.open(Application(Journal(-1), PARTITIONS), config) as client:
+            return await committed_marks(client, PARTITIONS)
+
+    async def _records(self, marks: Sequence[int]) -> AsyncIterator[RecordLine]:
+        """What the storages hold, all of them the same."""
+        for partition_id, mark in enumerate(marks):
+            async with Replicas(self._cluster, await self._holders(partition_id)) as replicas:
+                async for records in replicas.committed(partition_id, mark):
+                    for record in records:
+                        yield line_of(partition_id, record)
+
+    async def _holders(self, partition_id: int) -> list[Node]:
+        zookeeper = await self._cluster.zookeeper()
+        try:
+            holding = (await read_replica_assignments(zookeeper, ROOT)).storages_of(partition_id)
+        finally:
+            await zookeeper.close()
+        return [node for node in self._cluster.layout.storages if node.connect_string in holding]
+
+
+def _tell(worker: Worker, line: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # it has ended, and is started again
+        worker.child.pipes[0].write(line.encode() + b"\n")
+        worker.child.pipes[0].flush()
+
+
+def _sort(path: Path, sorted_path: Path) -> None:
+    """Faults are written when they end; histories are in the order of begins."""
+    lines = path.read_text().splitlines(keepends=True)
+    sorted_path.write_text("".join(sorted(lines, key=lambda line: int(json.loads(line)["at_ns"]))))
+
+
+def line_of(partition_id: int, record: Record) -> RecordLine:
+    """A record of a workload as a line of the history. Raises ``ValueError`` for what no workload appends."""
+    if partition_id == FENCES:
+        op, session = workloads.register_value(record.data)
+        return RecordLine(partition=partition_id, transaction=record.transaction_id, op=op, session=session)
+    if partition_id in LEDGER:
+        return RecordLine(partition=partition_id, transaction=record.transaction_id, op=int(record.data))
+    envelope = decode(record.data)
+    if not isinstance(envelope, Batch):
+        raise ValueError(f"a table of a campaign has no {type(envelope).__name__}")
+    values = {row.key.decode(): row.value for row in envelope.rows if row.value is not None}
+    if partition_id == REGISTERS:
+        ops = {int(value.split(b".")[0]) for value in values.values()}
+        return RecordLine(partition=partition_id, transaction=record.transaction_id, op=_only(ops))
+    lists = {key: list(_elements(value)) for key, value in values.items()}
+    ops = {int(elements[-1].split(".")[0]) for elements in lists.values()}
+    return RecordLine(partition=partition_id, transaction=record.transaction_id, op=_only(ops), lists=lists)
+
+
+def _elements(value: bytes) -> Iterator[str]:
+    for element in json.loads(value):
+        yield str(element)
+
+
+def _only(ops: set[int]) -> int | None:
+    """The operation of a record. Raises ``ValueError`` for several: a record is of one."""
+    if len(ops) > 1:
+        raise ValueError(f"one record of several operations: {sorted(ops)}")
+    return next(iter(ops), None)

@@ -1,0 +1,62 @@
+"""A short campaign with real processes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.histories.__main__ import report
+from tests.histories.campaign import FENCES, LEDGER, LISTS, REGISTERS, Campaign, Options, line_of
+from tests.histories.events import read
+from tests.histories.judge import collect, violations
+from waltz.common.records import Record
+from waltz.table.envelope import Batch, Row, SweepMark, encode
+
+SEED = 4
+FAULTS = 5
+
+
+@pytest.mark.integration
+@pytest.mark.deep
+@pytest.mark.timeout(300)
+async def test_a_short_campaign_has_a_possible_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    campaign = Campaign(Options(operations=1_000, seed=SEED, faults=FAULTS), tmp_path)
+    await campaign.run()
+    history = collect(read(campaign.history))
+    assert violations(history) == []
+    assert len(history.operations) >= 1_000
+    assert len(history.faults) >= FAULTS
+    assert {line.partition for line in history.owners} == {REGISTERS, LISTS, FENCES, *LEDGER}
+    assert all(history.records[partition_id] for partition_id in (REGISTERS, LISTS, FENCES, *LEDGER))
+    assert report(campaign.history) == 0
+    assert "no violation" in capsys.readouterr().out
+
+
+def record(data: bytes) -> Record:
+    return Record(7, bytes(16), 0, data, 0)
+
+
+def rows(*values: bytes | None) -> bytes:
+    return encode(Batch(1, [Row(b"", b"k%d" % number, value) for number, value in enumerate(values)]))
+
+
+def test_records_name_their_operations() -> None:
+    assert line_of(FENCES, record(b"12 3")).model_dump(exclude_defaults=True) == {
+        "partition": FENCES,
+        "transaction": 7,
+        "op": 12,
+        "session": 3,
+    }
+    assert line_of(LEDGER[1], record(b"12")).op == 12
+    assert line_of(REGISTERS, record(rows(b"12.0", None, b"12.1"))).op == 12
+    assert line_of(REGISTERS, record(rows(None))).op is None
+    lists = line_of(LISTS, record(rows(json.dumps(["1.0", "12.0"]).encode(), b'["12.1"]')))
+    assert (lists.op, lists.lists) == (12, {"k0": ["1.0", "12.0"], "k1": ["12.1"]})
+    for partition_id, data in (
+        (REGISTERS, rows(b"12.0", b"13.0")),
+        (REGISTERS, encode(SweepMark(1))),
+        (FENCES, b"12"),
+        (LEDGER[0], b""),
+    ):
+        with pytest.raises(ValueError, match=r".+"):
+            line_of(partition_id, record(data))

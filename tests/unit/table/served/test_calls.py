@@ -1,0 +1,176 @@
+"""Requests that go on to the next view node, and writes whose outcome is unknown."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+import waltz
+from tests.unit.view.node import TIMEOUT_S, view_node
+from waltz.client.errors import NotAppendedError, OutcomeUnknownError
+from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.table import ViewUnavailableError
+from waltz.table.served.registration import ViewNode
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def cluster() -> list[MockServerPartition]:
+    return MockServerPartition.create(1)
+
+
+@pytest.fixture
+async def client(cluster: list[MockServerPartition]) -> AsyncIterator[waltz.Client]:
+    async with waltz.connect(MockDriver(cluster)) as opened:
+        await waltz.table.configure(opened, 0, {"format": "table"})
+        yield opened
+
+
+async def say(client: waltz.Client, name: str, endpoint: str, zone: str | None = None) -> None:
+    """Say that there is a view node."""
+    nodes, root = client.directory
+    await nodes.create(f"{root}/ext/view/0/{name}", ViewNode(endpoint, 0, zone).encode(), make_path=True)
+
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def node_with(answer: Answer) -> AsyncIterator[str]:
+    """The endpoint of a node that answers everything in this way."""
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield site.name if ":0" not in site.name else f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_dead_node_is_passed_over(
+    cluster: list[MockServerPartition], client: waltz.Client, tmp_path: Path
+) -> None:
+    await say(client, "dead", "http://127.0.0.1:1", "here")
+    async with view_node(cluster, tmp_path) as node, client.table(0, view="served", zone="here") as table:
+        await node.served()
+        assert await table.put(b"k", b"v") == 0
+        (row,) = await table.get([b"k"])
+        assert row is not None
+
+
+async def test_a_client_goes_over_to_another_node(
+    cluster: list[MockServerPartition], client: waltz.Client, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as first, client.table(0, view="served") as table:
+        node = await first.enter_async_context(view_node(cluster, tmp_path))
+        await node.served()
+        await table.put(b"k", b"1")
+        follow = table.follow(-1)
+        while not (await anext(follow)).rows:
+            pass
+        async with view_node(cluster, tmp_path / "second") as other:
+            await other.served()
+            await first.aclose()
+            last = await table.put(b"k", b"2")
+            (row,) = await table.get([b"k"])
+            assert row is not None
+            assert row.value == b"2"
+            async with asyncio.timeout(TIMEOUT_S):
+                while not (taken := await anext(follow)).rows:
+                    pass
+            assert [row.version.transaction_id for row in taken.rows] == [last]
+            await follow.aclose()
+
+
+async def test_without_nodes_calls_end_at_their_deadline(client: waltz.Client) -> None:
+    async with client.table(0, view="served", timeout_s=0.1) as table:
+        with pytest.raises(ViewUnavailableError, match="there is none in ZooKeeper"):
+            await table.get([b"k"])
+        with pytest.raises(NotAppendedError, match="there is none"):
+            await table.put(b"k", b"v")
+
+
+async def test_an_answer_that_is_lost_leaves_the_outcome_unknown(client: waltz.Client) -> None:
+    async def cut(request: web.Request) -> web.StreamResponse:
+        await request.read()
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async with node_with(cut) as endpoint, client.table(0, view="served", timeout_s=0.3) as table:
+        await say(client, "cut", endpoint)
+        with pytest.raises(OutcomeUnknownError):
+            await table.put(b"k", b"v")
+        with pytest.raises(ViewUnavailableError):
+            await table.get([b"k"])
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (200, b"", OutcomeUnknownError),
+        (200, b"nonsense", OutcomeUnknownError),
+        (500, b"", OutcomeUnknownError),
+        (502, b"", OutcomeUnknownError),
+        (504, b"", OutcomeUnknownError),
+        (202, b"", OutcomeUnknownError),
+        (503, b"", NotAppendedError),
+        (429, b"", NotAppendedError),
+        (404, b"", NotAppendedError),
+    ],
+)
+async def test_foreign_answers_to_writes(
+    client: waltz.Client, status: int, body: bytes, error: type[Exception]
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, body=body)
+
+    async with node_with(answer) as endpoint, client.table(0, view="served", timeout_s=0.3) as table:
+        await say(client, "foreign", endpoint)
+        with pytest.raises(error) as raised:
+            await table.put(b"k", b"v")
+        assert type(raised.value) is error
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"applied": 0}',
+        b'{"applied": 0, "rows": 5}',
+        b'{"applied": 0, "rows": []}',
+        b'{"applied": 0, "rows": [5]}',
+        b'{"applied": "x", "rows": [null]}',
+        b'{"end": 5}\n',
+        b'{"key": 5}\n',
+        b"[" * 100_000,
+    ],
+)
+async def test_foreign_answers_to_reads(client: waltz.Client, body: bytes) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body)
+
+    async with node_with(answer) as endpoint, client.table(0, view="served", timeout_s=0.3) as table:
+        await say(client, "foreign", endpoint)
+        with pytest.raises(ViewUnavailableError):
+            await table.get([b"k"])
+        with pytest.raises(ViewUnavailableError):
+            assert [row async for row in table.scan()] == []
+
+
+async def test_arguments_have_a_place_with_one_view_only(client: waltz.Client) -> None:
+    with pytest.raises(TypeError, match="no store"):
+        client.table(0, view="served", store="memory")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="only with view"):
+        client.table(0, zone="a")  # type: ignore[call-overload]
+    with pytest.raises(waltz.PartitionNotFoundError):
+        client.table(7, view="served")
