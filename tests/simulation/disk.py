@@ -322,6 +322,11 @@ class SimulatedDisk:
         node = self._durable.get(path)
         return 0 if node is None else len(node.durable)
 
+    @property
+    def file_count(self) -> int:
+        """Number of files and directories that any loss of power would leave."""
+        return len(self._durable)
+
     def durable_content(self, path: str, start: int, end: int) -> bytes:
         """A part of what a file holds after any loss of power."""
         node = self._durable.get(path)

@@ -31,12 +31,14 @@ from waltz.storage.node.partition import StoragePartition
 
 COMPARED_RECORDS = 100
 """Number of last records that are compared whenever a log is opened; in the end all are."""
-REPLAYED_EVERY = 32
+COPIED_AT_FIRST = 8
+"""Number of first fences, marks and truncations of a storage with a journal that a drained copy of its disk is to show."""
+ACKNOWLEDGEMENTS_PER_COPY = 32
 """Number of acknowledgements of a storage with a journal after which a copy of its disk is drained and compared."""
-NOTED_AT_FIRST = 8
-"""Number of first fences and marks of a storage with a journal that are looked for in a drained copy of its disk."""
-NOTED_EVERY = 4
-"""Of later fences and marks one of this number is looked for: the copies took a third of the processor time."""
+NOTES_PER_COPY = 4
+"""The same number of fences, marks and truncations. Copies of the disk for each took a third of the processor time."""
+FILES_OF_A_COPY = 100
+"""A disk with more files than this is copied as much less often: with tiny segments, nothing else took any time."""
 
 Key = tuple[str, int]
 """Name of a storage, and a partition."""
@@ -56,8 +58,8 @@ class StorageChecks:
         self._notes_decayed: set[str] = set()
         self.replaced: set[str] = set()
         """Storages that have ever got another disk: owners may not know yet what is not on it."""
-        self._journaled: dict[str, int] = defaultdict(int)
         self._noted: dict[str, int] = defaultdict(int)
+        self._copies_due: dict[str, float] = defaultdict(float)
         self._since_opened: dict[Key, int] = {}
         """The highest transaction that each has acknowledged since it was opened."""
         self._on_deleted: Callable[[str, int], None] | None = None
@@ -136,18 +138,33 @@ class StorageChecks:
         disk, encoded = self.disks[storage], encode_record(records[-1])
         journaled = partition._durability
         assert isinstance(journaled, Journaled)
-        held = disk.holds_for_certain(partition.log._view.segments[-1].path, encoded) or (
+        held = any(disk.holds_for_certain(each.path, encoded) for each in reversed(partition.log._view.segments)) or (
             encoded in newest_groups(disk, partition.log.directory, journaled.state.journal)
         )
-        self._journaled[storage] += 1
-        if not held or self._journaled[storage] % REPLAYED_EVERY == 0:
+        if self._copy_is_due(storage, 1 / ACKNOWLEDGEMENTS_PER_COPY) or not held:
             self.recovered(storage, partition, records)
 
-    def noted(self, storage: str, partition: StoragePartition, mark: tuple[int, int] | None = None) -> None:
-        """A storage with a journal has taken a fence, or a mark: now and then a copy of the disk is drained for it."""
+    def noted(
+        self,
+        storage: str,
+        partition: StoragePartition,
+        *,
+        mark: tuple[int, int] | None = None,
+        last: int | None = None,
+    ) -> None:
+        """A storage with a journal has a new fence, a mark or a new end: now and then a copy of its disk is drained."""
         self._noted[storage] += 1
-        if self._noted[storage] <= NOTED_AT_FIRST or self._noted[storage] % NOTED_EVERY == 0:
-            self.recovered(storage, partition, mark=mark)
+        if self._noted[storage] <= COPIED_AT_FIRST or self._copy_is_due(storage, 1 / NOTES_PER_COPY):
+            self.recovered(storage, partition, mark=mark, last=last)
+
+    def _copy_is_due(self, storage: str, share: float) -> bool:
+        """Whether to copy the disk now. ``share``: what the event adds to what is due of a copy of a small disk."""
+        cost = max(1.0, self.disks[storage].file_count / FILES_OF_A_COPY)
+        self._copies_due[storage] += share
+        if self._copies_due[storage] < cost:
+            return False
+        self._copies_due[storage] -= cost
+        return True
 
     def recovered(
         self,
@@ -331,7 +348,7 @@ class StorageChecks:
                 if isinstance(message, wire.SetLowWaterMarkRequest):
                     self.noted(_host(), partition, mark=(message.session_id, message.low_water_mark))
                 elif isinstance(message, wire.TruncateRequest):
-                    self.recovered(_host(), partition, last=partition.max_transaction_id)
+                    self.noted(_host(), partition, last=partition.max_transaction_id)
             return frame
 
         async def fenced(partition: StoragePartition) -> None:
