@@ -81,7 +81,7 @@ class DataConnection:
             if isinstance(message, wire.OpenRequest):
                 self.answer(self._open(message))
             else:
-                self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
+                self._dispatch(_new_tuple(PartitionRequest, (message, buffer[start], end - start, self)))
         self._regulate()
 
     def _take_one_by_one(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:

@@ -47,10 +47,10 @@ ReadRequest = (
 """What changes no record. Times are entered among reads: they do not wait for the disk's writes and syncs."""
 
 _OfflineRequest = (
-    wire.LastSessionInfoRequest
+    wire.AppendRequest  # the first, since it is the most frequent
+    | wire.LastSessionInfoRequest
     | wire.SetLowWaterMarkRequest
     | wire.TruncateRequest
-    | wire.AppendRequest
     | wire.MaxTransactionIdRequest
     | EnterTimesRequest
 )
