@@ -691,7 +691,7 @@ class ServerPartition:
             assert self.high_water_mark is not None
             self._fencing.refuse(link, requests, self.high_water_mark)
             return
-        if self._orders:
+        if self._orders.by_link:
             requests = self._in_order(link, requests)
             if not requests:
                 return
