@@ -281,8 +281,8 @@ MUTANTS: dict[str, Mutant] = {
         10,
         3,
         _patch(Journaled, "truncate", journal.truncate_in_the_file_alone),
-        (),
-        _JOURNAL,
+        ("kill-server", "pause-server", "depose"),
+        {**_JOURNAL, "fault_count": 30},
     ),
     "skip-truncate": Mutant(
         "a storage says that it has truncated, and has not",
