@@ -3,10 +3,13 @@
 import importlib.util
 import os
 from collections.abc import Generator
+from pathlib import Path
 from unittest import mock
 
 import hypothesis
 import pytest
+
+HERE = Path(__file__).parent
 
 MISSING = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
 
@@ -23,8 +26,11 @@ def pytest_report_header() -> str | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A sync of a real file is left to tests of that: no unit test takes the power away from a real disk."""
-    if item.get_closest_marker("real_syncs"):
+    """A sync of a real file is left to tests of that: no unit test takes the power away from a real disk.
+
+    This hook is called for tests of other folders as well.
+    """
+    if HERE not in item.path.parents or item.get_closest_marker("real_syncs"):
         return (yield)
     with mock.patch.multiple(os, fsync=os.fstat, fdatasync=os.fstat):  # fails as well if a file is closed
         return (yield)
