@@ -5,7 +5,6 @@ import logging
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from waltz.asynchronous import Client
 from waltz.client.errors import ClientClosedError
@@ -16,7 +15,7 @@ from waltz.common.tasks import owned, restarting
 from waltz.table.errors import PropertiesError, StoreError
 from waltz.table.face.configured import properties_of
 from waltz.table.face.partition import TablePartition
-from waltz.table.face.table import Table
+from waltz.table.served.answers import Served
 from waltz.table.served.problems import refused, refused_now
 from waltz.view.view_metrics import PartitionState
 
@@ -27,22 +26,6 @@ LOOK_S = 1.0
 SEARCH_S = 10.0
 """Pause between two looks for partitions that have become tables."""
 RETRY_INITIAL_S, RETRY_MAXIMUM_S = 1.0, 30.0
-
-
-class Served(NamedTuple):
-    """A partition that is served."""
-
-    table: Table
-    """For writes, which wait for the earlier writes of this process."""
-    view: TablePartition
-    """For reads."""
-    log: str
-    """Tells the logs of clusters apart."""
-
-    @property
-    def applied(self) -> int:
-        """The last transaction that the view has applied."""
-        return self.view.store.progress.applied
 
 
 class Partitions:

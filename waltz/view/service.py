@@ -14,6 +14,7 @@ from waltz.common.metrics.registry import Json
 from waltz.common.net.http import HttpError
 from waltz.common.net.listener import listening_errors
 from waltz.common.quiet_log import QuietLog
+from waltz.table.served.answers import ANSWERS
 from waltz.table.served.problems import Problem
 from waltz.table.served.texts import line_of
 from waltz.view import reading, writing
@@ -53,10 +54,14 @@ ROUTES: Final[tuple[tuple[str, str, str, Right], ...]] = (
     ("GET", _ROW + "/value", "get value", Right.READ),
     ("POST", _TABLE + "/scan", "scan", Right.READ),
     ("GET", _TABLE + "/rows", "scan", Right.READ),
+    ("GET", _TABLE + "/take", "take", Right.READ),
     ("GET", _TABLE + "/watch", "watch", Right.READ),
     ("POST", _TABLE + "/batch", "write", Right.APPEND),
     ("PUT", _ROW, "write", Right.APPEND),
     ("DELETE", _ROW, "write", Right.APPEND),
+    ("POST", _TABLE + "/truncate", "truncate", Right.APPEND),
+    ("GET", _TABLE + "/sweep", "check sweep", Right.READ),
+    ("POST", _TABLE + "/sweep", "sweep", Right.APPEND),
 )
 """Method, path, operation, and the right at the partition that it needs."""
 
@@ -64,14 +69,15 @@ ROUTES: Final[tuple[tuple[str, str, str, Right], ...]] = (
 def make_application(exchanges: Exchanges, watches: set[BatchFeed]) -> web.Application:
     """All routes. Everything that goes wrong is answered with problem JSON."""
     handles: dict[tuple[str, str], Handle] = {
-        ("GET", _TABLE): reading.state,
-        ("POST", _TABLE + "/get"): reading.get,
+        (method, _TABLE + path): reading.answered(answer, looks_at_rows=path == "/sweep")
+        for (method, path), answer in ANSWERS.items()
+    } | {
         ("GET", _ROW): reading.get_row,
         ("GET", _ROW + "/value"): reading.get_value,
         ("POST", _TABLE + "/scan"): reading.scan,
         ("GET", _TABLE + "/rows"): reading.scan_by_query,
+        ("GET", _TABLE + "/take"): reading.take,
         ("GET", _TABLE + "/watch"): watch_with(exchanges.metrics, watches),
-        ("POST", _TABLE + "/batch"): writing.write,
         ("PUT", _ROW): writing.put_row,
         ("DELETE", _ROW): writing.delete_row,
     }

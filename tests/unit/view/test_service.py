@@ -17,6 +17,7 @@ from tests.unit.view.node import TIMEOUT_S, Node, session, view_node
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.common.access import EVERYTHING, Proof, Right, Rights
 from waltz.table import Row
+from waltz.table.served import answers
 from waltz.view import reading, service
 from waltz.view.limits import Limits
 
@@ -130,6 +131,99 @@ async def test_pages_of_a_scan(http: aiohttp.ClientSession, client: waltz.Client
     assert told["next"] is None
 
 
+async def test_a_take_tells_each_transaction_and_where_it_ends(http: aiohttp.ClientSession) -> None:
+    for number in range(4):
+        await http.put(f"/v1/tables/0/rows/{number}?prefix={'%FF' if number % 2 else 'q'}", data=b"v")
+    async with http.get("/v1/tables/0/take", params={"after": "0", "limit": "2"}) as response:
+        assert response.content_type == "application/x-ndjson"
+        *told, end = await lines(response)
+    assert [(line["transaction"], len(line["rows"])) for line in told] == [(1, 1), (2, 1)]
+    assert end == {"end": {"cursor": 2, "at_end": False, "count": 2}}
+    async with http.get("/v1/tables/0/take?prefix=%FF") as response:
+        *told, end = await lines(response)
+    assert [line["transaction"] for line in told] == [1, 3]
+    assert end["end"] == {"cursor": 3, "at_end": True, "count": 2}
+    async with http.get("/v1/tables/0/take", params={"after": "3"}) as response:
+        assert await lines(response) == [{"end": {"cursor": 3, "at_end": True, "count": 0}}]
+
+
+async def test_a_long_take_ends_with_a_cursor(http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "TAKE_S", 0.0)
+    cursor, found = -1, []
+    rows = [{"key": f"{number}", "value": "v"} for number in range(10)]
+    for _ in range(30):
+        await http.post("/v1/tables/0/batch", json={"rows": rows})
+    while cursor < 29:
+        async with http.get("/v1/tables/0/take", params={"after": str(cursor)}) as response:
+            *told, end = await lines(response)
+        found += [line["transaction"] for line in told]
+        cursor = end["end"]["cursor"]
+        assert cursor == found[-1]
+    assert found == list(range(30))
+
+
+async def test_truncation_and_sweeps(http: aiohttp.ClientSession, client: waltz.Client) -> None:
+    await http.put("/v1/tables/0/rows/k", data=b"v")
+    async with http.post("/v1/tables/0/truncate") as response:
+        assert await response.json() == {"transaction": 1}
+    async with http.get("/v1/tables/0/rows/k?at_least=1") as response:
+        await problem(response, 404, "no-row")
+    async with http.get("/v1/tables/0/sweep") as response:
+        assert await response.json() == {"aged": 0, "due": False}
+    body: dict[str, bool]
+    for body in ({}, {"if_due": True}):
+        async with http.post("/v1/tables/0/sweep", json=body) as response:
+            assert await response.json() == {"transaction": None}
+    for path, body in (("truncate", {"all": True}), ("sweep", {"if": True})):
+        async with http.post(f"/v1/tables/0/{path}", json=body) as response:
+            await problem(response, 400, "bad-request")
+
+
+async def test_levels_are_parameters(http: aiohttp.ClientSession) -> None:
+    async with http.put("/v1/tables/0/rows/k?consistency=leader_all", data=b"v") as response:
+        assert await response.json() == {"transaction": 0}
+    async with http.put("/v1/tables/0/rows/k?consistency=quorum", data=b"v") as response:
+        assert "leader_quorum" in await problem(response, 409, "consistency")
+    async with http.get("/v1/tables/0/rows/k?consistency=leader_quorum") as response:
+        assert response.status == 200
+    async with http.get("/v1/tables/0/rows/k?consistency=leader_all") as response:
+        assert "nothing was read" in await problem(response, 409, "consistency")
+    for method, query in (
+        *(("GET", "consistency=often"), ("GET", "consistency=any&fresh=true"), ("PUT", "consistency=leader")),
+        ("PUT", "consistency=often"),
+    ):
+        async with http.request(method, f"/v1/tables/0/rows/k?{query}") as response:
+            await problem(response, 400, "bad-request")
+    conditional = {"If-None-Match": "*"}
+    async with http.put("/v1/tables/0/rows/new?consistency=leader_all", headers=conditional) as response:
+        assert "of the partition" in await problem(response, 400, "bad-request")
+
+
+async def test_rows_of_several_prefixes_are_of_one_state(http: aiohttp.ClientSession) -> None:
+    await http.put("/v1/tables/0/rows/k?prefix=p", data=b"1")
+    rows = [{"prefix": "p", "key": "k"}, {"key": "k"}]
+    async with http.post("/v1/tables/0/get?at_least=0", json={"rows": rows}) as response:
+        found = (await response.json())["rows"]
+    assert [row and row["value"] for row in found] == ["1", None]
+
+
+async def test_a_condition_that_fails_says_in_which_state(http: aiohttp.ClientSession) -> None:
+    await http.put("/v1/tables/0/rows/k", data=b"1")
+    conditions = {"rows": [{"key": "k", "value": "2"}], "if": [{"key": "k", "version": None}]}
+    async with http.post("/v1/tables/0/batch", json=conditions) as response:
+        assert (response.status, (await response.json(content_type=None))["applied"]) == (412, 0)
+
+
+async def test_requests_without_a_body_take_no_memory(http: aiohttp.ClientSession, node: Node) -> None:
+    with node.limits.body(1 << 17), contextlib.ExitStack() as all_memory:
+        for _ in range(7):
+            all_memory.enter_context(node.limits.body(1 << 17))
+        async with http.get("/v1/tables/0") as response:
+            assert response.status == 200
+        async with http.put("/v1/tables/0/rows/k", data=b"v") as response:
+            await problem(response, 503, "overloaded")
+
+
 async def test_a_reader_of_a_scan_that_takes_nothing_is_cut(
     node: Node, client: waltz.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +273,8 @@ async def test_a_read_that_demands_too_much_is_late(http: aiohttp.ClientSession)
         ("GET", "/v1/tables/0?at_least=-2", 400, "bad-request"),
         ("GET", "/v1/tables/0/rows?limit=0", 400, "bad-request"),
         ("GET", "/v1/tables/0/rows?token=x", 400, "bad-request"),
+        ("GET", "/v1/tables/0/take?limit=0", 400, "bad-request"),
+        ("GET", "/v1/tables/0/take?after=5", 409, "ahead-of-log"),
         ("GET", "/v1/tables/0/watch?after=x", 400, "bad-request"),
         ("GET", "/v1/tables/0/watch?progress_s=0", 400, "bad-request"),
         ("GET", "/v1/tables/0/watch?log=other", 409, "other-log"),
