@@ -15,9 +15,10 @@ from waltz.common.wall_clock import now_ms
 from waltz.table.served.answers import Asked, Served, Told
 from waltz.table.served.problems import CONTENT_TYPE, Problem, problem_of, refused
 from waltz.table.served.questions import query_of, timeout_ms
-from waltz.table.served.texts import line_of, parsed
+from waltz.table.served.texts import MessageError, line_of, parsed
 from waltz.view.limits import Limits
 from waltz.view.partitions import Partitions
+from waltz.view.routes import Route
 from waltz.view.view_metrics import ViewMetrics
 
 logger = logging.getLogger(__name__)
@@ -155,16 +156,16 @@ class Exchanges:
         known = self._readers.known(bearer_token("".join(authorizations)), reader, self.port)
         return Caller(known.rights, peer, known.expires_s)
 
-    def handler(
-        self, operation: str, right: Right, handle: Handle, *, watches: bool = False
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """The handler of a route at a partition, for callers with a right."""
+    def handler(self, route: Route, handle: Handle) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """The handler of a route at a partition, for callers with its right."""
+        operation = route.operation
+        watches = operation == "watch"
 
         async def handled(request: web.Request) -> web.StreamResponse:
             loop = asyncio.get_running_loop()
             began_s = loop.time()
             try:
-                response = await self._handle(request, right, handle, watches=watches)
+                response = await self._handle(request, route, handle, watches=watches)
             except HttpError as error:
                 response = problem_response(Problem(error.status, "unauthorized", str(error)), error.headers)
             except (web.HTTPRequestEntityTooLarge, web.HTTPBadRequest) as error:
@@ -182,13 +183,16 @@ class Exchanges:
 
         return handled
 
-    async def _handle(self, request: web.Request, right: Right, handle: Handle, *, watches: bool) -> web.StreamResponse:
+    async def _handle(self, request: web.Request, route: Route, handle: Handle, *, watches: bool) -> web.StreamResponse:
         caller = self.caller(request)
         partition_id = int(request.match_info["partition"])
-        caller.check(right, partition_id)
+        caller.check(route.right, partition_id)
         room = self.limits.watches if watches else self.limits.requests
         with room.taken():
             query = query_of(request.rel_url.raw_query_string)
+            unknown = sorted(query.keys() - set(route.parameters))
+            if unknown:
+                raise MessageError(f"there is no parameter {unknown[0][:40]!r} here")
             served = self.partitions.of(partition_id)
             deadline_s = asyncio.get_running_loop().time() + timeout_ms(query) / 1000
             return await handle(Exchange(request, caller, query, self.limits, partition_id, served, deadline_s))

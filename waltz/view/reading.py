@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
-from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
@@ -21,8 +20,7 @@ from waltz.table.served.questions import (
 )
 from waltz.table.served.texts import line_of, row_text, version_text
 from waltz.view.exchange import Exchange, Handle, streaming
-
-NDJSON: Final = "application/x-ndjson"
+from waltz.view.routes import NDJSON
 
 SEND_TIMEOUT_S = 30.0
 """Within this time a reader must take a page of a scan or take."""

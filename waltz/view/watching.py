@@ -22,7 +22,7 @@ from waltz.table.served.problems import Refused, refused
 from waltz.table.served.questions import bytes_in, number
 from waltz.table.served.texts import line_of
 from waltz.view.exchange import Exchange, Handle, streaming
-from waltz.view.reading import NDJSON
+from waltz.view.routes import EVENTS, NDJSON
 from waltz.view.view_metrics import ViewMetrics
 
 logger = logging.getLogger(__name__)
@@ -32,8 +32,6 @@ SEND_TIMEOUT_S = 10.0
 PROGRESS_S: Final = 5
 """Default time after which a watch without rows says how far it is."""
 MAX_PROGRESS_S: Final = 60
-
-EVENTS: Final = "text/event-stream"
 
 
 class _Stream:

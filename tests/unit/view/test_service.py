@@ -20,6 +20,7 @@ from waltz.table import Row
 from waltz.table.served import answers
 from waltz.view import reading, service
 from waltz.view.limits import Limits
+from waltz.view.routes import ROUTES
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -275,6 +276,8 @@ async def test_a_read_that_demands_too_much_is_late(http: aiohttp.ClientSession)
         ("GET", "/v1/tables/0/rows?token=x", 400, "bad-request"),
         ("GET", "/v1/tables/0/take?limit=0", 400, "bad-request"),
         ("GET", "/v1/tables/0/take?after=5", 409, "ahead-of-log"),
+        ("GET", "/v1/tables/0?prefix=p", 400, "bad-request"),
+        ("PUT", "/v1/tables/0/rows/k?fresh=true", 400, "bad-request"),
         ("GET", "/v1/tables/0/watch?after=x", 400, "bad-request"),
         ("GET", "/v1/tables/0/watch?progress_s=0", 400, "bad-request"),
         ("GET", "/v1/tables/0/watch?log=other", 409, "other-log"),
@@ -355,18 +358,18 @@ async def test_each_request_needs_its_right(
         watch = await http.get("/v1/tables/0/watch", params={"progress_s": "1"})
         assert json.loads(await watch.content.readline()) == {"progress": {"transaction": -1}}
         rights.refused = (Right.APPEND,)
-        for method, path, _, right in service.ROUTES:
-            path = path.replace("{partition:[0-9]{1,9}}", "0").replace("{key:[^/]+}", "k")
-            if right is Right.APPEND:
-                async with http.request(method, path) as response:
+        for route in ROUTES:
+            path = route.template.format(partition=0, key="k")
+            if route.right is Right.APPEND:
+                async with http.request(route.method, path) as response:
                     assert await problem(response, 403, "forbidden") == "may not append to"
         async with http.get("/v1/tables/0") as response:
             assert response.status == 200
         rights.refused = (Right.READ,)
-        for method, path, _, right in service.ROUTES:
-            path = path.replace("{partition:[0-9]{1,9}}", "0").replace("{key:[^/]+}", "k")
-            if right is Right.READ:
-                async with http.request(method, path) as response:
+        for route in ROUTES:
+            path = route.template.format(partition=0, key="k")
+            if route.right is Right.READ:
+                async with http.request(route.method, path) as response:
                     assert await problem(response, 403, "forbidden") == "may not read data of"
         async with http.get("/v1/tables") as response:
             assert (await response.json())["tables"] == []
