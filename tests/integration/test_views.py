@@ -31,7 +31,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "served-tables.md"
 class ViewProcess:
     """A view node with a port, a directory and a log of its own."""
 
-    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
+    def __init__(self, cluster: LocalCluster, directory: Path, **more: object) -> None:
         self.port, self.http_port = free_ports(2)
         self.log = directory / "view.log"
         (directory / "stores").mkdir(parents=True)
@@ -40,6 +40,7 @@ class ViewProcess:
             "view.host": "127.0.0.1",
             "view.jetty.port": self.http_port,
             "view.directory": str(directory / "stores"),
+            **{key.replace("_", "."): value for key, value in more.items()},
         }
         self._path = directory / "view.yml"
         self._path.write_text(yaml.safe_dump(config))
@@ -53,6 +54,12 @@ class ViewProcess:
         process, self._process = self._process, None
         assert process is not None
         process.send_signal(number)
+        return process.wait(TIMEOUT_S)
+
+    def ended(self) -> int:
+        """Wait for its end."""
+        process, self._process = self._process, None
+        assert process is not None
         return process.wait(TIMEOUT_S)
 
     def close(self) -> None:
@@ -141,6 +148,49 @@ async def test_clients_go_on_while_view_nodes_are_killed(cluster: LocalCluster, 
         assert f'waltz_view_applied_transaction{{partition="{TABLE}"}} {written[b"after"]}' in metrics
         assert 'waltz_view_requests_total{operation="scan",status="200"} 1' in metrics
         await table.batch([waltz.table.Row(b"", key, None, tombstone=True) for key in written])
+
+
+async def test_a_new_view_node_begins_with_the_snapshot_of_the_command(cluster: LocalCluster, tmp_path: Path) -> None:
+    pytest.importorskip("obstore")
+    pytest.importorskip("pyarrow")
+    url = f"file://{tmp_path / 'objects'}"
+    (tmp_path / "objects").mkdir()
+    wrong = ViewProcess(cluster, tmp_path / "wrong", view_snapshots="ftp://nowhere")
+    wrong.start()
+    assert wrong.ended() == 1
+    assert "begins with one of" in wrong.log.read_text()
+    view = ViewProcess(cluster, tmp_path / "view", view_snapshots=url)
+    async with connected(cluster) as client, client.table(TABLE, view="served", timeout_s=TIMEOUT_S) as table:
+        async with client.table(TABLE) as writer:
+            written = [await writer.put(b"%d" % number, b"v", prefix=b"saved") for number in range(20)]
+        config = str(cluster.layout.cli_config_path)
+        command = [
+            sys.executable,
+            "-m",
+            "waltz.cli.main",
+            "table",
+            "snapshot",
+            "-c",
+            config,
+            "-p",
+            str(TABLE),
+            "--to",
+            url,
+        ]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert done.returncode == 0, done
+        view.start()
+        try:
+            await until_there(client, view)
+            assert f"begins with the snapshot of transaction {written[-1]}" in view.log.read_text()
+            assert len([key async for key in table.scan_keys(prefix=b"saved", fresh=True)]) == 20
+            assert (
+                await table.transaction(lambda transaction: transaction.delete(b"0", prefix=b"saved"))
+                == written[-1] + 1
+            )
+            assert [row.key for row in (await table.take(written[-1])).rows] == [b"0"]
+        finally:
+            view.close()
 
 
 async def test_the_examples_with_curl(cluster: LocalCluster, pair: list[ViewProcess]) -> None:

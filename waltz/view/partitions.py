@@ -31,8 +31,13 @@ RETRY_INITIAL_S, RETRY_MAXIMUM_S = 1.0, 30.0
 class Partitions:
     """The partitions of a view node, from :meth:`start` to :meth:`close`."""
 
-    def __init__(self, client: Client, given: Sequence[int] | None, store: str, directory: Path) -> None:
-        """``given`` partitions, or all that are tables, with stores of the name ``store`` below ``directory``."""
+    def __init__(
+        self, client: Client, given: Sequence[int] | None, store: str, directory: Path, snapshots: str | None = None
+    ) -> None:
+        """``given`` partitions, or all that are tables, with stores of the name ``store`` below ``directory``.
+
+        Empty stores begin with the saved snapshots at the address ``snapshots``, if there is one.
+        """
         self.client = client
         self.changed = asyncio.Event()
         """Set when a partition begins or ceases to be served."""
@@ -41,6 +46,7 @@ class Partitions:
         self._given = given
         self._store = store
         self._directory = directory
+        self._snapshots = snapshots
         self._log = ""
         self._served: dict[int, Served] = {}
         self._keeping: dict[int, asyncio.Task[None]] = {}
@@ -132,7 +138,10 @@ class Partitions:
         directory = self._directory / str(partition_id)
         while True:
             try:
-                async with self.client.table(partition_id, store=self._store, directory=directory) as table:
+                opening = self.client.table(
+                    partition_id, store=self._store, directory=directory, snapshots=self._snapshots
+                )
+                async with opening as table:
                     if not table.partition.store.finds_rows:
                         raise StoreError(f"view.store: a store of the kind {self._store} keeps no rows to be served")
                     self._served[partition_id] = Served(table, table.partition, self._log)

@@ -55,12 +55,13 @@ async def view_node(
     access: Access = ALLOW_ALL,
     port: int = 0,
     zone: str | None = None,
+    snapshots: str | None = None,
 ) -> AsyncIterator[Node]:
     """A view node of a cluster in memory."""
     registry = Registry()
     limits = limits or Limits(64, 16, 64 << 20)
     async with waltz.connect(MockDriver(list(cluster))) as client:
-        partitions = Partitions(client, given, store, directory)
+        partitions = Partitions(client, given, store, directory, snapshots)
         metrics = ViewMetrics(registry, partitions.states)
         exchanges = Exchanges(partitions, limits, metrics, Readers(access, None, QuietLog(logger)))
         listening = Port(exchanges, 100)
