@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,59 @@ async def test_clients_go_on_while_view_nodes_are_killed(cluster: LocalCluster, 
         assert f'waltz_view_applied_transaction{{partition="{TABLE}"}} {written[b"after"]}' in metrics
         assert 'waltz_view_requests_total{operation="scan",status="200"} 1' in metrics
         await table.batch([waltz.table.Row(b"", key, None, tombstone=True) for key in written])
+
+
+def move_one(source: bytes, target: bytes, transaction: waltz.table.TableTransaction) -> None:
+    """Move one unit."""
+    for key, change in ((source, -1), (target, 1)):
+        row = transaction.get(key, prefix=b"bank")
+        assert row is not None
+        transaction.put(key, b"%d" % (int(row.value or b"") + change), prefix=b"bank")
+
+
+async def test_no_update_of_a_transaction_is_lost_or_made_twice_while_view_nodes_are_killed(
+    cluster: LocalCluster, pair: list[ViewProcess]
+) -> None:
+    """Each writer moves one unit from an account to another; what is not known counts as either."""
+    first, second = pair
+    first.start()
+    second.start()
+    async with connected(cluster) as client:
+        await until_there(client, first, second)
+        async with client.table(TABLE) as table:
+            await table.truncate()
+            accounts = [b"%d" % number for number in range(4)]
+            began = await table.batch([waltz.table.Row(b"bank", key, b"1000") for key in accounts])
+        moved: dict[bool, int] = {True: 0, False: 0}
+        """Moves that are in the log, and those that may be."""
+
+        async def move(writer: int) -> None:
+            async with client.table(TABLE, view="served", timeout_s=TIMEOUT_S) as served:
+                for number in range(25):
+                    source, target = accounts[(writer + number) % 4], accounts[(writer + number + 1) % 4]
+                    try:
+                        await served.transaction(partial(move_one, source, target))
+                    except waltz.OutcomeUnknownError:
+                        moved[False] += 1
+                    else:
+                        moved[True] += 1
+
+        async with asyncio.TaskGroup() as group:
+            for writer in range(4):
+                group.create_task(move(writer))
+            for victim in (first, second):
+                goal = moved[True] + 20
+                while moved[True] < goal:
+                    await asyncio.sleep(0.01)
+                victim.end(signal.SIGKILL)
+                victim.start()
+        async with client.table(TABLE) as table:
+            rows = await table.get(accounts, prefix=b"bank", fresh=True)
+            taken = await table.take(began, 1 << 20, prefix=b"bank")
+        assert sum(int((row and row.value) or b"") for row in rows) == 4000
+        there = {row.version.transaction_id for row in taken.rows}
+        assert moved[True] <= len(there) <= moved[True] + moved[False]
+        assert moved[True] + moved[False] == 100
 
 
 async def test_a_new_view_node_begins_with_the_snapshot_of_the_command(cluster: LocalCluster, tmp_path: Path) -> None:
