@@ -18,6 +18,7 @@ from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.common.access import EVERYTHING, Proof, Right, Rights
 from waltz.table import Row
 from waltz.table.served import answers
+from waltz.table.taking import Taken
 from waltz.view import reading, service
 from waltz.view.limits import Limits
 from waltz.view.routes import ROUTES
@@ -161,6 +162,25 @@ async def test_a_long_take_ends_with_a_cursor(http: aiohttp.ClientSession, monke
         cursor = end["end"]["cursor"]
         assert cursor == found[-1]
     assert found == list(range(30))
+
+
+async def test_a_take_ends_in_time_while_the_log_cannot_be_read(
+    http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def parts(*_: object) -> AsyncIterator[Taken]:
+        if not begun.is_set():
+            yield Taken([], 4, at_end=False)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(answers, "taken_parts", parts)
+    monkeypatch.setattr(answers, "TAKE_S", 0.05)
+    async with http.get("/v1/tables/0/take") as response:
+        assert await lines(response) == [{"end": {"cursor": 4, "at_end": False, "count": 0}}]
+    begun.set()
+    async with http.get("/v1/tables/0/take?timeout_ms=50") as response:
+        await problem(response, 503, "late")
 
 
 async def test_truncation_and_sweeps(http: aiohttp.ClientSession, client: waltz.Client) -> None:

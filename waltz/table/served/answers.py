@@ -240,8 +240,13 @@ async def taken(asked: Asked, question: TakeQuestion) -> AsyncIterator[Stream]:
                 if part.at_end or count >= question.limit or asyncio.get_running_loop().time() >= end_s:
                     break
                 try:
-                    part = await anext(parts)
+                    async with asyncio.timeout_at(end_s) as limit:
+                        part = await anext(parts)
                 except StopAsyncIteration:
+                    break
+                except TimeoutError:
+                    if not limit.expired():
+                        raise
                     break
             yield [{"end": {"cursor": part.cursor, "at_end": part.at_end, "count": count}}]
 
