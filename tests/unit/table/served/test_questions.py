@@ -285,3 +285,49 @@ def test_a_number_has_bounds() -> None:
     assert number("-1", "it", -1) == -1
     with pytest.raises(MessageError, match="it must be"):
         number("--1", "it", -1)
+
+
+WORDS = st.sampled_from(
+    [
+        "prefix",
+        "keys",
+        "key",
+        "rows",
+        "raw",
+        "ranges",
+        "limit",
+        "token",
+        "if",
+        "version",
+        "value",
+        "tombstone",
+        "if_due",
+    ]
+)
+PARAMETERS = st.sampled_from(
+    ["after", "limit", "prefix", "start", "end", "token", "raw", "at_least", "fresh", "timeout_ms"]
+)
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS | st.just("base64"), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(ANY_JSON)
+def test_any_message_is_a_question_or_is_refused(message: object) -> None:
+    for read in (get_question, scan_question, write_question, sweep_question):
+        try:
+            read(message)
+        except (MessageError, EnvelopeError):
+            continue
+
+
+@given(st.dictionaries(PARAMETERS, st.text(max_size=5)))
+def test_any_parameters_are_a_question_or_are_refused(parameters: dict[str, str]) -> None:
+    query = query_of(urlencode(parameters))
+    for read in (take_of_query, scan_of_query, read_mode):
+        try:
+            read(query)
+        except MessageError:
+            continue
