@@ -185,7 +185,8 @@ async def test_a_server_that_takes_no_users(caplog: pytest.LogCaptureFixture) ->
     """Who starts hears why it cannot; who is running hears it, too, and goes on when the server takes users again."""
     caplog.set_level(logging.INFO)
     why = "the server takes no passwords .zookeeper.DigestAuthenticationProvider.enabled=false."
-    with WithoutUsers() as server:
+    server = WithoutUsers()
+    with server:
         plain = config(server.port, TlsConfig()).model_copy(update={"zookeeper_ssl_enabled": False})
         for timeout_s in (None, 60.0):
             with pytest.raises(NotPermittedError, match=f"ZooKeeper refuses user ops: {why}"):
