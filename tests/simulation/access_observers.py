@@ -23,7 +23,7 @@ from waltz.common.zk.paths import ClusterPaths
 from waltz.server.partition.fencing import Fencing
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.process.node import WaltzServer
-from waltz.server.requests.appends import AppendCall
+from waltz.server.requests.appends import AppendCall, data_sizes
 from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import Pending
 from waltz.server.store.log.log import ReplicatedLog
@@ -272,8 +272,7 @@ class Observers:
         def appending(
             partition: ServerPartition, link: ClientLink, requests: Sequence[AppendCall], write_session: int = -1
         ) -> None:
-            sizes = [request.data_bytes for request in requests]
-            now_s = asyncio.get_running_loop().time()
+            sizes, now_s = data_sizes(requests), asyncio.get_running_loop().time()
             self._checks.admits(self._node(), _principal(link.rights), partition.partition_id, sizes, now_s)
             append(partition, link, requests, write_session)
 
