@@ -359,6 +359,7 @@ def enforcers(server: LocalZooKeeper, users: Users, tmp_path: Path) -> Enforcers
     return Enforcers(tmp_path, server, users.root)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["archive", "view"])
 @pytest.mark.timeout(300)
 async def test_enforcers_are_processes_that_follow_the_rules(users: Users, enforcers: Enforcers, name: str) -> None:

@@ -181,6 +181,7 @@ async def test_a_renewed_certificate_counts_at_the_next_connection(server: Secur
         await proxy.close()
 
 
+@pytest.mark.deep
 async def test_a_server_that_takes_no_users(caplog: pytest.LogCaptureFixture) -> None:
     """Who starts hears why it cannot; who is running hears it, too, and goes on when the server takes users again."""
     caplog.set_level(logging.INFO)
