@@ -19,6 +19,7 @@ from waltz.storage.disk.journal.replay import forget_lost, lost_reason
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.salvage import Reported, Salvage, Staged, Survey
 from waltz.storage.disk.times.time_format import TIME_INDEX_SUFFIX
+from waltz.storage.disk.trim_point import forget_trim_point
 from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import CorruptionError, StorageError
 
@@ -141,6 +142,7 @@ class StorageDirectory:
             self._files.remove(path)
         if found:
             self._files.sync_directory(directory)
+        forget_trim_point(self._files, directory)
         forget_lost(self._files, directory)
 
     def _keep_fence(self, partition_id: int) -> None:
