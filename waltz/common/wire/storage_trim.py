@@ -27,8 +27,7 @@ class BeginRequest(NamedTuple):
     """Begins the log of a replica at ``transaction_id``, without records. All transactions that the replica may have
     are before it, and trimmed.
 
-    Refused if the storage has the transaction before ``transaction_id``, or a later one. The answer is a
-    ``TrimResponse``.
+    Refused if the storage has the transaction ``transaction_id``, or a later one. The answer is a ``TrimResponse``.
     """
 
     session_id: int

@@ -2,8 +2,9 @@
 
 Version 0 is the original's. Version 1 is an extension of this implementation: only its own nodes offer it in their
 hello. It adds one frame for the appends of many partitions, since a frame for each partition would cost more; and
-messages about times (:mod:`waltz.common.wire.storage_times`) and about trims (:mod:`waltz.common.wire.storage_trim`). All else is as in version 0: an append among many is the
-same request, with the same answer, as an append in its own frame. So partitions stay independent of each other.
+messages about times (:mod:`waltz.common.wire.storage_times`) and about trims (:mod:`waltz.common.wire.storage_trim`).
+All else is as in version 0: an append among many is the same request, with the same answer, as an append in its own
+frame. So partitions stay independent of each other.
 """
 
 import struct

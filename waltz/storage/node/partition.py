@@ -597,7 +597,7 @@ class StoragePartition:
         """Refuse to trim transactions that may not be committed. Raises ``StorageError``."""
         mark = self.info.low_water_mark
         if first > mark + 1:
-            raise StorageError(f"the low-water mark is {mark}: nothing behind it is trimmed, as was asked up to {first}")
+            raise StorageError(f"the low-water mark is {mark}: transactions up to {first - 1} may not be trimmed")
 
     def _set_low_water_mark(self, session_id: int, low_water_mark: int) -> None:
         """Make the log durable, then the marks; blocking."""

@@ -192,6 +192,13 @@ class RecoveryMachine:
         settled = (Step.ABSENT, Step.REFUSED, Step.JOINED)
         return any(replica.step not in settled and not replica.stuck for replica in self._replicas.values())
 
+    def certain_mark(self, replica_id: ReplicaId) -> int:
+        """A mark up to which everything is certainly committed, by the decision of the session or by what the storage
+        of a replica has recorded."""
+        replica, decided = self._replicas[replica_id], self.high_water_mark
+        recorded = replica.low_water_mark if replica.proved else NO_TRANSACTION
+        return recorded if decided is None else max(recorded, decided)
+
     def connections_of(self, replica_id: ReplicaId) -> int:
         """The number of connections of the replica so far: reads over an earlier connection prove nothing about a later
         one."""
@@ -307,6 +314,19 @@ class RecoveryMachine:
         assert replica.mark is not None
         assert last > replica.mark
         replica.mark = last
+        replica.failed_copies = 0
+        replica.step = Step.KNOWN
+        return self._progress()
+
+    def begun(self, replica_id: ReplicaId, last: int) -> list[Effect]:
+        """Answer to :class:`Copy` and :class:`Compare`: the replica has begun anew behind ``last`` instead, without
+        records. Everything up to there is committed and trimmed, so the replica counts as one that has it."""
+        replica = self._replicas[replica_id]
+        assert replica.step in (Step.COPYING, Step.COMPARING)
+        assert replica.mark is not None
+        assert last >= replica.mark
+        replica.mark = last
+        replica.proved = True
         replica.failed_copies = 0
         replica.step = Step.KNOWN
         return self._progress()

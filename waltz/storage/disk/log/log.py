@@ -348,7 +348,8 @@ class PartitionLog:
     def end_behind(self, transaction_id: int) -> LogEnd:
         """The end of the log after a removal of all records behind ``transaction_id``. Blocking.
 
-        A trimmed log ends before its first id at the earliest. Raises ``StorageError`` when the id is out of range or the place to cut is damaged, ``OSError``.
+        A trimmed log ends before its first id at the earliest. Raises ``StorageError`` when the id is out of range or
+        the place to cut is damaged, ``OSError``.
         """
         self._check_writable()
         if self.trim_point:
@@ -422,12 +423,12 @@ class PartitionLog:
     def begin(self, transaction_id: int) -> None:
         """Begin the log at a transaction, without records, durably: everything before is trimmed. Blocking.
 
-        Raises ``StorageError`` when the log has the transaction before, or later ones (nothing has changed then),
-        ``OSError`` (the log may be read-only then).
+        Raises ``StorageError`` when the log has the transaction, or later ones (nothing has changed then), ``OSError``
+        (the log may be read-only then).
         """
         self._check_writable()
         maximum = self.max_transaction_id
-        if maximum >= transaction_id - 1:
+        if maximum >= transaction_id:
             raise StorageError(f"the log has transactions up to {maximum}, and does not begin at {transaction_id}")
         self._change("trim", partial(self._begin, transaction_id))
 
@@ -436,12 +437,13 @@ class PartitionLog:
         write_trim_point(self._files, self.directory, max(transaction_id, self.trim_point))
         self.trim_point = max(transaction_id, self.trim_point)
         view = self._view
-        segment, handles = create_segment(
-            self._files, self.directory, self._cluster_key, self.partition_id, transaction_id
-        )
-        self._descriptors.set_current(segment, handles)
-        self._view = LogView((*view.segments, segment), _end_of(segment), view.epoch + 1)
-        self._drop_first(len(view.segments))
+        if view.end.segment_first_id != transaction_id:  # otherwise the last segment is such a begin already
+            segment, handles = create_segment(
+                self._files, self.directory, self._cluster_key, self.partition_id, transaction_id
+            )
+            self._descriptors.set_current(segment, handles)
+            self._view = LogView((*view.segments, segment), _end_of(segment), view.epoch + 1)
+        self._drop_first(len(self._view.segments) - 1)
 
     def write_times(self) -> None:
         """Write the entries of the time index that are in memory. Blocking; entries that cannot be written may be

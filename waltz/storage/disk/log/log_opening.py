@@ -34,8 +34,8 @@ def open_segments(
 ) -> tuple[Segment, ...]:
     """Open and recover all segments of a directory; a missing directory or first segment is created. Blocking.
 
-    The removal of trimmed segments, which a crash may have interrupted, is completed. ``clean_end`` is the end of the log at the orderly stop of the node, ``None`` if it is not known. The files stay
-    open in ``descriptors``.
+    The removal of trimmed segments, which a crash may have interrupted, is completed. ``clean_end`` is the end of the
+    log at the orderly stop of the node, ``None`` if it is not known. The files stay open in ``descriptors``.
 
     Raises ``StorageError`` when files belong to another cluster or partition, ``CorruptionError`` when required records
     are damaged or missing, ``OSError``.

@@ -96,6 +96,7 @@ def test_nothing_behind_the_end_is_trimmed(files: CrashFiles) -> None:
 def test_a_log_that_lags_begins_anew(files: CrashFiles, count: int) -> None:
     log = filled(files, count)
     log.begin(100)
+    log.begin(100)
     assert (log.first_transaction_id, log.max_transaction_id, log.trim_point) == (100, 99, 100)
     assert segment_begins(files) == [100]
     assert log.read(0, 1000) == []
@@ -111,8 +112,17 @@ def test_a_log_that_lags_begins_anew(files: CrashFiles, count: int) -> None:
     assert read_all(open_log(files, threshold=THRESHOLD, low_water_mark=102)) == records(100, 3)
 
 
-@pytest.mark.parametrize("begin", [0, 5, COUNT - 1, COUNT])
-def test_a_log_with_the_transaction_before_does_not_begin_anew(files: CrashFiles, begin: int) -> None:
+def test_a_log_may_begin_anew_at_its_end(files: CrashFiles) -> None:
+    """Its records may be those of another log."""
+    log = filled(files)
+    log.begin(COUNT)
+    assert (log.first_transaction_id, log.max_transaction_id) == (COUNT, COUNT - 1)
+    assert log.read(0, 100) == []
+    check_files(files, log)
+
+
+@pytest.mark.parametrize("begin", [0, 5, COUNT - 1])
+def test_a_log_with_the_transaction_does_not_begin_anew(files: CrashFiles, begin: int) -> None:
     log = filled(files)
     with pytest.raises(StorageError, match="does not begin at"):
         log.begin(begin)
@@ -196,7 +206,9 @@ def test_a_hole_above_the_trim_point_is_damage_that_a_repair_sees(files: CrashFi
     path = f"{DIRECTORY}/{data_file_name(begins[2])}"
     files.remove(path)
     files.remove(index_path(path))
-    with pytest.raises(CorruptionError, match=f"begins with transaction {begins[3]}, but only those before {begins[2]}"):
+    with pytest.raises(
+        CorruptionError, match=f"begins with transaction {begins[3]}, but only those before {begins[2]}"
+    ):
         open_log(files, threshold=THRESHOLD)
     survey = Salvage(files, DIRECTORY, KEY, PARTITION).survey(-1, -1)
     assert survey.missing == ((begins[2], begins[3] - 1),)
