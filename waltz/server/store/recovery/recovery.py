@@ -192,12 +192,25 @@ class RecoveryMachine:
         settled = (Step.ABSENT, Step.REFUSED, Step.JOINED)
         return any(replica.step not in settled and not replica.stuck for replica in self._replicas.values())
 
-    def certain_mark(self, replica_id: ReplicaId) -> int:
-        """A mark up to which everything is certainly committed, by the decision of the session or by what the storage
-        of a replica has recorded."""
-        replica, decided = self._replicas[replica_id], self.high_water_mark
-        recorded = replica.low_water_mark if replica.proved else NO_TRANSACTION
-        return recorded if decided is None else max(recorded, decided)
+    def begin_of(
+        self, replica_id: ReplicaId, source: ReplicaId, trim_point: int, *, compared: bool
+    ) -> int | None:
+        """The first transaction with which a replica has to begin anew, instead of a :class:`Copy` from the source, or
+        a :class:`Compare` with the source (``compared``); ``None``: the effect can be carried out.
+
+        The source of a copy may not have what is trimmed. Doubtful records are not kept if all of them are trimmed.
+        Everything before the begin is certainly committed: by the decision of the session, or according to the
+        low-water mark at the source.
+        """
+        replica, other, decided = self._replicas[replica_id], self._replicas[source], self.high_water_mark
+        if replica.mark is None or other.mark is None:
+            return None
+        certain = other.low_water_mark if other.proved else NO_TRANSACTION
+        if decided is not None:
+            certain = max(certain, decided)
+        begin = min(trim_point, certain + 1, other.mark + 1)
+        lacking = begin > replica.mark + 1 or (compared and begin == replica.mark + 1)
+        return begin if lacking and begin > 0 else None
 
     def connections_of(self, replica_id: ReplicaId) -> int:
         """The number of connections of the replica so far: reads over an earlier connection prove nothing about a later
@@ -450,7 +463,8 @@ class RecoveryMachine:
             replica.pin = False
             replica.pinned_mark = maximum
             replica.step = Step.PINNING
-            self._effects.append(SetLowWaterMark(replica.replica_id, replica.low_water_mark))
+            # A log that cannot be cut to the mark begins behind it (:meth:`begun`): everything before is committed.
+            self._effects.append(SetLowWaterMark(replica.replica_id, max(replica.low_water_mark, maximum)))
             return
         if (replica.may_vote or replica.aligned) and maximum < replica.acknowledged:
             self._close(replica, maximum)

@@ -387,8 +387,11 @@ class Replica:
         session, (_, source, transaction_id) = self._session, effect
         if await self._begin_anew(client, source, compared=True):
             return
-        try:
+        if transaction_id >= session.trim_point:  # otherwise it may be trimmed at either of them
             own = (await self._read_from((self.replica_id, 0), transaction_id, 1))[0]
+        try:
+            if transaction_id < session.trim_point:
+                own = (await self._read_from((self.replica_id, 0), transaction_id, 1))[0]
             other = (await self._read_from((source, 0), transaction_id, 1))[0]
         except (WaltzError, OSError) as error:
             session.noticed(error)
@@ -419,17 +422,11 @@ class Replica:
         session.execute(session.machine.copied(self.replica_id, records[-1].transaction_id))
 
     async def _begin_anew(self, client: StorageRpc, source: ReplicaId, *, compared: bool) -> bool:
-        """Begin the log of the storage at the trim point, if the storage has nothing from there on.
-
-        The source of the copy may not have the records before. Everything before the begin is certainly committed, and
-        trimmed. With ``compared``, the records of the storage are doubtful, and not kept if all of them are trimmed.
-        """
+        """Begin the log of the storage at the trim point instead of a copy or a comparison, if the machine wants that.
+        Returns false if not."""
         session, machine = self._session, self._session.machine
-        own_mark, source_mark = machine.mark(self.replica_id), machine.mark(source)
-        if own_mark is None or source_mark is None:
-            return False
-        begin = min(session.trim_point, machine.certain_mark(source) + 1, source_mark + 1)
-        if own_mark + 1 > begin or (own_mark + 1 == begin and not compared) or not begin:
+        begin = machine.begin_of(self.replica_id, source, session.trim_point, compared=compared)
+        if begin is None:
             return False
         if not client.trims:
             raise ReplicaRefusedError(
