@@ -192,9 +192,7 @@ class RecoveryMachine:
         settled = (Step.ABSENT, Step.REFUSED, Step.JOINED)
         return any(replica.step not in settled and not replica.stuck for replica in self._replicas.values())
 
-    def begin_of(
-        self, replica_id: ReplicaId, source: ReplicaId, trim_point: int, *, compared: bool
-    ) -> int | None:
+    def begin_of(self, replica_id: ReplicaId, source: ReplicaId, trim_point: int, *, compared: bool) -> int | None:
         """The first transaction with which a replica has to begin anew, instead of a :class:`Copy` from the source, or
         a :class:`Compare` with the source (``compared``); ``None``: the effect can be carried out.
 

@@ -497,9 +497,7 @@ class Replica:
             return
         self._trimmed = bound
         if not client.trims:
-            self._log_state(
-                "keeps trimmed transactions: it is a node of the original, or of an older version"
-            )
+            self._log_state("keeps trimmed transactions: it is a node of the original, or of an older version")
             return
         ids, timeout_s = (session.session_id, session.partition_id), session.options.rpc_timeout_s
         try:
