@@ -195,7 +195,7 @@ STORAGE_REQUESTS: Final = (
     Row(Right.CLUSTER, NODE, TimeListRequest(1, 2, PARTITION, 0, 5)),
     Row(Right.CLUSTER, NODE, EnterTimesRequest(1, 2, PARTITION, False, [CommitTime(0, 5)])),
     Row(Right.CLUSTER, NODE, TrimRequest(1, 2, PARTITION, 0)),
-    Row(Right.CLUSTER, NODE, BeginRequest(1, 2, PARTITION, 5)),
+    Row(Right.CLUSTER, NODE, BeginRequest(1, 2, PARTITION, 5, False)),
 )
 """Requests to the data port of storages."""
 

@@ -15,6 +15,7 @@ from waltz.common.zk.store_admin import read_store_params, sync_cluster
 from waltz.operations.features import disable_trim, enable_trim
 from waltz.operations.trimming import Plan, plan_trim, trim
 
+_ARCHIVE_TIMEOUT_S = 60.0
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -86,7 +87,7 @@ async def _trim(options: argparse.Namespace, session: Session) -> None:
         confirm(options, f"{_would(plan)}. Nobody can read it again. Go on?", needs_terminal=True)
     point = await trim(session.cluster, plan, options.force)
     show(options, document | {"trim_point": point}, [f"partition {partition_id} begins with transaction {point} now"])
-    tell("the storages remove whole segments below the low-water mark of the present store session")
+    tell(options, "the storages remove whole segments below the low-water mark of the present store session")
 
 
 def _would(plan: Plan) -> str:
@@ -106,8 +107,11 @@ async def _archived_end(session: Session, partition_id: int) -> int | None:
     except ModuleNotFoundError as error:
         raise WaltzError(f"the archive at {url} cannot be read: {with_extra('archive')}: {error}") from None
     key = (await read_store_params(session.zookeeper, session.root)).key
-    async with asyncio.timeout(60):
-        return (await newest_page(Place(open_store(url), key, partition_id))).end
+    try:
+        async with asyncio.timeout(_ARCHIVE_TIMEOUT_S):
+            return (await newest_page(Place(open_store(url), key, partition_id))).end
+    except TimeoutError:
+        raise WaltzError(f"the archive at {url} did not answer within {_ARCHIVE_TIMEOUT_S:g} s") from None
 
 
 async def _features(options: argparse.Namespace, session: Session) -> None:

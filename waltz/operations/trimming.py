@@ -129,9 +129,11 @@ async def needs_of(cluster: ClusterHandle, partition_id: int, archived_end: Arch
         else:
             needs.append(Need(f"cursor {group}", max(position, 0), f"it stands at {position}"))
     placed = {need.name.removeprefix("cursor ") for need in needs}
-    for group in await _children(cluster, paths.consumers):
-        if group not in placed and await _children(cluster, paths.consumer_members(group)):
-            needs.append(Need(f"consumer {group}", 0, "it keeps its positions elsewhere"))
+    needs += [
+        Need(f"consumer {group}", 0, "it keeps its positions elsewhere")
+        for group in await _children(cluster, paths.consumers)
+        if group not in placed and await _children(cluster, paths.consumer_members(group))
+    ]
     try:
         end = await archived_end(partition_id)
     except WaltzError as error:

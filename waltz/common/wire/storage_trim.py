@@ -7,7 +7,7 @@ Both are sent by the owner of a partition only, under its session, for a partiti
 from typing import Any, NamedTuple
 
 from waltz.common.wire.catalogue import Layout, layout
-from waltz.common.wire.fields import INT, LONG
+from waltz.common.wire.fields import BOOLEAN, INT, LONG
 
 
 class TrimRequest(NamedTuple):
@@ -28,12 +28,14 @@ class BeginRequest(NamedTuple):
     are before it, and trimmed.
 
     Refused if the storage has the transaction ``transaction_id``, or a later one. The answer is a ``TrimResponse``.
+    ``offline`` is the flag of requests to a replica that is switched off.
     """
 
     session_id: int
     seq_num: int
     partition_id: int
     transaction_id: int
+    offline: bool
 
 
 class TrimResponse(NamedTuple):
@@ -54,6 +56,6 @@ def storage_trim_layouts() -> dict[int, Layout[Any]]:
     """The messages by type byte."""
     return {
         26: layout(TrimRequest, *_FIELDS),
-        27: layout(BeginRequest, *_FIELDS),
+        27: layout(BeginRequest, *_FIELDS, BOOLEAN),
         28: layout(TrimResponse, *_FIELDS),
     }

@@ -13,8 +13,6 @@ TRIM: Final = "trim"
 KNOWN: Final = (TRIM,)
 """All features."""
 
-_MAX_BYTES = 4096
-
 
 class Features(NamedTuple):
     """The features of a cluster."""
@@ -32,7 +30,7 @@ async def read_features(nodes: Nodes, root: str) -> Features:
     except NoNodeError:
         return Features(frozenset(), None)
     try:
-        names = json.loads(data[:_MAX_BYTES])["features"]
+        names = json.loads(data or b"")["features"]
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise TypeError
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -56,6 +56,7 @@ _OfflineRequest = (
     | wire.AppendRequest
     | wire.MaxTransactionIdRequest
     | EnterTimesRequest
+    | BeginRequest
 )
 
 

@@ -350,9 +350,11 @@ class StorageClient(StorageConnection[our_wire.Message]):
         request = TrimRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id)
         return (await self._partition_call(request, TrimResponse, timeout_s)).transaction_id
 
-    async def begin(self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float) -> None:
+    async def begin(
+        self, session_id: int, partition_id: int, transaction_id: int, *, offline: bool = False, timeout_s: float
+    ) -> None:
         """Begin the log of the storage at a transaction, without records. Only for connections with :attr:`trims`."""
-        request = BeginRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id)
+        request = BeginRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id, offline)
         await self._partition_call(request, TrimResponse, timeout_s)
 
     # The channel's callbacks

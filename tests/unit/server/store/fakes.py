@@ -99,6 +99,7 @@ class FakeStorage:
         self.refuse_appends: str | None = None
         self.connect_count = 0
         self.keeps_times = True
+        self.trims = True
 
     @property
     def partition(self) -> FakePartition:
@@ -350,7 +351,20 @@ class FakeClient:
     async def records(
         self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
     ) -> list[Record]:
-        return await self._call(session_id, partition_id, timeout_s, lambda p: p.records[first : first + max_count])
+        def read(partition: FakePartition) -> list[Record]:
+            return [] if first < partition.first else partition.records[first : first + max_count]
+
+        return await self._call(session_id, partition_id, timeout_s, read)
+
+    @property
+    def trims(self) -> bool:
+        return self._storage.trims
+
+    async def trim(self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float) -> int:
+        return await self._call(session_id, partition_id, timeout_s, lambda p: p.trim(transaction_id))
+
+    async def begin(self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float) -> None:
+        await self._call(session_id, partition_id, timeout_s, lambda p: p.begin(transaction_id))
 
     @property
     def keeps_times(self) -> bool:
