@@ -87,7 +87,7 @@ async def fresh_table(cluster: SpareCluster) -> None:
     async with waltz.connect(load(cluster.layout.client_config_path, ClientConfig)) as client:
         with pytest.raises(TrimmedError):
             async with asyncio.timeout(TIMEOUT_S), client.table(0) as table:
-                await table.get(b"key")
+                await table.get([b"key"])
 
 
 def test_a_trimmed_partition_lives_on(cluster: SpareCluster) -> None:

@@ -516,11 +516,11 @@ class TrimmedError(ClientError):
 
     Examples:
         ```python
-        try:
-            transactions = [each async for each in client.feed(0, until=41)]
-        except waltz.TrimmedError as error:
-            feed = client.feed(0, after=error.first_available - 1, until=41)
-            transactions = [each async for each in feed]
+        async with client.feed(0) as feed:
+            try:
+                print((await anext(feed)).data)
+            except waltz.TrimmedError as error:
+                print("begin there:", error.first_available)
         ```
     """
 

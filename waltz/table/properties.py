@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from waltz.common.trim_point import TRIM_POINT
 from waltz.common.zk.client import BadVersionError, NodeExistsError, Nodes, NoNodeError, Watch
 from waltz.common.zk.paths import ClusterPaths
-from waltz.common.zk.trim_points import TRIM_POINT
 from waltz.table.ages import Ages
 from waltz.table.codecs import Codec
 from waltz.table.envelope import DEFAULT_MAX_BODY_BYTES

@@ -5,25 +5,14 @@ change of the properties for tables: what was made from the log before stays tru
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from waltz.common.errors import WaltzError
+from waltz.common.trim_point import TRIM_POINT, trim_point_of
 from waltz.common.zk.client import BadVersionError, NodeExistsError, Nodes, NoNodeError
 from waltz.common.zk.paths import ClusterPaths
 
-TRIM_POINT = "trimPoint"
-"""The key in the properties of a partition."""
-
 _FIRST_CHANGE = 1
-
-
-def trim_point_of(properties: Mapping[str, Any]) -> int:
-    """The trim point in the properties of a partition; 0 if nothing was trimmed. Raises ``ValueError``."""
-    point = properties.get(TRIM_POINT, 0)
-    if type(point) is not int or point < 0:
-        raise ValueError(f"{TRIM_POINT} is no transaction: {point!r}")
-    return point
 
 
 async def read_trim_point(nodes: Nodes, root: str, partition_id: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from waltz.common.consistency import Consistency, accepts, consistency_named
-from waltz.common.zk.trim_points import trim_point_of
+from waltz.common.trim_point import trim_point_of
 
 
 class AppendRule(NamedTuple):

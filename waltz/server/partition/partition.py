@@ -227,6 +227,7 @@ class ServerPartition:
                 "is-closed": lambda: self.closed,
                 "generation": lambda: self.generation,
                 "high-water-mark": lambda: self.high_water_mark,
+                "first-available": lambda: self._log.first_available,
                 "acknowledgements-awaited": lambda: self._levels.asking_count,
             }
         )
