@@ -17,7 +17,7 @@ from waltz.common.zk.trim_points import raise_trim_point
 from waltz.common.zk.znodes import ServerDescriptor
 from waltz.operations import features
 from waltz.operations.features import disable_trim, enable_trim, obstacles
-from waltz.operations.survey.cluster_state import ServerReport
+from waltz.operations.survey.survey import ServerReport
 from waltz.storage.remote.client import StorageClient
 
 SERVER = Endpoint("server.example", 7000)

@@ -2,7 +2,7 @@
 
 1. ``files``: the border to the operating system, and group sync.
 2. ``segment``: one segment of a log: format, opening, recovery, scan.
-3. ``log``: all segments of one partition; ``trim_point``: where a trimmed log begins.
+3. ``log``: all segments of one partition.
 4. ``times``: which transactions were committed when.
 5. ``journal``: what was written lazily to all segments, durable with one sync.
 6. ``control_file`` and ``fence``: state of all partitions; ``clean_stop``: the note of an orderly stop.

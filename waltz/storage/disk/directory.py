@@ -17,9 +17,9 @@ from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.replay import forget_lost, lost_reason
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.log.trim_point import forget_trim_point
 from waltz.storage.disk.salvage import Reported, Salvage, Staged, Survey
 from waltz.storage.disk.times.time_format import TIME_INDEX_SUFFIX
-from waltz.storage.disk.trim_point import forget_trim_point
 from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import CorruptionError, StorageError
 

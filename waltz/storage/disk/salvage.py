@@ -13,6 +13,7 @@ from uuid import UUID
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.records import Record
 from waltz.storage.disk.files.files import File, Files
+from waltz.storage.disk.log.trim_point import read_trim_point
 from waltz.storage.disk.segment.scan import STEP_BYTES, Run, TolerantReader
 from waltz.storage.disk.segment.segment_format import (
     DATA_SUFFIX,
@@ -31,7 +32,6 @@ from waltz.storage.disk.segment.segment_format import (
     valid_record_size,
 )
 from waltz.storage.disk.segment.segment_recovery import Known, SegmentContents, recover
-from waltz.storage.disk.trim_point import read_trim_point
 from waltz.storage.errors import CorruptionError, StorageError
 
 logger = logging.getLogger(__name__)

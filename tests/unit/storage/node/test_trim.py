@@ -11,12 +11,12 @@ from waltz.storage.remote.client import StorageClient
 from waltz.storage.remote.errors import RemoteStorageError
 
 SESSION = 4
-SETTINGS = {"segment_size_threshold_bytes": 400}
+THRESHOLD = 400
 
 
 @pytest.fixture(params=[True, False], ids=["journal", "no journal"])
 async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RunningNode]:
-    async with running_node(tmp_path, journal_enabled=request.param, **SETTINGS) as node:
+    async with running_node(tmp_path, journal_enabled=request.param, segment_size_threshold_bytes=THRESHOLD) as node:
         yield node
 
 
@@ -91,14 +91,14 @@ async def test_a_replica_begins_anew(node: RunningNode) -> None:
 
 @pytest.mark.parametrize("journal", [True, False])
 async def test_the_trim_point_outlives_the_node(tmp_path: Path, journal: bool) -> None:
-    async with running_node(tmp_path, journal_enabled=journal, **SETTINGS) as node:
+    async with running_node(tmp_path, journal_enabled=journal, segment_size_threshold_bytes=THRESHOLD) as node:
         client = await node.client()
         for partition in (0, 1):
             await fill(client, partition=partition)
         first = await trim(client, 33)
         await client.begin(SESSION, 1, 90, timeout_s=TIMEOUT_S)
         await client.append(SESSION, 1, records(90, 4), timeout_s=TIMEOUT_S)
-    async with running_node(tmp_path, journal_enabled=journal, **SETTINGS) as node:
+    async with running_node(tmp_path, journal_enabled=journal, segment_size_threshold_bytes=THRESHOLD) as node:
         client = await node.client()
         assert await available(client, first) == list(range(first, 50))
         assert await available(client, 90, partition=1) == list(range(90, 94))
@@ -116,7 +116,9 @@ async def test_a_filled_replica_begins_offline(node: RunningNode) -> None:
 
 async def test_a_failing_disk_puts_the_partition_out_of_service(tmp_path: Path) -> None:
     files = ObservedFiles()
-    async with running_node(tmp_path, files=files, journal_enabled=False, **SETTINGS) as node:
+    async with running_node(
+        tmp_path, files=files, journal_enabled=False, segment_size_threshold_bytes=THRESHOLD
+    ) as node:
         client = await node.client()
         await fill(client)
         files.failing.add("trim.point.new")

@@ -25,6 +25,7 @@ from waltz.storage.disk.log.damage import LogDamage
 from waltz.storage.disk.log.group_encoder import LogEnd, encode_group
 from waltz.storage.disk.log.log_opening import open_segments, remove_trimmed, trimmed_segments
 from waltz.storage.disk.log.log_view import LogView
+from waltz.storage.disk.log.trim_point import forget_trim_point, read_trim_point, write_trim_point
 from waltz.storage.disk.segment.segment import (
     Converter,
     ReadLimit,
@@ -40,7 +41,6 @@ from waltz.storage.disk.segment.segment_format import WIRE_PIECES
 from waltz.storage.disk.segment.segment_opening import create_segment
 from waltz.storage.disk.times.time_format import time_index_path
 from waltz.storage.disk.times.time_index import TimeIndex
-from waltz.storage.disk.trim_point import forget_trim_point, read_trim_point, write_trim_point
 from waltz.storage.errors import CorruptionError, ReadOnlyError, StorageError
 
 logger = logging.getLogger(__name__)

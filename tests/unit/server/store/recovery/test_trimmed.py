@@ -75,66 +75,64 @@ def test_nothing_uncommitted_counts_as_trimmed(seed: int) -> None:
         assert partition.maximum == model.opened
 
 
-@pytest.mark.parametrize("seed", range(400))
-def test_sessions_after_losses_at_any_moment(seed: int) -> None:
-    """Storages with any part of the log, and of the trim; every session loses connections at random moments."""
-    choices = random.Random(seed)
+def drawn(seed: int, choices: random.Random) -> tuple[Model, int, str]:
+    """Storages with any part of the log, and of the trim. Also returns the committed mark, and the storage that may
+    lack anything."""
     mark = choices.randint(5, 40)
     low = choices.randint(0, mark)
     point = choices.randint(0, low + 1)
     late = choices.choice(NAMES)
-    states: dict[str, tuple[int, int]] = {}
-    storages: dict[str, Stored] = {}
-    for name in NAMES:
-        if name != late:
-            states[name] = (SESSION, U)
-            storages[name] = Stored(SESSION, low, choices.randint(mark, mark + 3))
-            continue
-        has = choices.randint(-1, mark)
-        kind = choices.choice(("new", "unknown", "closed", "member"))
-        if kind == "member":
-            states[name] = (SESSION, U)
-            has = max(has, low)
-            storages[name] = Stored(SESSION, low, has)
-        elif kind == "closed":
-            states[name] = (SESSION - 1, has)
-            storages[name] = Stored(SESSION - 1, choices.randint(-1, has), has)
-        elif kind == "unknown":
-            storages[name] = Stored(SESSION - 2, has, has, choices.choice((0, 1 << 30)))
-        else:
-            storages[name] = Stored(-1, -1, -1)
+    states = {name: (SESSION, U) for name in NAMES if name != late}
+    storages = {name: Stored(SESSION, low, choices.randint(mark, mark + 3)) for name in states}
+    has = choices.randint(-1, mark)
+    kind = choices.choice(("new", "unknown", "closed", "member"))
+    if kind == "member":
+        states[late] = (SESSION, U)
+        storages[late] = Stored(SESSION, low, max(has, low))
+    elif kind == "closed":
+        states[late] = (SESSION - 1, has)
+        storages[late] = Stored(SESSION - 1, choices.randint(-1, has), has)
+    elif kind == "unknown":
+        storages[late] = Stored(SESSION - 2, has, has, choices.choice((0, 1 << 30)))
+    else:
+        storages[late] = Stored(-1, -1, -1)
     model = Model(states, storages, seed=seed, trim_point=point)
     for name in NAMES:
         partition = model.storages[name]
-        if name != late or choices.random() < 0.5:
-            partition.records[:0] = []
-            bound = min(point, partition.low_water_mark + 1, partition.maximum + 1)
-            if bound > 0:
-                partition.trim(choices.randint(0, bound))
+        bound = min(point, partition.low_water_mark + 1, partition.maximum + 1)
+        if bound > 0 and (name != late or choices.random() < 0.5):
+            partition.trim(choices.randint(0, bound))
+    return model, mark, late
+
+
+def disturb(model: Model, choices: random.Random) -> None:
+    """A session that loses connections at random moments."""
+    model.begin(NAMES)
+    assert model.machine is not None
+    for _ in range(choices.randint(0, 30)):
+        connected = sorted(model.connected)
+        absent = [n for n in NAMES if n not in model.connected and not model.machine.is_barred(replica(n))]
+        if absent and choices.random() < 0.4:
+            model.connect(choices.choice(absent))
+        elif connected and choices.random() < 0.15:
+            model.lose(choices.choice(connected))
+        elif not model.idle:
+            model.step()
+        if model.aborted:
+            return
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_sessions_after_losses_at_any_moment(seed: int) -> None:
+    choices = random.Random(seed)
+    model, mark, late = drawn(seed, choices)
     for _ in range(4):
-        model.begin(NAMES)
-        for _ in range(choices.randint(0, 30)):
-            connected = sorted(model.connected)
-            absent = [n for n in NAMES if n not in model.connected and not _barred(model, n)]
-            if absent and choices.random() < 0.4:
-                model.connect(choices.choice(absent))
-            elif connected and choices.random() < 0.15:
-                model.lose(choices.choice(connected))
-            elif not model.idle:
-                model.step()
-            if model.aborted:
-                break
+        disturb(model, choices)
     model.begin(NAMES)
     model.run(NAMES)
     assert model.aborted is None
     assert model.opened is not None
     assert model.opened >= mark
     check(model, model.opened)
-    others = set(NAMES) - {late}
-    assert others <= set(model.joined)
-    assert TRIMMED not in model.storages[late].records[point:]
-
-
-def _barred(model: Model, name: str) -> bool:
-    assert model.machine is not None
-    return model.machine.is_barred(replica(name))
+    assert set(NAMES) - {late} <= set(model.joined)
+    assert TRIMMED not in model.storages[late].records[model.trim_point :]

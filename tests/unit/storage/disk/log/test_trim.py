@@ -9,9 +9,9 @@ import pytest
 from tests.unit.storage.crash_files import CrashFiles, CrashNow
 from tests.unit.storage.log_testing import DIRECTORY, KEY, PARTITION, append, open_log, read_all, record, records
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.log.trim_point import FILE_NAME, read_trim_point
 from waltz.storage.disk.salvage import Salvage
 from waltz.storage.disk.segment.segment_format import data_file_name, index_path
-from waltz.storage.disk.trim_point import FILE_NAME, read_trim_point
 from waltz.storage.errors import CorruptionError, StorageError
 
 COUNT = 30

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tests.unit.storage.crash_files import CrashFiles, CrashNow
-from waltz.storage.disk.trim_point import FILE_NAME, forget_trim_point, read_trim_point, write_trim_point
+from waltz.storage.disk.log.trim_point import FILE_NAME, forget_trim_point, read_trim_point, write_trim_point
 from waltz.storage.errors import CorruptionError
 
 DIRECTORY = "/3"
