@@ -170,6 +170,7 @@ CLIENT_ANSWERS: Final = frozenset(
         "TimeResponse",
         "TransactionDataListResponse",
         "TransactionDataResponse",
+        "Trimmed",
     }
 )
 """Messages that only servers send."""

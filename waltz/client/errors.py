@@ -516,7 +516,7 @@ class TrimmedError(ClientError):
 
     Examples:
         ```python
-        async with client.feed(0) as feed:
+        async with client.feed(0, after=-1) as feed:
             try:
                 print((await anext(feed)).data)
             except waltz.TrimmedError as error:

@@ -107,10 +107,11 @@ async def test_times_that_nobody_knows_are_no_plan(cluster: FakeCluster) -> None
 
 async def test_what_is_trimmed_is_not_left_out_but_told(cluster: FakeCluster) -> None:
     await raise_trim_point(cluster.zookeeper, ROOT, 0, 4)
-    for options in ({}, {"startingOffsets": '{"0": 3}', "partitions": "0"}, {"failOnDataLoss": "false"}):
-        with pytest.raises(TrimmedError, match="partition 0 is trimmed: its first available transaction is 4") as told:
-            await make_plan(cluster, **options)
-        assert told.value.first_available == 4
+    for start in ("earliest", '{"0": 3}'):
+        for fail in ("true", "false"):
+            with pytest.raises(TrimmedError, match="its first available transaction is 4") as told:
+                await make_plan(cluster, startingOffsets=start, partitions="0", failOnDataLoss=fail)
+            assert (told.value.partition_id, told.value.first_available) == (0, 4)
     splits = await make_plan(cluster, startingOffsets='{"0": 4}', partitions="0")
     assert [split.range for split in splits] == [OffsetRange(0, 4, 10)]
     assert [split.range for split in await make_plan(cluster, partitions="2")] == [OffsetRange(2, 0, 1)]
