@@ -506,8 +506,6 @@ class Replica:
         except RemoteStorageError as error:
             session.noticed(error)
             self._log_failure(error)
-        else:
-            self._log_state(f"begins at transaction {first}; everything before {bound} is trimmed")
 
     def pump(self) -> None:
         """Send the batches that fit into the window. Called for new batches and after acknowledgements.

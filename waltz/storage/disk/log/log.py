@@ -416,6 +416,7 @@ class PartitionLog:
         self._view = LogView(view.segments[count:], view.end, view.epoch + 1)
         for segment in view.segments[:count]:
             self.times.forget(segment.first_transaction_id)
+            logger.info("partition %d: removing %s, which is trimmed", self.partition_id, segment.path)
             remove_trimmed(self._files, self.directory, segment.path)
             self._descriptors.discard(segment)
             self.damage.forget(segment)
