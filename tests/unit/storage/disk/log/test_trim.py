@@ -10,7 +10,7 @@ from tests.unit.storage.crash_files import CrashFiles, CrashNow
 from tests.unit.storage.log_testing import DIRECTORY, KEY, PARTITION, append, open_log, read_all, record, records
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.log.trim_point import FILE_NAME, read_trim_point
-from waltz.storage.disk.salvage import Salvage
+from waltz.storage.disk.salvage import Salvage, Staged
 from waltz.storage.disk.segment.segment_format import data_file_name, index_path
 from waltz.storage.errors import CorruptionError, StorageError
 
@@ -198,7 +198,7 @@ def _stop(files: CrashFiles, choices: random.Random, *, power: bool) -> None:
         files.restart()
 
 
-def test_a_hole_above_the_trim_point_is_damage_that_a_repair_sees(files: CrashFiles) -> None:
+def test_a_hole_above_the_trim_point_is_damage_that_a_repair_mends(files: CrashFiles) -> None:
     log = filled(files)
     begins = segment_begins(files)
     trim(log, begins[2])
@@ -212,6 +212,12 @@ def test_a_hole_above_the_trim_point_is_damage_that_a_repair_sees(files: CrashFi
         open_log(files, threshold=THRESHOLD)
     survey = Salvage(files, DIRECTORY, KEY, PARTITION).survey(-1, -1)
     assert survey.missing == ((begins[2], begins[3] - 1),)
+    staged = Staged(files, DIRECTORY)
+    staged.add(records(begins[2], begins[3] - begins[2]))
+    Salvage(files, DIRECTORY, KEY, PARTITION).rebuild(survey, staged, COUNT, None)
+    staged.close()
+    log = open_log(files, threshold=THRESHOLD)
+    assert read_all(log) == records(begins[2], COUNT - begins[2])
 
 
 @pytest.mark.parametrize("last_id", [21, 22, 25])
