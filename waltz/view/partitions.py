@@ -94,7 +94,9 @@ class Partitions:
         if partition_id in self._keeping:
             reason = self.problems.get(partition_id, "its view is being opened")
             raise refused_now(503, "view-stopped", f"partition {partition_id} is not served at present: {reason}")
-        raise refused(404, "not-served", f"partition {partition_id} is not served by this view node")
+        raise refused(
+            404, "not-served", f"partition {partition_id} is not served here; GET /v1/tables lists those that are"
+        )
 
     def all(self) -> dict[int, Served]:
         """The partitions that are served now, in the order of their ids."""
@@ -151,7 +153,7 @@ class Partitions:
             try:
                 async with self.client.table(partition_id, store=self._store, directory=directory) as table:
                     if not table.partition.store.finds_rows:
-                        raise StoreError(f"view.store: a store of the kind {self._store} keeps no rows to be served")
+                        raise StoreError(f"view.store: {self._store} keeps no rows; use rocksdb, lmdb or sqlite")
                     self._served[partition_id] = Served(table, table.partition, self._log)
                     self.problems.pop(partition_id, None)
                     self.changed.set()

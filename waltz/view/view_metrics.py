@@ -22,7 +22,7 @@ _SECONDS = Description(
     "waltz_view_request_seconds_total",
     "counter",
     ("operation",),
-    "The time that these requests took, watches excepted.",
+    "Time that the answered requests took, watches excepted.",
 )
 _UNDER_WAY = Description("waltz_view_requests_under_way", "gauge", (), "Requests under way, watches excepted.")
 _WATCHES = Description("waltz_view_watches", "gauge", (), "Open watches.")

@@ -80,7 +80,7 @@ def watch_with(metrics: ViewMetrics, open_feeds: set[BatchFeed]) -> Handle:
         after = _after(exchange)
         progress_s = number(exchange.query.get("progress_s", str(PROGRESS_S)), "progress_s", 1, MAX_PROGRESS_S)
         if exchange.query.get("log", exchange.served.log) != exchange.served.log:
-            raise refused(409, "other-log", "the watch is to go on in another log than that of this cluster")
+            raise refused(409, "other-log", "this cluster has another log than that of the watch: begin a new watch")
         prefix = bytes_in(exchange.query, "prefix") if "prefix" in exchange.query else None
         as_events = EVENTS in exchange.request.headers.get("Accept", "")
         stream = _Stream(exchange, as_events=as_events)

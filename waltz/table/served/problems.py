@@ -1,7 +1,7 @@
 """Refusals of view nodes as problem JSON (RFC 9457), and the errors that they stand for at a client. Pure.
 
-A refusal says by its status whether anything can be in the log: 202 (committed, and not known to be on all storages)
-and 504 (unknown) are the only ones after which it can.
+A refusal says by its status whether anything can be in the log: 202 (committed, and not known to be on all storages),
+504 (unknown) and 500 (a defect) are the only ones after which it can.
 """
 
 from collections.abc import Mapping

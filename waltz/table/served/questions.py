@@ -279,7 +279,7 @@ def place_of(token: object, range_count: int) -> Place:
             base64.b64decode(key, validate=True),
         )
     except (ValueError, TypeError, RecursionError, binascii.Error):
-        raise MessageError("the token is none of this scan") from None
+        raise MessageError("the token does not fit this scan: repeat the first page's parameters") from None
 
 
 def write_question(message: object) -> WriteQuestion:

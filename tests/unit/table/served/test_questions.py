@@ -134,7 +134,7 @@ def test_pages_have_all_keys_of_a_scan_once(
     ],
 )
 def test_foreign_tokens_are_refused(token: object) -> None:
-    with pytest.raises(MessageError, match="none of this scan"):
+    with pytest.raises(MessageError, match="does not fit this scan"):
         place_of(token, 1)
 
 
