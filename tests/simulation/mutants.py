@@ -1309,6 +1309,13 @@ MUTANTS: dict[str, Mutant] = {
         _patch(Throttles, "_share", access.take_the_whole_limit),
         conditions=CONDITIONS["access-rules"],
     ),
+    "Q-kept-share": Mutant(
+        "a server keeps its shares of quotas for partitions that it has lost",
+        20,
+        13,
+        access.keep_shares_of_lost_partitions,
+        conditions=CONDITIONS["access-rules"],
+    ),
     "Q-used-anew": Mutant(
         "any change of the rules begins the use of all quotas anew",
         20,

@@ -557,6 +557,9 @@ class ViewConfig(ClusterConfig):
         default=None, validation_alias="view.partitions"
     )
     """The served partitions, such as ``0-3,7``. Default: all whose property ``format`` is ``table``."""
+    view_snapshots: _Text | None = Field(default=None, validation_alias="view.snapshots")
+    """Address of an object store with [snapshots](tables.md#snapshots) of the tables, or ``cluster``. A view without
+    content begins with the newest one that fits. Default: with the begin of the log."""
     view_zone: _Text | None = Field(default=None, validation_alias="view.zone")
     """Name of the zone of this node, which clients of the same zone prefer."""
     max_requests: _Positive = Field(default=256, validation_alias="view.maxRequests")
