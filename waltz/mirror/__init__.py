@@ -5,7 +5,8 @@
 2. ``claims``: whether a partition of the target is a mirror, and of which cluster, in the target's ZooKeeper.
 3. ``source_log``: the source as a client reads it, beside the target. ``target_link``: the one connection on which a
    mirror appends, in its exclusive write session, in order.
-4. ``partition_mirror``: one partition, from its end on, again and again; ``mirror``: all of them, and their lags;
+4. ``attempts``: one after the other, with the lock; ``partition_mirror``: one partition, from its end on; ``mirror``:
+   all of them, and their lags;
    ``promotion``: the end of a mirror.
 5. ``mirror_metrics``, ``daemon``: the process. ``errors``: what can be wrong.
 """

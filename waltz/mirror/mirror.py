@@ -18,9 +18,10 @@ from waltz.common.quiet_log import OutageLog
 from waltz.common.tasks import restarting
 from waltz.common.zk.client import NodeExistsError
 from waltz.common.zk.paths import ClusterPaths
+from waltz.mirror.attempts import Target
 from waltz.mirror.lag import NO_LAG, lag_of
 from waltz.mirror.mirror_metrics import MirrorState, PartitionState, Stage
-from waltz.mirror.partition_mirror import PartitionMirror, Target
+from waltz.mirror.partition_mirror import PartitionMirror
 from waltz.mirror.source_log import ClientLog
 from waltz.mirror.window import WindowLimit
 
