@@ -526,8 +526,8 @@ class MirrorConfig(_Model):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_https(self.http_tls, self.mirror_jetty_port, self.tls, "mirror")
-        chosen = None if self.partitions is None else ids_in(self.partitions)
-        if chosen is not None and not {*self.table_ids} <= {*chosen}:
+        chosen, tables = self.partition_ids, self.table_ids
+        if chosen is not None and not {*tables} <= {*chosen}:
             raise ValueError("mirror.tables has partitions that are not in mirror.partitions")
         return self
 
