@@ -39,6 +39,7 @@ from waltz.common.acl.throttling import Throttles
 from waltz.common.acl.watch import RuleWatch
 from waltz.common.cluster import policy, replicas
 from waltz.common.wire import storage_version1
+from waltz.mirror.merging import Merged
 from waltz.mirror.partition_mirror import PartitionMirror
 from waltz.mirror.target_link import TargetLink
 from waltz.operations import replica_moves
@@ -1217,6 +1218,13 @@ MUTANTS: dict[str, Mutant] = {
         2,
         _patch(TargetLink, "next_number", property(mirrors.begin_numbers_anew)),
         conditions=CONDITIONS["mirrors"],
+    ),
+    "merging-ties-stay": Mutant(
+        "of equal timestamps the later row wins in each of two merged tables",
+        10,
+        3,
+        _patch(Merged, "_land", mirrors.leave_ties),
+        conditions=CONDITIONS["merged-tables"],
     ),
     "A-judged-at-arrival": Mutant(
         "appends that have waited are not judged again when they get their place",

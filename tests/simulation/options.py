@@ -122,6 +122,8 @@ class SimulationOptions:
     """Archivers, over a store with troubles; see :mod:`tests.simulation.archive`."""
     mirrors: int = 0
     """Processes that mirror partition 0 into the last one; see :mod:`tests.simulation.mirrors`."""
+    merging: int = 0
+    """Processes that merge tables, in both directions; see :mod:`tests.simulation.merged_tables`."""
     level_share: float = 0.0
     """Share of the appends of plain applications with a level of consistency; see :mod:`tests.simulation.levels`."""
     session_share: float = 0.0
@@ -309,6 +311,18 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "partitions": 2,
             "transactions": 900,
             "duration_s": 60.0,
+            "session_timeout_s": 3.0,
+            "away_storages": 0,
+            "slow_lines": 0.0,
+            "apply_pause_s": 0.0,
+            "fault_count": 10,
+        },
+        "merged-tables": {
+            "merging": 4,
+            "healing_s": 60.0,
+            "partitions": 2,
+            "transactions": 200,
+            "duration_s": 40.0,
             "session_timeout_s": 3.0,
             "away_storages": 0,
             "slow_lines": 0.0,

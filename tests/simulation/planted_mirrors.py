@@ -8,6 +8,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.wire.client_server import MountRequest, MountResponse
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.write_sessions import FenceOption
+from waltz.mirror.merging import Merged, Standing
 from waltz.mirror.partition_mirror import PartitionMirror
 from waltz.mirror.target_link import TargetLink
 from waltz.mirror.window import Window
@@ -54,6 +55,11 @@ async def _begin(link: TargetLink, last_id: int, connection_number: int) -> None
     mount_id = link._req_id(link._seq_num)
     await link._ask(lambda req_id: MountRequest(req_id, last_id, connection_number), MountResponse)
     link._send(MarkFeedRequest(mount_id, last_id))
+
+
+def leave_ties(merged: Merged, key: bytes, row: Standing) -> None:
+    """Of equal timestamps the one wins that is the later one in the log."""
+    merged._standing[key] = row
 
 
 def begin_numbers_anew(link: TargetLink) -> int:

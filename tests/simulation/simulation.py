@@ -53,6 +53,7 @@ from tests.simulation.loop import (
     running_process,
 )
 from tests.simulation.mark_reader import MarkReaderHost, answers_are_checked
+from tests.simulation.merged_tables import MergedTables
 from tests.simulation.mirrors import Mirrors
 from tests.simulation.network import unacknowledged_bytes
 from tests.simulation.options import SimulationOptions
@@ -161,6 +162,7 @@ class Simulation:
         self.tables = Tables(self.world, self.checker) if options.tables else None
         self.archiving = Archiving(self.world, self.checker) if options.archivers else None
         self.mirrors = Mirrors(self.world, self.checker) if options.mirrors else None
+        self.merged = MergedTables(self.world, self.checker) if options.merging else None
         others = [
             *([] if self.write_sessions is None else self.write_sessions.hosts),
             *([] if self.side is None else self.side.hosts),
@@ -169,6 +171,7 @@ class Simulation:
             *([] if self.tables is None else self.tables.hosts),
             *([] if self.archiving is None else self.archiving.hosts),
             *([] if self.mirrors is None else self.mirrors.hosts),
+            *([] if self.merged is None else self.merged.hosts),
         ]
         self.target = Target(self.world, self.cluster, self.clients, others)
         self.watch = Watch(self.world, self.cluster)
@@ -276,6 +279,7 @@ class Simulation:
         tables = self.tables.observing() if self.tables else contextlib.nullcontext()
         archiving = self.archiving.observing() if self.archiving else contextlib.nullcontext()
         mirrors = self.mirrors.observing() if self.mirrors else contextlib.nullcontext()
+        merged = self.merged.observing() if self.merged else contextlib.nullcontext()
         levels = self.levels.observing() if self.levels else contextlib.nullcontext()
         write_sessions = self.write_sessions.observing() if self.write_sessions else contextlib.nullcontext()
         access = self.access.observing() if self.access else contextlib.nullcontext()
@@ -294,6 +298,7 @@ class Simulation:
             tables,
             archiving,
             mirrors,
+            merged,
             access,
             self._observing_sessions(),
             self._observing_partitions(),
@@ -395,8 +400,7 @@ class Simulation:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
         if self.archiving is not None:
             tasks.append(asyncio.create_task(self.archiving.trouble()))
-        if self.mirrors is not None:
-            tasks.append(asyncio.create_task(self.mirrors.trouble()))
+        tasks += [asyncio.create_task(each.trouble()) for each in (self.mirrors, self.merged) if each is not None]
         await asyncio.sleep(max(self.options.duration_s - self.loop.now_s, 0))
         heal(self.target)
         healed_s = self.loop.now_s
@@ -426,7 +430,7 @@ class Simulation:
         if self.archiving is not None:
             await self.archiving.checks.check_end()
         await self._check_disks()
-        for others in (self.consumers, self.tables, self.mirrors):
+        for others in (self.consumers, self.tables, self.mirrors, self.merged):
             if others is not None:
                 others.check()
         self.checker.check_clients({client.name: client.database for client in self.clients})
@@ -457,6 +461,7 @@ class Simulation:
             self.tables,
             self.archiving,
             self.mirrors,
+            self.merged,
         ):
             if others is not None:
                 others.start()
@@ -522,6 +527,7 @@ class Simulation:
         waiting += [] if self.tables is None else self.tables.left()
         waiting += [] if self.archiving is None else self.archiving.left()
         waiting += [] if self.mirrors is None else self.mirrors.left()
+        waiting += [] if self.merged is None else self.merged.left()
         for client in self.clients:
             if not client.idle:
                 numbers = [submitted.number for submitted in client.outstanding]

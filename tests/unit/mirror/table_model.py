@@ -31,6 +31,8 @@ class Cluster:
         self.log: list[bytes] = []
         self.writes: dict[Write, frozenset[Write]] = {}
         """What applications have written, and what was in the log of this cluster before that."""
+        self.copied: dict[str, list[int]] = {}
+        """The transactions of other clusters that mirrors have appended, by cluster."""
         self.known: set[Write] = set()
         """All writes in the log, of whatever cluster."""
         self.locks: dict[str, int] = {}
@@ -104,7 +106,8 @@ class Mirror:
             applied, batch, group = self._planned
             if self._target.locks.get(self._source.name, -1) <= applied:
                 self._target.locks[self._source.name] = self._target.append(batch)
-                copied = {copy.transaction_id for copy in group}
+                copied = [copy.transaction_id for copy in group]
+                self._target.copied.setdefault(self._source.name, []).extend(copied)
                 self._target.known |= {each for each in self._source.writes if each.transaction_id in copied}
         self._planned = None
 

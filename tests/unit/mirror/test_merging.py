@@ -105,7 +105,9 @@ def test_histories_converge(count: int, events: Sequence[tuple[object, ...]]) ->
         for other in clusters:
             if other is not cluster:
                 own = [(write.key, write.timestamp_ms, write.value) for write in other.writes]
-                assert copied.get(other.name, []) == own, "each transaction is there once, in order"
+                assert copied.get(other.name, []) == own, "in order"
+                transactions = sorted({write.transaction_id for write in other.writes})
+                assert cluster.copied.get(other.name, []) == transactions, "each once, in order"
 
 
 def rows_by_source(cluster: Cluster) -> dict[str, list[tuple[bytes, int | None, bytes | None]]]:
