@@ -1196,7 +1196,7 @@ MUTANTS: dict[str, Mutant] = {
     "mirror-position-without-proof": Mutant(
         "a mirror goes on behind what it has sent, not behind the end of the target",
         10,
-        5,
+        4,
         _patch(PartitionMirror, "_send", mirrors.go_on_behind_what_was_sent),
         conditions=CONDITIONS["mirrors"],
     ),
@@ -1217,14 +1217,14 @@ MUTANTS: dict[str, Mutant] = {
     "mirror-numbers-begin-anew": Mutant(
         "each connection of a mirror numbers its requests from 0: two of them have the same id",
         10,
-        2,
+        0,
         _patch(TargetLink, "next_number", property(mirrors.begin_numbers_anew)),
         conditions=CONDITIONS["mirrors"],
     ),
     "merging-ties-stay": Mutant(
         "of equal timestamps the later row wins in each of two merged tables",
         10,
-        3,
+        0,
         _patch(Merged, "_land", mirrors.leave_ties),
         conditions=CONDITIONS["merged-tables"],
     ),
