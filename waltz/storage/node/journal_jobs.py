@@ -131,11 +131,10 @@ class Truncation:
         behind = self._log.end_behind(self._transaction_id)
         if behind.segment_first_id != self._log.end.segment_first_id:
             return []
-        self._log.times.cut(self._transaction_id)
+        last_id = behind.next_transaction_id - 1
+        self._log.times.cut(last_id)
         self._behind = behind
-        return [
-            Truncated(self._log.partition_id, NO_SESSION, self._transaction_id, behind.segment_first_id, behind.offset)
-        ]
+        return [Truncated(self._log.partition_id, NO_SESSION, last_id, behind.segment_first_id, behind.offset)]
 
     def end(self) -> int | None:
         """Cut the log, and return the new maximum; ``None`` when nothing was cut, because the truncation removes

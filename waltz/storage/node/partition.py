@@ -19,6 +19,8 @@ from typing import NamedTuple, TypeVar
 from waltz.common.records import Record
 from waltz.common.tasks import owned
 from waltz.common.wire import storage as wire
+from waltz.common.wire import storage_version1 as our_wire
+from waltz.common.wire.storage_trim import BeginRequest, TrimRequest, TrimResponse
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.disk.control_file import ControlFile, PartitionInfo
 from waltz.storage.disk.fence import FenceFile
@@ -578,9 +580,24 @@ class StoragePartition:
                 set_mark = partial(self._durability.set_low_water_mark, self._control_file, self._log)
                 await self._timed_change(partial(set_mark, message.session_id, mark, directly))
                 answer = wire.SuccessResponse(*ids)
+            case TrimRequest(transaction_id=first):
+                self._check_trim(first)
+                change = partial(self._log.trim, first)
+                first = await self._timed_change(partial(self._durability.trim, self._log, change))
+                return our_wire.encode(TrimResponse(*ids, first), our_wire.OUR_VERSION)
+            case BeginRequest(transaction_id=first):
+                begin = partial(self._log.begin, first)
+                await self._timed_change(partial(self._durability.trim, self._log, begin))
+                return our_wire.encode(TrimResponse(*ids, first), our_wire.OUR_VERSION)
             case _:
                 raise UnknownRequestError(request.kind)
         return wire.encode(answer)
+
+    def _check_trim(self, first: int) -> None:
+        """Refuse to trim transactions that may not be committed. Raises ``StorageError``."""
+        mark = self.info.low_water_mark
+        if first > mark + 1:
+            raise StorageError(f"the low-water mark is {mark}: transactions up to {first - 1} may not be trimmed")
 
     def _set_low_water_mark(self, session_id: int, low_water_mark: int) -> None:
         """Make the log durable, then the marks; blocking."""
