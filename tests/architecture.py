@@ -73,6 +73,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.wire",
         "common.zk",
         "operations",
+        "table",
+        "table.face",
     ),
     "storage": (
         "common",

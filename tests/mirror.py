@@ -111,6 +111,7 @@ WITHOUT_OWN_TEST = {
     "storage/disk/inspection.py": "the commands that print it in unit/cli/test_main.py",
     "storage/disk/log/log_opening.py": "opened after every crash in unit/storage/disk/test_log_crashes.py",
     "storage/disk/log/log_view.py": "under readers beside truncations in unit/storage/disk/log/test_log.py",
+    "mirror/attempts.py": "processes that stand by, are refused and begin again in integration/test_mirror.py",
     "mirror/errors.py": DECLARATIONS,
     "mirror/mirror_metrics.py": "stages in unit/mirror/test_daemon.py, values in integration/test_mirror.py",
     "mirror/partition_mirror.py": "processes that are killed, fenced and refused in integration/test_mirror.py",

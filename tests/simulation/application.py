@@ -199,7 +199,7 @@ class ClientHost(ApplicationHost):
         return Context(self, submitted)
 
     async def _submit(self, client: WaltzClient) -> None:
-        submitted = self.begin(self.draw.randrange(self.world.options.partitions))
+        submitted = self.begin(self.draw.randrange(self.world.options.written_partitions))
         with contextlib.suppress(WaltzError):  # the context was told before
             await client.submit(self.context(submitted))
 

@@ -84,6 +84,8 @@ class Checker:
         self.lock_failures = 0
         self.on_landed: Callable[[int, int, bytes], None] | None = None
         """Told of every transaction that is seen in the log for the first time: partition, id, request id."""
+        self.mirror_of: dict[int, int] = {}
+        """The source of each partition that is a mirror: it has the same transactions at the same ids."""
         self._sessions: list[dict[int, OpenedSession]] = [{} for _ in range(partitions)]
         self._low_water_marks: list[dict[int, int]] = [{} for _ in range(partitions)]
         self._may_hold_out = False
@@ -272,6 +274,9 @@ class Checker:
         log[transaction_id] = entry
         if self.on_landed is not None:
             self.on_landed(partition_id, transaction_id, entry.req_id)
+        if partition_id in self.mirror_of:
+            self._see_mirrored(what, partition_id, transaction_id, entry)
+            return
         if not 0 <= entry.header < len(self.submitted):
             self._fail(f"{what} {entry} at {transaction_id} of partition {partition_id}, which nobody has submitted")
             return
@@ -284,6 +289,15 @@ class Checker:
         if submitted.partition_id != partition_id:
             self._fail(f"{what} transaction {submitted.number} {place}, not of partition {submitted.partition_id}")
         submitted.seen_at = transaction_id
+
+    def _see_mirrored(self, what: str, partition_id: int, transaction_id: int, entry: Entry) -> None:
+        source = self.log[self.mirror_of[partition_id]].get(transaction_id)
+        if source is None or source.header != entry.header:
+            there = "nothing" if source is None else f"transaction {source.header}"
+            self._fail(
+                f"{what} transaction {entry.header} at {transaction_id} of partition {partition_id}, a mirror; its "
+                f"source has {there} there"
+            )
 
     # At the end
 

@@ -23,6 +23,7 @@ from tests.simulation.planted import (
     levels,
     liveness,
     marks,
+    mirrors,
     operations,
     sessions,
     storage,
@@ -40,6 +41,9 @@ from waltz.common.acl.throttling import Throttles
 from waltz.common.acl.watch import RuleWatch
 from waltz.common.cluster import policy, replicas
 from waltz.common.wire import storage_version1
+from waltz.mirror.merging import Merged
+from waltz.mirror.partition_mirror import PartitionMirror
+from waltz.mirror.target_link import TargetLink
 from waltz.operations import replica_moves
 from waltz.operations.replica_moving import ReplicaMover
 from waltz.server.feeding.feed import Feed
@@ -145,6 +149,15 @@ _RETURNING = {
 """Where an owner may lose a partition and get it back without hearing of either."""
 
 _JOURNAL = {"journal_share": 1.0}
+
+_CROWDED_MIRROR = {
+    **CONDITIONS["mirrors"],
+    "append_memory_bytes": 128 << 10,
+    "max_transaction_bytes": 128 << 10,
+    "data_size_bytes": 2_000,
+    "fault_kinds": ("strand-minority", "power-off-all-storages", "kill-storage", "rotate-minority"),
+}
+"""Where a server refuses some of the appends that it cannot keep, and takes those that come later."""
 
 _RECOVERY = {**CONDITIONS["recover-partition"], "fault_count": 6}
 
@@ -1179,6 +1192,41 @@ MUTANTS: dict[str, Mutant] = {
         0,
         _patch(chain, "with_range", archive.page_without_predecessor),
         conditions=CONDITIONS["archive"],
+    ),
+    "mirror-position-without-proof": Mutant(
+        "a mirror goes on behind what it has sent, not behind the end of the target",
+        10,
+        4,
+        _patch(PartitionMirror, "_send", mirrors.go_on_behind_what_was_sent),
+        conditions=CONDITIONS["mirrors"],
+    ),
+    "mirror-session-not-exclusive": Mutant(
+        "others may append beside a mirror",
+        10,
+        0,
+        _patch(TargetLink, "fence", mirrors.share_the_session),
+        conditions=CONDITIONS["mirrors"],
+    ),
+    "mirror-out-of-order": Mutant(
+        "a mirror does not ask for the order of its appends, and goes on behind one that was refused",
+        20,
+        0,
+        mirrors.go_on_behind_what_was_refused,
+        conditions=_CROWDED_MIRROR,
+    ),
+    "mirror-numbers-begin-anew": Mutant(
+        "each connection of a mirror numbers its requests from 0: two of them have the same id",
+        10,
+        0,
+        _patch(TargetLink, "next_number", property(mirrors.begin_numbers_anew)),
+        conditions=CONDITIONS["mirrors"],
+    ),
+    "merging-ties-stay": Mutant(
+        "of equal timestamps the later row wins in each of two merged tables",
+        10,
+        0,
+        _patch(Merged, "_land", mirrors.leave_ties),
+        conditions=CONDITIONS["merged-tables"],
     ),
     "A-judged-at-arrival": Mutant(
         "appends that have waited are not judged again when they get their place",

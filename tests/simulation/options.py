@@ -120,6 +120,10 @@ class SimulationOptions:
     """Machines with tables in memory; see :mod:`tests.simulation.tables`."""
     archivers: int = 0
     """Archivers, over a store with troubles; see :mod:`tests.simulation.archive`."""
+    mirrors: int = 0
+    """Processes that mirror partition 0 into the last one; see :mod:`tests.simulation.mirrors`."""
+    merging: int = 0
+    """Processes that merge tables, in both directions; see :mod:`tests.simulation.merged_tables`."""
     level_share: float = 0.0
     """Share of the appends of plain applications with a level of consistency; see :mod:`tests.simulation.levels`."""
     session_share: float = 0.0
@@ -141,6 +145,11 @@ class SimulationOptions:
     fault_kinds: tuple[str, ...] = ()
     """The only kinds of faults; none: whatever the seed selects."""
     log_level: int = logging.WARNING
+
+    @property
+    def written_partitions(self) -> int:
+        """How many partitions applications append to: all, from the first, but a mirror."""
+        return self.partitions - (self.mirrors > 0)
 
 
 def draw_options(
@@ -306,6 +315,29 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "away_storages": 0,
             "slow_lines": 0.0,
             "apply_pause_s": 0.0,
+        },
+        "mirrors": {
+            "mirrors": 2,
+            "partitions": 2,
+            "transactions": 900,
+            "duration_s": 60.0,
+            "session_timeout_s": 3.0,
+            "away_storages": 0,
+            "slow_lines": 0.0,
+            "apply_pause_s": 0.0,
+            "fault_count": 10,
+        },
+        "merged-tables": {
+            "merging": 4,
+            "healing_s": 60.0,
+            "partitions": 2,
+            "transactions": 200,
+            "duration_s": 40.0,
+            "session_timeout_s": 3.0,
+            "away_storages": 0,
+            "slow_lines": 0.0,
+            "apply_pause_s": 0.0,
+            "fault_count": 10,
         },
         "partial-mounts": {"max_feed_count": 5},
         "few-alive": {"storages": 5, "replicas": 5, "away_storages": 2},

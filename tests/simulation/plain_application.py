@@ -85,7 +85,7 @@ class PlainHost(ApplicationHost):
                 await asyncio.sleep(0.5)
 
     async def _submit_some(self, client: Client, count: int) -> None:
-        partition_id = self.draw.randrange(self.world.options.partitions)
+        partition_id = self.draw.randrange(self.world.options.written_partitions)
         all_submitted = [self.begin(partition_id) for _ in range(count)]
         appends = [self._append(submitted) for submitted in all_submitted]
         mark = self.applied(partition_id)

@@ -53,6 +53,8 @@ from tests.simulation.loop import (
     running_process,
 )
 from tests.simulation.mark_reader import MarkReaderHost, answers_are_checked
+from tests.simulation.merged_tables import MergedTables
+from tests.simulation.mirrors import Mirrors
 from tests.simulation.network import unacknowledged_bytes
 from tests.simulation.options import SimulationOptions
 from tests.simulation.schedule import ALL_FAULTS, draw_faults, heal
@@ -159,6 +161,8 @@ class Simulation:
         self.consumers = Consumers(self.world, self.checker) if options.consumers else None
         self.tables = Tables(self.world, self.checker) if options.tables else None
         self.archiving = Archiving(self.world, self.checker) if options.archivers else None
+        self.mirrors = Mirrors(self.world, self.checker) if options.mirrors else None
+        self.merged = MergedTables(self.world, self.checker) if options.merging else None
         others = [
             *([] if self.write_sessions is None else self.write_sessions.hosts),
             *([] if self.side is None else self.side.hosts),
@@ -166,6 +170,8 @@ class Simulation:
             *([] if self.consumers is None else self.consumers.hosts),
             *([] if self.tables is None else self.tables.hosts),
             *([] if self.archiving is None else self.archiving.hosts),
+            *([] if self.mirrors is None else self.mirrors.hosts),
+            *([] if self.merged is None else self.merged.hosts),
         ]
         self.target = Target(self.world, self.cluster, self.clients, others)
         self.watch = Watch(self.world, self.cluster)
@@ -272,6 +278,8 @@ class Simulation:
         consumers = self.consumers.observing() if self.consumers else contextlib.nullcontext()
         tables = self.tables.observing() if self.tables else contextlib.nullcontext()
         archiving = self.archiving.observing() if self.archiving else contextlib.nullcontext()
+        mirrors = self.mirrors.observing() if self.mirrors else contextlib.nullcontext()
+        merged = self.merged.observing() if self.merged else contextlib.nullcontext()
         levels = self.levels.observing() if self.levels else contextlib.nullcontext()
         write_sessions = self.write_sessions.observing() if self.write_sessions else contextlib.nullcontext()
         access = self.access.observing() if self.access else contextlib.nullcontext()
@@ -289,6 +297,8 @@ class Simulation:
             consumers,
             tables,
             archiving,
+            mirrors,
+            merged,
             access,
             self._observing_sessions(),
             self._observing_partitions(),
@@ -390,6 +400,7 @@ class Simulation:
             tasks.append(asyncio.create_task(keep_storages_away(self.target)))
         if self.archiving is not None:
             tasks.append(asyncio.create_task(self.archiving.trouble()))
+        tasks += [asyncio.create_task(each.trouble()) for each in (self.mirrors, self.merged) if each is not None]
         await asyncio.sleep(max(self.options.duration_s - self.loop.now_s, 0))
         heal(self.target)
         healed_s = self.loop.now_s
@@ -403,6 +414,8 @@ class Simulation:
         heal(self.target)
         if self.archiving is not None:
             self.archiving.checks.store.heal()
+        if self.mirrors is not None:
+            self.mirrors.calm_down()
         if self.access is not None:
             await self.access.open_all()
         if self.write_sessions is not None:
@@ -417,10 +430,9 @@ class Simulation:
         if self.archiving is not None:
             await self.archiving.checks.check_end()
         await self._check_disks()
-        if self.consumers is not None:
-            self.consumers.check()
-        if self.tables is not None:
-            self.tables.check()
+        for others in (self.consumers, self.tables, self.mirrors, self.merged):
+            if others is not None:
+                others.check()
         self.checker.check_clients({client.name: client.database for client in self.clients})
         for client in self.clients:
             if isinstance(client, DatabaseHost):
@@ -448,6 +460,8 @@ class Simulation:
             self.consumers,
             self.tables,
             self.archiving,
+            self.mirrors,
+            self.merged,
         ):
             if others is not None:
                 others.start()
@@ -512,6 +526,8 @@ class Simulation:
         waiting = [] if self.consumers is None else self.consumers.left()
         waiting += [] if self.tables is None else self.tables.left()
         waiting += [] if self.archiving is None else self.archiving.left()
+        waiting += [] if self.mirrors is None else self.mirrors.left()
+        waiting += [] if self.merged is None else self.merged.left()
         for client in self.clients:
             if not client.idle:
                 numbers = [submitted.number for submitted in client.outstanding]

@@ -50,6 +50,7 @@ async def run(config: MirrorConfig) -> None:
         load(config.target, ClientConfig),
         config.partition_ids,
         WindowLimit(config.window_transactions, config.window_size_bytes),
+        table_ids=config.table_ids,
         interval_s=LOOK_INTERVAL_S,
         now_ms=now_ms,
     )

@@ -18,10 +18,12 @@ from waltz.common.quiet_log import OutageLog
 from waltz.common.tasks import restarting
 from waltz.common.zk.client import NodeExistsError
 from waltz.common.zk.paths import ClusterPaths
+from waltz.mirror.attempts import Target
 from waltz.mirror.lag import NO_LAG, lag_of
 from waltz.mirror.mirror_metrics import MirrorState, PartitionState, Stage
-from waltz.mirror.partition_mirror import PartitionMirror, Target
+from waltz.mirror.partition_mirror import PartitionMirror
 from waltz.mirror.source_log import ClientLog
+from waltz.mirror.table_mirror import TableMirror
 from waltz.mirror.window import WindowLimit
 
 logger = logging.getLogger(__name__)
@@ -42,14 +44,17 @@ class Mirror:
         partition_ids: Collection[int] | None,
         limit: WindowLimit,
         *,
+        table_ids: Collection[int] = (),
         interval_s: float,
         now_ms: Callable[[], int],
     ) -> None:
-        """``partition_ids``: those to be mirrored; ``None``: all. ``interval_s``: between two looks at the lags."""
+        """``partition_ids``: those to be mirrored; ``None``: all. ``table_ids``: those of them that are tables and
+        written in both clusters. ``interval_s``: between two looks at the lags."""
         self.state = MirrorState()
         self._source = source
         self._target = target
         self._partition_ids = partition_ids
+        self._table_ids = frozenset(table_ids)
         self._limit = limit
         self._interval_s = interval_s
         self._now_ms = now_ms
@@ -92,25 +97,41 @@ class Mirror:
             raise ConfigError(
                 f"mirror.partitions has {wanted[-1]}: the clusters have {source.partition_count} partitions"
             )
+        if strange := sorted(self._table_ids.difference(wanted)):
+            raise ConfigError(f"mirror.tables has {strange[0]}, which is none of the partitions to mirror")
         nodes, root = target.directory
         with contextlib.suppress(NodeExistsError):
             await nodes.create(ClusterPaths.of(root).mirrors, None, make_path=True)
-        tls = client_context(self._target.tls)
+        place = Target(nodes, root, client_context(self._target.tls), target.client_id)
         connections = itertools.count()
         logger.info(
             "mirror of cluster %s (%s) into %s (%s)", source.cluster_name, source_key, target.cluster_name, target_key
         )
         async with asyncio.TaskGroup() as group:
             for partition_id in wanted:
-                mirror = PartitionMirror(
-                    partition_id,
-                    ClientLog(source, partition_id),
-                    source_key,
-                    Target(nodes, root, tls, target.client_id),
-                    self._limit,
-                    self.state,
-                    connections.__next__,
-                )
+                mirror: PartitionMirror | TableMirror
+                if partition_id in self._table_ids:
+                    mirror = TableMirror(
+                        partition_id,
+                        source,
+                        source_key,
+                        target,
+                        target_key,
+                        place,
+                        self._limit,
+                        self.state,
+                        now_ms=self._now_ms,
+                    )
+                else:
+                    mirror = PartitionMirror(
+                        partition_id,
+                        ClientLog(source, partition_id),
+                        source_key,
+                        place,
+                        self._limit,
+                        self.state,
+                        connections.__next__,
+                    )
                 group.create_task(restarting(mirror.run, f"the mirror of partition {partition_id}"))
             group.create_task(restarting(lambda: self._look_for_ever(source, target), "the look at the lags"))
 
@@ -134,7 +155,11 @@ class Mirror:
         if state.stage is Stage.PROMOTED:
             state.lag = None
             return ""
-        await _look_at_end(target, partition_id, state)
+        if not state.has_own_ids:
+            await _look_at_end(target, partition_id, state)
+        elif state.stage is Stage.STANDING_BY:
+            state.mirrored_id = state.lag = None  # only the process that merges knows
+            return ""
         try:
             mark = await source.high_water_mark(partition_id, timeout_s=QUESTION_TIMEOUT_S)
             mirrored_id = state.mirrored_id

@@ -79,12 +79,14 @@ class PartitionState:
     reason: str = ""
     """Why it is not mirrored at present."""
     mirrored_id: int | None = None
-    """The last transaction that is known to be in the target; ``None``: nothing is known."""
+    """The last transaction of the source that is known to be in the target; ``None``: nothing is known."""
     in_flight_bytes: int = 0
     sessions: int = 0
     """Exclusive write sessions that this process has begun."""
     lag: Lag | None = None
     """How far the target is behind, whoever mirrors it; ``None``: not known, or of no meaning any more."""
+    has_own_ids: bool = False
+    """Whether the target has other ids than the source: then its end does not tell how far it is."""
 
 
 @dataclass(slots=True)

@@ -13,20 +13,14 @@ It ends with the first trouble, whatever that is, and the next attempt begins an
 import asyncio
 import contextlib
 import logging
-import random
-import ssl
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 
 from waltz.common.cluster.owners import read_owners
 from waltz.common.errors import DeadlineExceededError, WaltzError
-from waltz.common.net.backoff import Backoff
-from waltz.common.quiet_log import OutageLog
-from waltz.common.zk.client import ZooKeeper
-from waltz.common.zk.mutex import mutex
-from waltz.common.zk.paths import ClusterPaths
+from waltz.mirror.attempts import Attempts, SourceFailedError, Target
 from waltz.mirror.claims import Claims
-from waltz.mirror.errors import MirrorError, MirrorStoppedError, PromotedError
+from waltz.mirror.errors import MirrorError, MirrorStoppedError
 from waltz.mirror.mirror_metrics import MirrorState, PartitionState, Stage
 from waltz.mirror.source_log import ClientLog, check_beginning
 from waltz.mirror.target_link import TargetLink
@@ -34,29 +28,8 @@ from waltz.mirror.window import Window, WindowLimit
 
 logger = logging.getLogger(__name__)
 
-RETRY_INITIAL_S = 0.5
-RETRY_MAXIMUM_S = 30.0
-"""Longest pause between two attempts."""
-
-LOCK_TIMEOUT_S = 5.0
-"""How long another process is waited for before this one says that it stands by."""
-
 STALL_S = 30.0
 """A target that has committed nothing of what was sent for so long is given up, and asked anew."""
-
-
-class Target(NamedTuple):
-    """The target cluster."""
-
-    zookeeper: ZooKeeper
-    root: str
-    tls: ssl.SSLContext | None
-    client_id: int
-    """An id that no other client of the target has."""
-
-
-class SourceFailedError(WaltzError):
-    """The source does not deliver."""
 
 
 class PartitionMirror:
@@ -82,52 +55,14 @@ class PartitionMirror:
         self._state = process.partitions.setdefault(partition_id, PartitionState())
         self._claims = Claims(target.zookeeper, target.root)
         self._next_connection = next_connection
-        self._outage = OutageLog(logger)
-        self._backoff = Backoff(RETRY_INITIAL_S, RETRY_MAXIMUM_S, random.Random())
+        self._next_number = 0
+        self._attempts = Attempts(partition_id, target, self._state)
 
     async def run(self) -> None:
-        """Mirror. Returns when that is over for good: ``state`` then says why."""
-        while True:
-            try:
-                await self._attempt()
-            except PromotedError as error:
-                logger.warning("%s", error)
-                self._show(Stage.PROMOTED, str(error))
-                return
-            except MirrorStoppedError as error:
-                logger.error("%s; it is not mirrored any more", error)
-                self._show(Stage.STOPPED, str(error))
-                return
-            except SourceFailedError as error:
-                self._show(Stage.WAITING_FOR_SOURCE, str(error))
-                self._outage.failed(f"partition {self._partition_id} waits for the source: {error}")
-            except WaltzError as error:
-                if self._state.stage is not Stage.STANDING_BY:
-                    self._show(Stage.WAITING, str(error))
-                    self._outage.failed(f"partition {self._partition_id} waits for the target: {error}")
-            await asyncio.sleep(self._backoff.next_delay_s())
-
-    def _show(self, stage: Stage, reason: str = "") -> None:
-        self._state.stage = stage
-        self._state.reason = reason
-        self._state.in_flight_bytes = 0
+        """Mirror. Returns when that is over for good: the state of the partition then says why."""
+        await self._attempts.run(lambda: self._claims.check(self._partition_id, self._source_key), self._attempt)
 
     async def _attempt(self) -> None:
-        await self._claims.check(self._partition_id, self._source_key)
-        path = ClusterPaths.of(self._target.root).mirror_lock(self._partition_id)
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                await stack.enter_async_context(mutex(self._target.zookeeper, path, timeout_s=LOCK_TIMEOUT_S))
-            except DeadlineExceededError:
-                self._show(Stage.STANDING_BY, f"another process holds {path}")
-                self._outage.over()
-                self._backoff.reset()
-                raise
-            if self._state.stage is Stage.STANDING_BY:
-                self._show(Stage.WAITING)
-            await self._attempt_alone()
-
-    async def _attempt_alone(self) -> None:
         owners = await read_owners(self._target.zookeeper, self._target.root)
         if self._partition_id not in owners:
             raise MirrorError(f"no server owns partition {self._partition_id} of the target; is a server running?")
@@ -138,17 +73,23 @@ class PartitionMirror:
                 self._count(window, transaction_id)
 
         link = await TargetLink.open(
-            owners[self._partition_id], self._partition_id, self._target.client_id, committed, tls=self._target.tls
+            owners[self._partition_id],
+            self._partition_id,
+            self._target.client_id,
+            committed,
+            self._next_number,
+            tls=self._target.tls,
         )
         try:
             last_id = await self._session(link)
             window = Window(last_id, self._limit)
             await link.begin(last_id, self._next_connection())
             self._state.mirrored_id = last_id
-            self._show(Stage.WORKING)
+            self._attempts.show(Stage.WORKING)
             logger.info("partition %d is mirrored behind transaction %d", self._partition_id, last_id)
             await self._copy(link, window)
         finally:
+            self._next_number = link.next_number
             await link.close()
 
     async def _session(self, link: TargetLink) -> int:
@@ -183,8 +124,7 @@ class PartitionMirror:
         self._state.mirrored_id = window.committed_id
         self._state.in_flight_bytes = window.size_bytes
         if count:
-            self._outage.over()
-            self._backoff.reset()
+            self._attempts.progressed()
 
     async def _copy(self, link: TargetLink, window: Window) -> None:
         """Append for ever. Raises the error that ends it."""

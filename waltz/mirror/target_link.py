@@ -68,7 +68,9 @@ AnswerT = TypeVar("AnswerT")
 class TargetLink:
     """Made by :meth:`open`; a ``ChannelHandler``. All methods raise ``WaltzError`` when the link has ended."""
 
-    def __init__(self, owner: Owner, partition_id: int, client_id: int, on_mark: Callable[[int], None]) -> None:
+    def __init__(
+        self, owner: Owner, partition_id: int, client_id: int, on_mark: Callable[[int], None], first_number: int
+    ) -> None:
         """Use :meth:`open`."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails with the first trouble."""
@@ -79,7 +81,7 @@ class TargetLink:
         self._partition_id = partition_id
         self._client_id = client_id
         self._on_mark = on_mark
-        self._seq_num = 0
+        self._seq_num = first_number & SEQ_NUM_MASK
         self._session = NO_WRITE_SESSION
         self._level: Consistency | None = None
         self._held_until_s = 0.0
@@ -93,6 +95,7 @@ class TargetLink:
         partition_id: int,
         client_id: int,
         on_mark: Callable[[int], None],
+        first_number: int,
         *,
         tls: ssl.SSLContext | None,
         timeout_s: float = 10.0,
@@ -104,6 +107,8 @@ class TargetLink:
             partition_id: The partition.
             client_id: An id that no other client of the cluster has.
             on_mark: Called with the last committed transaction, whenever that has changed.
+            first_number: The number of its first request: :attr:`next_number` of the link of this client before it.
+                Otherwise two requests of one client would have the same id.
             tls: TLS of the connection.
             timeout_s: Time limit of the connection.
 
@@ -113,7 +118,7 @@ class TargetLink:
         """
         if owner.endpoint is None:
             raise MirrorError(f"server {owner.server_id}, the owner of partition {partition_id}, has left the cluster")
-        link = cls(owner, partition_id, client_id, on_mark)
+        link = cls(owner, partition_id, client_id, on_mark, first_number)
         link._channel = await connect(owner.endpoint, CLIENT_SERVER, HELLO_TEXT, link, tls=tls, timeout_s=timeout_s)
         if link._channel.version < FIRST_WITH_APPEND_ORDER:
             version = link._channel.version
@@ -128,6 +133,11 @@ class TargetLink:
         """Close the connection. The exclusive session stays until another one begins."""
         if self._channel is not None:
             await self._channel.close_within(CLOSE_TIMEOUT_S)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next request."""
+        return self._seq_num
 
     # Before the first append
 

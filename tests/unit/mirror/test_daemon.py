@@ -77,3 +77,14 @@ def test_lists_of_partitions(tmp_path: Path) -> None:
     assert load(mirror_file(tmp_path, source="a", target="b"), MirrorConfig).partition_ids is None
     with pytest.raises(ConfigError, match="not a list of partitions like 0-6,7,10-16: 'all'"):
         load(mirror_file(tmp_path, source="a", target="b", partitions="all"), MirrorConfig)
+
+
+def test_tables_are_among_the_partitions(tmp_path: Path) -> None:
+    config = load(mirror_file(tmp_path, source="a", target="b", partitions="0-3", tables="1,3"), MirrorConfig)
+    assert config.table_ids == [1, 3]
+    assert load(mirror_file(tmp_path, source="a", target="b"), MirrorConfig).table_ids == []
+    assert load(mirror_file(tmp_path, source="a", target="b", tables="7"), MirrorConfig).table_ids == [7]
+    with pytest.raises(ConfigError, match="not in mirror.partitions"):
+        load(mirror_file(tmp_path, source="a", target="b", partitions="0-3", tables="3-4"), MirrorConfig)
+    with pytest.raises(ConfigError):
+        load(mirror_file(tmp_path, source="a", target="b", tables="all"), MirrorConfig)

@@ -86,3 +86,13 @@ async def test_what_was_promoted_has_no_lag() -> None:
     mirror.state.partitions[0].stage = Stage.PROMOTED
     assert await look(mirror, FakeClient(10), FakeClient(20)) is None
     assert 'waltz_mirror_lag_seconds{partition="0"}' not in "".join(prometheus_pieces(registry))
+
+
+async def test_a_table_with_ids_of_its_own_is_looked_at_by_the_process_that_merges_it() -> None:
+    mirror = mirror_with(Stage.WORKING, 8)
+    mirror.state.partitions[0].has_own_ids = True
+    assert await look(mirror, FakeClient(10), FakeClient(3)) == Lag(2, 5000)
+    mirror.state.partitions[0].stage = Stage.WAITING
+    assert await look(mirror, FakeClient(11), FakeClient(30)) == Lag(3, 5000), "the end of the target says nothing"
+    mirror.state.partitions[0].stage = Stage.STANDING_BY
+    assert await look(mirror, FakeClient(11), FakeClient(30)) is None, "another process knows"

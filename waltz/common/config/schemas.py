@@ -505,6 +505,8 @@ class MirrorConfig(_Model):
     """[Configuration file of a client](#applications) of the cluster that becomes the mirror."""
     partitions: _Text | None = Field(default=None, validation_alias="mirror.partitions")
     """The partitions to mirror, such as ``0-6,7,10-16``. Default: all."""
+    tables: _Text | None = Field(default=None, validation_alias="mirror.tables")
+    """Those of them that are [tables which both clusters write](mirror.md#two-way). Default: none."""
     window_transactions: _Positive = Field(default=20_000, validation_alias="mirror.window.transactions")
     """Most transactions in flight, for each partition."""
     window_size_bytes: _Positive = Field(default=32 << 20, validation_alias="mirror.window.size")
@@ -524,14 +526,20 @@ class MirrorConfig(_Model):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_https(self.http_tls, self.mirror_jetty_port, self.tls, "mirror")
-        if self.partitions is not None:
-            ids_in(self.partitions)
+        chosen, tables = self.partition_ids, self.table_ids
+        if chosen is not None and not {*tables} <= {*chosen}:
+            raise ValueError("mirror.tables has partitions that are not in mirror.partitions")
         return self
 
     @property
     def partition_ids(self) -> list[int] | None:
         """The partitions to mirror; ``None``: all."""
         return None if self.partitions is None else ids_in(self.partitions)
+
+    @property
+    def table_ids(self) -> list[int]:
+        """Those of them that are tables which both clusters write."""
+        return [] if self.tables is None else ids_in(self.tables)
 
 
 class ViewConfig(ClusterConfig):
