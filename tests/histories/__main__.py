@@ -13,7 +13,9 @@ import uvloop
 
 from tests.histories.campaign import Campaign, Options
 from tests.histories.events import read
+from tests.histories.faults import MEAN_PAUSE_S
 from tests.histories.judge import History, collect, violations
+from tests.histories.planted import BUGS
 from tests.histories.sometimes import counts
 from waltz.common.errors import WaltzError
 
@@ -30,6 +32,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the faults and of the load")
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--clients", type=int, default=3)
+    parser.add_argument("--views", type=int, default=2, help="view nodes")
+    parser.add_argument("--pause", type=float, default=MEAN_PAUSE_S, metavar="S", help="mean time between two faults")
+    parser.add_argument("--planted", default="", metavar="BUG,...", help=f"bugs to be found: {', '.join(BUGS)}")
     parser.add_argument("--faults", type=int, default=0, metavar="N", help="do not end before so many (default: 0)")
     parser.add_argument("--directory", type=Path, help="where nodes write (default: a temporary directory)")
     parser.add_argument("--keep", action="store_true", help="keep logs, data and history of a good campaign, too")
@@ -37,7 +42,16 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.judge is not None:
         return report(arguments.judge)
-    options = Options(arguments.operations, arguments.seed, arguments.servers, arguments.clients, arguments.faults)
+    options = Options(
+        operations=arguments.operations,
+        seed=arguments.seed,
+        servers=arguments.servers,
+        clients=arguments.clients,
+        views=arguments.views,
+        faults=arguments.faults,
+        pause_s=arguments.pause,
+        planted=arguments.planted,
+    )
     directory = Path(tempfile.mkdtemp(prefix="waltz-histories-", dir=arguments.directory))
     print(f"{options}\nlogs, data and history in {directory}", flush=True)
     campaign = Campaign(options, directory)
@@ -87,6 +101,9 @@ def lines(history: History, reached: Mapping[str, int]) -> Iterator[str]:
     for what, counter in (("operations", calls), ("outcomes", outcomes), ("faults", faults)):
         listed = ", ".join(f"{count:,} {name}" for name, count in counter.most_common())
         yield f"  {what:<12}{sum(counter.values()):>10,}  {listed}"
+    if history.timed:
+        seconds = (history.timed[-1].at_ns - history.timed[0].at_ns) / 1e9
+        yield f"  {'time':<12}{seconds:>10,.1f} s, {len(history.operations) / max(seconds, 0.1):,.0f} operations/s"
     records = sum(map(len, history.records.values()))
     yield f"  {'records':<12}{records:>10,}"
     yield f"  {'effects':<12}{sum(map(len, history.effects.values())):>10,}"
