@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import contextlib
+import functools
 import itertools
 import json
 import signal
@@ -110,8 +111,10 @@ class Campaign:
         self._said: list[str] = []
         self._finished = asyncio.Event()
         self._pairs = Pairs(self._processes)
-        self._move_is_half_done = False
-        self._source, self._spare = layout.storages[0], layout.storages[-1]
+        self._places = [(layout.storages[0], layout.storages[-1])] * PARTITIONS
+        """By partition the storage whose replica is moved next, and where it goes."""
+        self._half_moved: set[int] = set()
+        self._to_move = itertools.cycle(range(PARTITIONS))
         self._children: Children
         self.faults = 0
         """How many have begun."""
@@ -346,10 +349,12 @@ class Campaign:
             kind, targets = fault.kind, list(fault.targets)
             async with self._unwell_meanwhile([] if tool else fault.targets):
                 if kind is Kind.MOVE:
-                    if not await self._insist(self._move):
+                    partition_id = next(self._to_move)
+                    targets = [node.name for node in self._places[partition_id]]
+                    if not await self._insist(functools.partial(self._move, partition_id)):
                         return
                 elif kind is Kind.DRAIN:
-                    if not await self._insist(lambda: self._drain(targets[0])):
+                    if not await self._insist(functools.partial(self._drain, targets[0])):
                         return
                 elif kind is Kind.CUT:
                     line = self._pairs.line(*fault.targets)
@@ -372,8 +377,6 @@ class Campaign:
         for _ in range(ATTEMPTS):
             if await tool():
                 return True
-            if self._finished.is_set():
-                break
         return False
 
     @contextlib.asynccontextmanager
@@ -414,13 +417,16 @@ class Campaign:
             self._cluster.start_storage(self._nodes[name])
         return Kind.KILL
 
-    async def _move(self) -> bool:
-        """Move all replicas to the spare storage; whether that was possible. A later call goes on where it was not."""
-        words = ["storage", "move", "-s", self._source.connect_string, "-d", self._spare.connect_string, "--apply"]
-        done = await self._tool(words, "move")
-        self._move_is_half_done = not done
+    async def _move(self, partition_id: int) -> bool:
+        """Move the replica of a partition to the other storage; whether that was possible. A later call goes on."""
+        source, destination = self._places[partition_id]
+        words = ["storage", "move", "-s", source.connect_string, "-d", destination.connect_string]
+        done = await self._tool([*words, "-p", str(partition_id), "--apply"], "move")
         if done:
-            self._source, self._spare = self._spare, self._source
+            self._places[partition_id] = destination, source
+            self._half_moved.discard(partition_id)
+        else:
+            self._half_moved.add(partition_id)
         return done
 
     async def _drain(self, name: str) -> bool:
@@ -445,10 +451,8 @@ class Campaign:
         """Let everything come to its end, and write the history."""
         self._say(BEGIN_NOTHING)
         await self._until("finished", END_TIMEOUT_S)
-        if self._move_is_half_done:
-            for _ in range(ATTEMPTS):
-                if await self._move():
-                    break
+        for partition_id in sorted(self._half_moved):
+            await self._insist(functools.partial(self._move, partition_id))
         marks = await self._drained()
         self._say(END)
         await self._until("settled", END_TIMEOUT_S)

@@ -24,7 +24,7 @@ class Kind(enum.Enum):
     CUT = "cut"
     """Nothing comes through between two processes; what was sent comes later."""
     MOVE = "moved"
-    """``waltz storage move`` of all replicas of one storage to another."""
+    """``waltz storage move`` of the replica of a partition to another storage."""
     DRAIN = "drained"
     """``waltz server drain``: all partitions of a server go to others, one by one."""
 

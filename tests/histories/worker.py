@@ -30,10 +30,10 @@ BEGIN_NOTHING = "begin nothing new, and only consume"
 END = "end"
 
 REPORT_INTERVAL_S = 0.2
-REGISTER_TASKS = 20
+REGISTER_TASKS = 24
+VIEW_TASKS = 6
 LIST_TASKS = 4
-LEDGER_TASKS = 20
-VIEW_TASKS = 4
+LEDGER_TASKS = 12
 
 
 class Options(NamedTuple):
