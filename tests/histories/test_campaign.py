@@ -15,15 +15,19 @@ from tests.histories.planted import BUGS, command
 from waltz.common.records import Record
 from waltz.table.envelope import Batch, Row, SweepMark, encode
 
-SEED = 4
+SEED = 387
+"""Of the first faults: a cut, a view node, a server and a client that are killed, and a move."""
 FAULTS = 5
+PAUSE_S = 1.0
 
 
 @pytest.mark.integration
 @pytest.mark.deep
 @pytest.mark.timeout(300)
 async def test_a_short_campaign_has_a_possible_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    campaign = Campaign(Options(operations=1_000, seed=SEED, faults=FAULTS), tmp_path)
+    campaign = Campaign(
+        Options(operations=1_000, seed=SEED, clients=2, views=1, faults=FAULTS, pause_s=PAUSE_S), tmp_path
+    )
     await campaign.run()
     history = collect(read(campaign.history))
     assert violations(history) == []
@@ -41,9 +45,9 @@ async def test_a_short_campaign_has_a_possible_history(tmp_path: Path, capsys: p
 async def test_a_campaign_finds_planted_bugs(tmp_path: Path) -> None:
     """Views that answer fresh reads from the state that they have, and consumers that commit effects first."""
     cuts = [Fault(0.5, Kind.CUT, ("view-1", server), 2.0) for server in ("server-1", "server-2")]
-    strikes = [Fault(0.5 + number, Kind.STRIKE, (f"client-{number}",), 0.0) for number in (1, 2, 3)]
+    strikes = [Fault(0.5 + number, Kind.STRIKE, (f"client-{number}",), 0.0) for number in (1, 2)]
     plan = [*cuts, *strikes]
-    options = Options(operations=500, seed=SEED, views=1, faults=len(plan), planted=",".join(BUGS))
+    options = Options(operations=500, seed=SEED, clients=2, views=1, faults=len(plan), planted=",".join(BUGS))
     campaign = Campaign(options, tmp_path, plan)
     await campaign.run()
     found = {each.split(":")[0] for each in violations(collect(read(campaign.history)))}
