@@ -58,14 +58,14 @@ demo-archive: $(call installed_for,demo) ## append, archive, stop all nodes, and
 	$(NEEDS_JAVA)
 	@$(BIN)/python -m waltz.demo.history --transactions $(TRANSACTIONS) $(if $(ARCHIVE),--archive $(ARCHIVE))
 
-test: $(call installed_for,test) ## the tests that every change needs, in about 8 minutes on two cores
+test: $(call installed_for,test) ## the tests that every change needs, in 8 to 11 minutes on two cores
 	$(NEEDS_JAVA)
-	@echo "running the tests on $(WORKERS) processes; they take about 8 minutes on two cores"
+	@echo "running the tests on $(WORKERS) processes; they take 8 to 11 minutes on two cores"
 	@$(PYTEST) -m "not deep" --junitxml build/test.xml
 
-test-deep: $(call installed_for,test) ## the rest: more seeds, more planted bugs, more kills of real processes, in about 14 minutes
+test-deep: $(call installed_for,test) ## the rest: more seeds, more planted bugs, more kills of real processes, in 15 to 22 minutes
 	$(NEEDS_JAVA)
-	@echo "running the long tests on $(WORKERS) processes; they take about 14 minutes on two cores"
+	@echo "running the long tests on $(WORKERS) processes; they take 15 to 22 minutes on two cores"
 	@$(PYTEST) -m deep --junitxml build/test-deep.xml $(WITH_DEEP_TESTS)
 
 test-all: test test-deep ## all tests

@@ -31,7 +31,7 @@ from waltz.local.processes import Children
 from waltz.local.zookeeper import JARS_VARIABLE, LocalZooKeeper, zookeeper_jars
 
 EXTRAS = {
-    *("jwt", "lmdb", "rocksdict"),
+    *("aiohttp", "jwt", "lmdb", "rocksdict"),
     *("opentelemetry", "prometheus_client"),
     *("pyarrow", "pyspark", "pytest", "tqdm"),
 }

@@ -32,11 +32,11 @@ from waltz.storage.node.partition import StoragePartition
 COMPARED_RECORDS = 100
 """Number of last records that are compared whenever a log is opened; in the end all are."""
 COPIED_AT_FIRST = 8
-"""Number of first fences, marks and truncations of a storage with a journal that a drained copy of its disk is to show."""
+"""Number of first fences and marks of a storage with a journal that are looked for in a drained copy of its disk."""
 ACKNOWLEDGEMENTS_PER_COPY = 32
 """Number of acknowledgements of a storage with a journal after which a copy of its disk is drained and compared."""
 NOTES_PER_COPY = 4
-"""The same number of fences, marks and truncations. Copies of the disk for each took a third of the processor time."""
+"""The same number of fences and marks: a copy of the disk for each took a third of the processor time."""
 FILES_OF_A_COPY = 100
 """A disk with more files than this is copied as much less often: with tiny segments, nothing else took any time."""
 
@@ -144,18 +144,16 @@ class StorageChecks:
         if self._copy_is_due(storage, 1 / ACKNOWLEDGEMENTS_PER_COPY) or not held:
             self.recovered(storage, partition, records)
 
-    def noted(
-        self,
-        storage: str,
-        partition: StoragePartition,
-        *,
-        mark: tuple[int, int] | None = None,
-        last: int | None = None,
-    ) -> None:
-        """A storage with a journal has a new fence, a mark or a new end: now and then a copy of its disk is drained."""
+    def noted(self, storage: str, partition: StoragePartition, mark: tuple[int, int] | None = None) -> None:
+        """A storage with a journal has taken a fence, or a mark: now and then a copy of the disk is drained for it."""
         self._noted[storage] += 1
-        if self._noted[storage] <= COPIED_AT_FIRST or self._copy_is_due(storage, 1 / NOTES_PER_COPY):
-            self.recovered(storage, partition, mark=mark, last=last)
+        if self._copy_is_due(storage, 1 / NOTES_PER_COPY) or self._noted[storage] <= COPIED_AT_FIRST:
+            self.recovered(storage, partition, mark=mark)
+
+    def truncated(self, storage: str, partition: StoragePartition) -> None:
+        """A storage with a journal has cut a partition: a copy of its disk, unless it is large, must end there, too."""
+        if self._copy_is_due(storage, 1):
+            self.recovered(storage, partition, last=partition.max_transaction_id)
 
     def _copy_is_due(self, storage: str, share: float) -> bool:
         """Whether to copy the disk now. ``share``: what the event adds to what is due of a copy of a small disk."""
@@ -348,7 +346,7 @@ class StorageChecks:
                 if isinstance(message, wire.SetLowWaterMarkRequest):
                     self.noted(_host(), partition, mark=(message.session_id, message.low_water_mark))
                 elif isinstance(message, wire.TruncateRequest):
-                    self.noted(_host(), partition, last=partition.max_transaction_id)
+                    self.truncated(_host(), partition)
             return frame
 
         async def fenced(partition: StoragePartition) -> None:
