@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.histories.__main__ import report
+from tests.histories.__main__ import FAULTS as FAULTS_OF_LONG_ONES
+from tests.histories.__main__ import LONG, least_faults, report
 from tests.histories.campaign import FENCES, LEDGER, LISTS, REGISTERS, Campaign, Options, line_of
 from tests.histories.events import read
-from tests.histories.faults import Fault, Kind
+from tests.histories.faults import DECK, Fault, Kind
 from tests.histories.judge import collect, violations
 from tests.histories.planted import BUGS, command
 from waltz.common.records import Record
@@ -52,6 +53,11 @@ async def test_a_campaign_finds_planted_bugs(tmp_path: Path) -> None:
     await campaign.run()
     found = {each.split(":")[0] for each in violations(collect(read(campaign.history)))}
     assert found >= {"views", "ledger", "registers"}
+
+
+def test_a_long_campaign_has_faults() -> None:
+    assert least_faults(LONG - 1) == 0
+    assert least_faults(LONG) == FAULTS_OF_LONG_ONES > 2 * len(DECK)
 
 
 def test_bugs_are_planted_where_there_are_any() -> None:
