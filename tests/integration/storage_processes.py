@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -25,7 +26,9 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["waltz.storage.node.node", "tests.integration.storage_processes"])
 
 
-def serve(directory: str, partitions: int, threshold_bytes: int, journal: bool, connection: Connection) -> None:
+def serve(
+    directories: Sequence[str], partitions: int, threshold_bytes: int, journal: bool, connection: Connection
+) -> None:
     """Body of the process: a node without TLS, which tells its ports and ends in order on a word."""
 
     async def run() -> None:
@@ -39,7 +42,8 @@ def serve(directory: str, partitions: int, threshold_bytes: int, journal: bool, 
                 "cluster_root": ROOT,
                 "storage_port": 0,
                 "storage_admin_port": 0,
-                "storage_directory": directory,
+                "storage_directory": directories[0],
+                "storage_directories": ", ".join(directories),
                 "storage_bind_address": "127.0.0.1",
                 "segment_size_threshold_bytes": threshold_bytes,
                 "journal_enabled": journal,
@@ -62,12 +66,20 @@ class StorageProcess:
     """A running node."""
 
     def __init__(
-        self, directory: Path, *, partitions: int, threshold_bytes: int = 1_000_000_000, journal: bool = False
+        self,
+        directory: Path,
+        *,
+        partitions: int,
+        threshold_bytes: int = 1_000_000_000,
+        journal: bool = False,
+        further: Sequence[Path] = (),
     ) -> None:
         self._partitions = partitions
         self._connection, theirs = _context.Pipe()
         self._process: BaseProcess = _context.Process(
-            target=serve, args=(str(directory), partitions, threshold_bytes, journal, theirs), daemon=True
+            target=serve,
+            args=([str(directory), *map(str, further)], partitions, threshold_bytes, journal, theirs),
+            daemon=True,
         )
         self._process.start()
         theirs.close()

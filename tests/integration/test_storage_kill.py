@@ -1,21 +1,24 @@
 """A storage node killed under load, again and again: everything it acknowledged is there when it comes back."""
 
 import asyncio
+import contextlib
 import random
 from pathlib import Path
 
 import pytest
 
-from tests.integration.storage_processes import TIMEOUT_S, StorageProcess
+from tests.integration.storage_processes import KEY, TIMEOUT_S, StorageProcess
 from waltz.common.checksum import checksum
 from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
+from waltz.storage.disk.draining import drain
+from waltz.storage.disk.files.files import OsFiles
 from waltz.storage.remote.client import StorageClient
 
 pytestmark = pytest.mark.integration
 
 KILLS = (5, pytest.param(15, marks=pytest.mark.deep))
-PARTITIONS = {"each syncs its own file": 3, "journal": 8}
+PARTITIONS = {"each syncs its own file": 3, "journal": 8, "a journal on each of two disks": 8}
 IN_FLIGHT = 6
 SIZES_BYTES = ((0, 10, 128, 1000), (0, 128, 1000, 8000))
 """Sizes of payloads of even and odd partitions: with large payloads a group is written while the one before is being
@@ -79,21 +82,34 @@ class Writer:
         self._client.append_encoded(self._session_id, self.partition_id, encode_records(batch), len(batch), done)
 
 
+def is_guarded(directory: Path) -> bool:
+    """Whether a node of the original refuses to start: it compares the key in the control file with its cluster's."""
+    return (directory / "waltz-storage.ctl").read_bytes()[12:28] != KEY.bytes
+
+
 @pytest.mark.parametrize("kills", KILLS)
 @pytest.mark.parametrize("durability", PARTITIONS)
 @pytest.mark.timeout(300)
 async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, durability: str, kills: int) -> None:
-    """Of the starts of a node that keeps a journal every fourth one is without it."""
+    """Of the starts of a node that keeps a journal every fourth one is without it.
+
+    A control file that is not guarded lets a node of the original start: then the journals have nothing.
+    """
     choices = random.Random(kills)
     partitions = PARTITIONS[durability]
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    further = [second] if "disks" in durability else []
     writers = [Writer(partition_id, choices) for partition_id in range(partitions)]
     for number in range(kills):
         node = await asyncio.to_thread(
             StorageProcess,
-            tmp_path,
+            first,
             partitions=partitions,
             threshold_bytes=choices.choice([100_000, 3_000_000, 50_000_000]),
-            journal=durability == "journal" and number % 4 < 3,
+            journal="journal" in durability and number % 4 < 3,
+            further=further,
         )
         if number == 0:
             admin = await node.admin()
@@ -109,7 +125,12 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, durability
                 await asyncio.sleep(0.001)
         await asyncio.to_thread(node.kill)
         await client.close()
-    node = await asyncio.to_thread(StorageProcess, tmp_path, partitions=partitions)
+        assert is_guarded(first) == ("journal" in durability and number % 4 < 3)
+        if further and number % 2:
+            with contextlib.closing(OsFiles()) as files:
+                assert (drain(files, str(first)) is not None) == (number % 4 < 3)
+            assert not is_guarded(first)
+    node = await asyncio.to_thread(StorageProcess, first, partitions=partitions, further=further)
     client = await node.client()
     for writer in writers:
         await writer.resume(client, kills)

@@ -29,6 +29,7 @@ class Disks(NamedTuple):
     node: Node
     first: Path
     second: Path
+    has_journals: bool
 
     @property
     def config(self) -> tuple[str, str]:
@@ -59,7 +60,7 @@ def disks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disks]:
         storage_overrides={"storage.journal.enabled": request.param},
     ) as cluster:
         node = cluster.layout.storages[1]
-        disks = Disks(cluster, node, cluster.layout.data_directory(node), tmp_path / "second")
+        disks = Disks(cluster, node, cluster.layout.data_directory(node), tmp_path / "second", request.param)
         disks.append()
         cluster.terminate(node)
         disks.second.mkdir()
@@ -76,9 +77,10 @@ def disks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disks]:
         yield disks
 
 
-def volume_of(disks: Disks) -> str:
+def volume_of(disks: Disks, *, drained: bool = True) -> str:
     listed = json.loads(done("disk", "volumes", str(disks.first), "--json"))["volumes"]
     assert [each["partitions"] for each in listed] == [[], [1, 3]]
+    assert [each["drained"] for each in listed] == [drained, drained]
     return str(listed[1]["volume"])
 
 
@@ -107,6 +109,26 @@ def test_a_disk_that_is_lost_costs_the_node_only_its_partitions(disks: Disks) ->
     away.rename(disks.second)
     volume = volume_of(disks)
     assert "is not missing" in failed("disk", "forget-volume", str(disks.first), "--volume", volume)
+    disks.restart(healthy=True)
+
+    # The node is killed, and started without the disk: what only the journal there has comes back with the disk.
+    disks.append()
+    cluster.kill(node)
+    volume_of(disks, drained=not disks.has_journals)
+    away = disks.second.rename(disks.second.with_name("away"))
+    disks.second.mkdir()
+    assert missing(disks.restart(healthy=False)) == ["1", "3"]
+    disks.append()
+    cluster.kill(node)
+    if disks.has_journals:
+        assert "are missing" in failed("disk", "drain", str(disks.first))
+    disks.second.rmdir()
+    away.rename(disks.second)
+    if disks.has_journals:
+        move = ("disk", "move-partition", str(disks.first), "-p", "1", "--to", str(disks.first))
+        assert "run waltz disk drain first" in failed(*move)
+        assert "is drained" in done("disk", "drain", str(disks.first))
+    volume_of(disks)
     disks.restart(healthy=True)
 
     # It is lost for good.

@@ -21,6 +21,7 @@ from waltz.storage.disk.control_file import FILE_NAME, ControlFile
 from waltz.storage.disk.draining import drain
 from waltz.storage.disk.files.files import OsFiles
 from waltz.storage.disk.inspection import InspectedSegment, inspect_control_file, inspect_segment
+from waltz.storage.disk.journal_set import check_movable, counting_journals
 from waltz.storage.disk.offline import open_control_file
 from waltz.storage.disk.segment.segment import RecordCheck
 from waltz.storage.disk.volumes import Volumes
@@ -311,13 +312,15 @@ def _control_row(control_file: ControlFile, partition_id: int) -> list[str]:
 # volumes
 
 
-def _list_volumes(options: argparse.Namespace, _: ControlFile, volumes: Volumes) -> None:
+def _list_volumes(options: argparse.Namespace, control_file: ControlFile, volumes: Volumes) -> None:
     states = volumes.states()
+    counting = counting_journals(control_file, volumes)
     document: list[Json] = [
         {
             "directory": each.path,
             "volume": None if each.volume_id is None else str(each.volume_id),
             "present": each.present,
+            "drained": each.volume_id not in counting,
             "partitions": [*each.partition_ids],
         }
         for each in states
@@ -327,14 +330,16 @@ def _list_volumes(options: argparse.Namespace, _: ControlFile, volumes: Volumes)
             each.path,
             "-" if each.volume_id is None else str(each.volume_id),
             "there" if each.present else "MISSING",
+            "not drained" if each.volume_id in counting else "drained",
             "all others" if each.volume_id is None else ", ".join(map(str, each.partition_ids)) or "none",
         ]
         for each in states
     ]
-    show(options, {"volumes": document}, _table(["DIRECTORY", "VOLUME", "STATE", "PARTITIONS"], rows))
+    show(options, {"volumes": document}, _table(["DIRECTORY", "VOLUME", "STATE", "JOURNAL", "PARTITIONS"], rows))
 
 
-def _move_partition(options: argparse.Namespace, _: ControlFile, volumes: Volumes) -> None:
+def _move_partition(options: argparse.Namespace, control_file: ControlFile, volumes: Volumes) -> None:
+    check_movable(control_file, volumes, options.partition)
     source = volumes.move(options.partition, options.to)
     document: dict[str, Json] = {"partition": options.partition, "from": source, "to": options.to}
     text = f"partition {options.partition} is already in {options.to}"

@@ -13,15 +13,22 @@ from uuid import UUID
 
 import pytest
 
+from tests.unit.storage.disk.test_draining import entries_of
+from tests.unit.storage.log_testing import records
 from waltz.cli import disk
 from waltz.cli.main import main
 from waltz.common.records import Record
 from waltz.common.version import installed_version
 from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.directory import StorageDirectory
+from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import OsFiles
-from waltz.storage.disk.journal.entries import Marked
+from waltz.storage.disk.journal.entries import Fenced, Marked
 from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.journal.reading import read_journal
+from waltz.storage.disk.journal_set import JournalSet
+from waltz.storage.disk.volumes import Volumes
+from waltz.storage.node.journal_start import JournalSizes, open_journals
 
 
 def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -152,3 +159,58 @@ def test_a_directory_that_was_not_left_in_order_is_drained(tmp_path: Path, capsy
     assert json.loads(capsys.readouterr().out)["partitions"][0]["session_id"] == "5"
     assert main(["disk", "drain", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"drained": False}
+
+
+def test_directories_on_several_disks_are_drained_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A node was killed with fences and marks in the journal of one disk, and records in that of the other."""
+    key = UUID(int=7)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    with closing(OsFiles(max_threads=1)) as files:
+        directory = StorageDirectory(
+            files,
+            str(first),
+            ControlFile.open(files, str(first), key, 1),
+            FenceFile.open(files, str(first), key, 1),
+            Volumes.open(files, str(first), [str(second)], key),
+            segment_size_threshold_bytes=1000,
+            segment_cache_capacity=1,
+        )
+        directory.control_file.set_assigned(0, True)
+        log = directory.open_log(0)
+        entries = entries_of(log, records(0, 2), 1)
+        log.close()
+        directory.volumes.move(0, str(second))
+        journals = open_journals(files, directory, JournalSet(directory), JournalSizes(1 << 16, 2))
+        of_first, of_second = journals.values()
+        of_first.append([Fenced(0, 5), Marked(0, 5, -1, -1)])
+        of_second.append(entries)
+        of_first.abandon()
+        of_second.abandon()
+        directory.close_files()
+
+    def volumes() -> list[bool]:
+        assert main(["disk", "volumes", str(first), "--json"]) == 0
+        return [each["drained"] for each in json.loads(capsys.readouterr().out)["volumes"]]
+
+    assert volumes() == [False, False]
+    move = ["disk", "move-partition", str(first), "-p", "0", "--to", str(first)]
+    assert main(move) == 1
+    assert "run waltz disk drain first" in capsys.readouterr().err
+    control_file = first / "waltz-storage.ctl"
+    assert main(["disk", "dump-control-file", str(control_file)]) == 1
+    assert f"run waltz disk drain {first}, then repeat" in capsys.readouterr().err
+    assert control_file.read_bytes()[12:28] != key.bytes  # the original refuses to start
+    assert main(["disk", "drain", str(first)]) == 0
+    assert capsys.readouterr().out == f"{first} is drained: 2 groups of the journal, 1 partitions changed\n"
+    assert control_file.read_bytes()[12:28] == key.bytes
+    assert volumes() == [True, True]
+    assert main(["disk", "drain", str(first), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"drained": False}
+    assert main(move) == 0
+    assert capsys.readouterr().out == f"partition 0 is moved from {second} to {first}\n"
+    assert main(["disk", "dump-segment", str(first / "0" / f"{0:019}.seg"), "-r", "--json"]) == 0
+    assert [json.loads(line)["transaction"] for line in capsys.readouterr().out.splitlines()] == [0, 1]
+    assert main(["disk", "dump-control-file", str(control_file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["partitions"][0]["session_id"] == "5"

@@ -419,7 +419,7 @@ class StorageConfig(ClusterConfig):
     segment_cache_capacity: _Positive = Field(default=5, validation_alias="storage.segment.cache.capacity")
     """Number of older segments that a partition keeps open; two files each."""
     journal_enabled: bool = Field(default=False, validation_alias="storage.journal.enabled")
-    """Sync one journal for the appends of all partitions, and the segments later."""
+    """Sync one journal for the appends of all partitions of a disk, and the segments later."""
     max_request_size_bytes: _Positive = Field(default=512 << 20, validation_alias="storage.maxRequestSize")
     """Maximum message of a peer, such as a batch of a server."""
     connections: StorageConnectionsConfig = Field(

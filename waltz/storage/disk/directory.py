@@ -128,10 +128,12 @@ class StorageDirectory:
     def forget(self, partition_id: int, delete_files: bool) -> None:
         """Reset the record of a partition, then delete its segments on request.
 
-        Raises ``StorageError`` when they are to be deleted and are on a volume that is missing; ``OSError``.
+        Raises ``StorageError`` when they are on a volume that is missing, and are to be deleted or have a journal there
+        that counts; ``OSError``.
         """
         directory = self._directory_of(partition_id) if delete_files else self.path
         if not delete_files:
+            self._check_journal(partition_id)
             self._keep_fence(partition_id)
         self.control_file.reset(partition_id)
         if not delete_files:
@@ -142,6 +144,17 @@ class StorageDirectory:
         if found:
             self._files.sync_directory(directory)
         forget_lost(self._files, directory)
+
+    def _check_journal(self, partition_id: int) -> None:
+        """Raise ``StorageError`` for a partition with acknowledged records in the journal of a volume that is missing:
+        a replay leaves out partitions that are not assigned."""
+        absence, journals = self.volumes.absence(partition_id), self.volumes.journals
+        if (
+            absence is not None
+            and self.control_file.guarded
+            and self.volumes.volume_of(partition_id) in (journals or ())
+        ):
+            raise StorageError(f"{absence}; its journal may have records of partition {partition_id}")
 
     def _keep_fence(self, partition_id: int) -> None:
         """Copy the session of the control file into the fence file: the original updates the control file only."""

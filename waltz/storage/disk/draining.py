@@ -1,10 +1,10 @@
-"""Drains a storage directory: replays its journal into the segments, and makes the journal not count.
+"""Drains a storage directory: replays its journals into the segments, and makes the journals not count.
 
 The result is that of an orderly stop, and a node of the original starts on it, too.
 """
 
 import logging
-from pathlib import Path
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -13,9 +13,8 @@ from waltz.storage.disk.clean_stop import CleanPartition
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import Files
-from waltz.storage.disk.journal.journal import DIRECTORY_NAME
-from waltz.storage.disk.journal.reading import read_journal
-from waltz.storage.disk.journal.replay import Progress, replay
+from waltz.storage.disk.journal.replay import Progress, Report
+from waltz.storage.disk.journal_set import JournalSet
 from waltz.storage.disk.offline import open_control_file
 from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import StorageError
@@ -31,7 +30,7 @@ class Drained(NamedTuple):
 
     groups: int
     size_bytes: int
-    """Number of replayed bytes of the journal."""
+    """Number of replayed bytes of all journals."""
     partitions: tuple[int, ...]
     """Partitions with changed files."""
     damaged: dict[int, str]
@@ -39,11 +38,11 @@ class Drained(NamedTuple):
 
 
 def drain(files: Files, path: str, progress: Progress | None = None) -> Drained | None:
-    """Drain the directory of a node that is not running; ``None`` if the journal did not count. Blocking.
+    """Drain the directories of a node that is not running; ``None`` if no journal counted. Blocking.
 
     Args:
         files: The file system.
-        path: The storage directory.
+        path: The storage directory, the first one of several.
         progress: Is called with the number of replayed bytes and the number of all bytes.
 
     Raises:
@@ -76,8 +75,8 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
     )
     left: dict[int, CleanPartition] | None = None
     try:
-        contents = read_journal(files, str(Path(path) / DIRECTORY_NAME), control_file.cluster_key)
-        report = replay(files, path, control_file, fence_file, contents, progress)
+        journals = JournalSet(directory)
+        reports = _replay_all(files, journals, progress)
         lost = directory.lost_partitions()
         if lost:
             raise StorageError(
@@ -85,13 +84,33 @@ def drain(files: Files, path: str, progress: Progress | None = None) -> Drained 
                 f"{', '.join(map(str, lost))} from the other replicas (waltz storage repair)"
             )
         left, damaged = _recover(directory)
-        control_file.unguard()
+        for volume_id in journals.counting:
+            journals.end(volume_id)
+        journals.finish()
     finally:
         if left is None:
             directory.close_files()
         else:
             directory.close(left)
-    return Drained(report.groups, report.size_bytes, tuple(sorted(report.partitions)), damaged)
+    partitions = {partition_id for report in reports for partition_id in report.partitions}
+    groups, size_bytes = sum(each.groups for each in reports), sum(each.size_bytes for each in reports)
+    return Drained(groups, size_bytes, tuple(sorted(partitions)), damaged)
+
+
+def _replay_all(files: Files, journals: JournalSet, progress: Progress | None) -> list[Report]:
+    """Replay all journals that count."""
+    left = {volume_id: journals.read(files, volume_id) for volume_id in sorted(journals.counting, key=str)}
+    total, done = sum(contents.size_bytes for contents in left.values()), 0
+
+    def advance(before: int, done_bytes: int, _total_bytes: int) -> None:
+        if progress is not None:
+            progress(before + done_bytes, total)
+
+    reports = []
+    for volume_id, contents in left.items():
+        reports.append(journals.replay(files, volume_id, contents, partial(advance, done)))
+        done += contents.size_bytes
+    return reports
 
 
 def _open_volumes(files: Files, path: str, cluster_key: UUID) -> Volumes:

@@ -1,9 +1,9 @@
 """The directories of a storage node on several disks: where each partition is, and which disks are there.
 
-The first directory holds control file, fence file and journal. Each further directory is a *volume*: it has an id of
-its own in ``volume.json``. ``volumes.json`` in the first directory tells the volume of each partition that is not in
-the first directory itself. A symbolic link ``<first>/<partition>`` leads there, so that all other code, and the
-original, find the partition in the first directory.
+The first directory holds control file and fence file. Each further directory is a *volume*: it has an id of its own in
+``volume.json``. ``volumes.json`` in the first directory tells the volume of each partition that is not in the first
+directory itself. A symbolic link ``<first>/<partition>`` leads there, so that all other code, and the original, find
+the partition in the first directory. Each directory may have a journal; ``volumes.json`` tells which journals count.
 
 Volumes are known by their ids, not by their paths: disks may be mounted elsewhere. A volume that is missing never looks
 like empty partitions: its partitions are *absent*, and nothing is written for them.
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import Literal, NamedTuple, Self, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -39,9 +39,14 @@ VOLUMES_NAME = "volumes.json"
 EVEN_WITHIN_BYTES = 512 << 20
 """Directories whose free space differs by less than this from the best are equally good for a new partition."""
 
+VolumeId: TypeAlias = UUID | None
+"""One of the directories of a node; ``None``: the first one."""
+
 _FORMAT = 1
+_FIRST: Literal["first"] = "first"
 _MAX_SIZE_BYTES = 16 << 20
-_NO_PARTITIONS = ("lost+found", VOLUME_NAME, VOLUME_NAME + ".new")
+_LOST_AND_FOUND = "lost+found"
+_NO_PARTITIONS = (_LOST_AND_FOUND, VOLUME_NAME, VOLUME_NAME + ".new", DIRECTORY_NAME)
 _LOCK_SIZE_BYTES = 1
 _COPIED_AT_ONCE_BYTES = 1 << 20
 _MOVING = ".moving"
@@ -75,6 +80,9 @@ class _VolumesDocument(_Document):
     volumes: dict[UUID, str] = {}
     """The directory where each volume was seen last."""
     partitions: dict[int, _Place] = {}
+    journals: list[UUID | Literal["first"]] | None = None
+    """The volumes with a journal that counts, if the control file is guarded; ``None``: the journal of the first
+    directory, which is that of all partitions then."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -89,8 +97,7 @@ class VolumeState(NamedTuple):
 
     path: str
     """The directory, or where a missing volume was seen last."""
-    volume_id: UUID | None
-    """``None``: the first directory."""
+    volume_id: VolumeId
     present: bool
     partition_ids: tuple[int, ...]
     """The partitions that ``volumes.json`` has there. Those of the first directory are not listed."""
@@ -106,6 +113,8 @@ class Volumes:
     _known: _VolumesDocument
     _paths: dict[UUID, str] = field(default_factory=dict)
     """The volumes that are there, with their directories."""
+    _troubles: dict[UUID, str] = field(default_factory=dict)
+    """Volumes that are there and cannot be used, with the reason."""
     _locks: list[File] = field(default_factory=list)
     _random: random.Random = field(default_factory=random.Random)
     _changing: threading.Lock = field(default_factory=threading.Lock)
@@ -151,7 +160,9 @@ class Volumes:
         place = self._known.partitions.get(partition_id)
         if place is None or place.volume in self._paths:
             return None
-        path = self._known.volumes[place.volume]
+        path, trouble = self._known.volumes[place.volume], self._troubles.get(place.volume)
+        if trouble is not None:
+            return f"{ABSENT_VOLUME}{place.volume} in {path} cannot be used: {trouble}"
         return f"{ABSENT_VOLUME}{place.volume} is missing; it was in {path}"
 
     def absent(self) -> frozenset[int]:
@@ -167,6 +178,27 @@ class Volumes:
     def paths(self) -> list[str]:
         """The directories that are there, the first one first."""
         return [self._first, *self._paths.values()]
+
+    def there(self) -> dict[VolumeId, str]:
+        """The directories that are there, by volume, the first one first."""
+        return dict[VolumeId, str]([(None, self._first), *self._paths.items()])
+
+    def volume_of(self, partition_id: int) -> VolumeId:
+        """The volume of a partition, whether the volume is there or not. A partition without a place has the first."""
+        place = self._known.partitions.get(partition_id)
+        return None if place is None else place.volume
+
+    @property
+    def are_many(self) -> bool:
+        """Whether there is, or was, more than one directory: then :attr:`journals` tells which journals count."""
+        return bool(self._known.volumes) or self._known.journals is not None
+
+    @property
+    def journals(self) -> frozenset[VolumeId] | None:
+        """The volumes with a journal that counts, if the control file is guarded; ``None``: that of the first directory
+        for all partitions."""
+        listed = self._known.journals
+        return None if listed is None else frozenset(None if each == _FIRST else each for each in listed)
 
     def states(self) -> list[VolumeState]:
         """All directories, the first one first."""
@@ -192,16 +224,18 @@ class Volumes:
         """
         link = str(Path(self._first) / str(partition_id))
         with self._changing:
-            if not self._paths or partition_id in self._known.partitions or self._files.exists(link):
+            if not self._paths or self._files.exists(link) or partition_id in self.absent():
                 return
-            volume_id = self._roomiest(partition_id)
-            if volume_id is None:
-                return
+            place = self._known.partitions.get(partition_id)
+            volume_id = self._roomiest(partition_id) if place is None else place.volume
+            if volume_id is None or self._files.linked_directory(link) is not None:
+                return  # a link that leads nowhere is not mended: files are lost, and the partition is not empty
             target = self._target(volume_id, partition_id)
-            if not self._files.exists(target):
-                self._files.make_directory(target)
-            self._files.sync_directory(self._paths[volume_id])
-            self._change({partition_id: _Place(volume=volume_id)})
+            if place is None:
+                if not self._files.exists(target):
+                    self._files.make_directory(target)
+                self._files.sync_directory(self._paths[volume_id])
+                self._change({partition_id: _Place(volume=volume_id)})
             self._files.link_directory(target, link)
             self._files.sync_directory(self._first)
 
@@ -212,6 +246,23 @@ class Volumes:
                 known = self._known.partitions
                 self._change({each: known[each].model_copy(update={"lost": text}) for each, text in reasons.items()})
 
+    def note_journals(self, journals: Collection[VolumeId] | None) -> None:
+        """Set :attr:`journals`, durably. Raises ``OSError``; then the journals are as before, or as they should be."""
+        with self._changing:
+            if journals != self.journals:
+                ids = None if journals is None else sorted(journals, key=str)
+                self._write(journals=None if ids is None else [_FIRST if each is None else each for each in ids])
+
+    def give_up(self, volume_id: UUID, trouble: str) -> None:
+        """Take a volume that cannot be used for missing, until the next start."""
+        logger.critical(
+            "%s cannot be used (%s): its partitions %s are not served",
+            self._paths.pop(volume_id),
+            trouble,
+            ", ".join(map(str, self._held_by(volume_id))) or "(none)",
+        )
+        self._troubles[volume_id] = trouble
+
     def guard(self, control_file: ControlFile) -> None:
         """Keep nodes of the original from a directory in which something is lost, as a journal does.
 
@@ -219,6 +270,7 @@ class Volumes:
         """
         if control_file.guarded:
             return
+        self.note_journals(None)
         leave_unused(self._files, str(Path(self._first) / DIRECTORY_NAME))
         control_file.guard()
 
@@ -304,9 +356,7 @@ class Volumes:
     def _move_to_first(self, partition_id: int, source: str) -> None:
         staged = self._staged(partition_id)
         self._copy(source, staged)
-        partitions = {each: place for each, place in self._known.partitions.items() if each != partition_id}
-        self._known = self._known.model_copy(update={"partitions": partitions})
-        self._write()
+        self._write(partitions={each: place for each, place in self._known.partitions.items() if each != partition_id})
         self._finish(partition_id, staged)
         self._remove(source)
 
@@ -366,8 +416,13 @@ class Volumes:
             if path in seen:
                 raise StorageError(f"{path} is listed twice in storage.directories")
             seen.add(path)
-            if not self._take(path):
-                unused.append(path)
+            try:
+                if not self._take(path):
+                    unused.append(path)
+            except OSError as error:
+                if path not in self._known.volumes.values():
+                    raise
+                logger.critical("%s cannot be read: %s", path, error)
         missing = [each for each in self._known.volumes if each not in self._paths]
         unneeded = [each for each in missing if not self._held_by(each)]
         if unneeded:
@@ -396,14 +451,16 @@ class Volumes:
             return False
         file_path = str(Path(path) / VOLUME_NAME)
         found = _read(self._files, file_path, _VolumeDocument)
-        others = [name for name in self._files.list_directory(path) if name not in _NO_PARTITIONS]
+        names = self._files.list_directory(path)
         if found is None:
+            others = [name for name in names if name not in (_LOST_AND_FOUND, VOLUME_NAME + ".new")]
             if others:
                 raise StorageError(
                     f"{path} is not empty and has no {VOLUME_NAME} ({others[0]}): a further directory has to be empty "
                     "at first"
                 )
             return False
+        others = [name for name in names if name not in _NO_PARTITIONS]
         if found.cluster_key != self._cluster_key:
             raise StorageError(f"{path} is a volume of another cluster (key {found.cluster_key})")
         if found.id not in self._known.volumes and others:
@@ -450,8 +507,7 @@ class Volumes:
 
     def _know(self, volume_id: UUID, path: str) -> None:
         if self._known.volumes.get(volume_id) != path:
-            self._known = self._known.model_copy(update={"volumes": {**self._known.volumes, volume_id: path}})
-            self._write()
+            self._write(volumes={**self._known.volumes, volume_id: path})
 
     def _put_right(self) -> None:
         """Have the links lead to where the volumes are now, and mark partitions that have missed something."""
@@ -469,8 +525,12 @@ class Volumes:
                 self._files.link_directory(target, link)
                 changed = True
             if place.lost is not None:
-                mark_lost(self._files, target, place.lost)
-                returned[partition_id] = place.model_copy(update={"lost": None})
+                try:
+                    mark_lost(self._files, target, place.lost)
+                except OSError as error:
+                    self.give_up(place.volume, str(error))
+                else:
+                    returned[partition_id] = place.model_copy(update={"lost": None})
         if changed:
             self._files.sync_directory(self._first)
         if returned:
@@ -483,9 +543,13 @@ class Volumes:
 
     def _roomiest(self, partition_id: int) -> UUID | None:
         """The volume for a new partition; ``None``: the first directory."""
-        everywhere: dict[UUID | None, str] = {None: self._first}
-        everywhere |= {each: path for each, path in self._paths.items() if not self._is_used(each, partition_id)}
-        free = {volume_id: self._files.free_bytes(path) or 0 for volume_id, path in everywhere.items()}
+        free: dict[VolumeId, int] = {None: self._files.free_bytes(self._first) or 0}
+        for volume_id, path in self._paths.items():
+            try:
+                if not self._is_used(volume_id, partition_id):
+                    free[volume_id] = self._files.free_bytes(path) or 0
+            except OSError as error:
+                logger.warning("%s gets no new partition: %s", path, error)
         good = [each for each, size_bytes in free.items() if size_bytes >= max(free.values()) - EVEN_WITHIN_BYTES]
         held = {each: self._count(each) for each in good}
         return self._random.choice([each for each in good if held[each] == min(held.values())])
@@ -506,21 +570,24 @@ class Volumes:
 
     def _drop(self, volume_ids: Iterable[UUID]) -> None:
         gone = set(volume_ids)
-        volumes = {each: path for each, path in self._known.volumes.items() if each not in gone}
-        places = {each: place for each, place in self._known.partitions.items() if place.volume not in gone}
-        self._known = self._known.model_copy(update={"volumes": volumes, "partitions": places})
-        self._write()
+        listed = self._known.journals
+        self._write(
+            volumes={each: path for each, path in self._known.volumes.items() if each not in gone},
+            partitions={each: place for each, place in self._known.partitions.items() if place.volume not in gone},
+            journals=None if listed is None else [each for each in listed if each not in gone],
+        )
 
     def _change(self, places: Mapping[int, _Place]) -> None:
-        partitions = {**self._known.partitions, **places}
-        self._known = self._known.model_copy(update={"partitions": partitions})
-        self._write()
+        self._write(partitions={**self._known.partitions, **places})
 
-    def _write(self) -> None:
+    def _write(self, **changes: object) -> None:
+        """Replace ``volumes.json``; only a durable change is known: after a failure the next call writes again."""
+        known = self._known.model_copy(update=changes)
         path = str(Path(self._first) / VOLUMES_NAME)
-        text = self._known.model_dump_json(indent=1, exclude_none=True)
+        text = known.model_dump_json(indent=1, exclude_none=True)
         replace_file(self._files, path, [text.encode()]).close()
         self._files.sync_directory(self._first)
+        self._known = known
 
 
 DocumentT = TypeVar("DocumentT", bound=_Document)

@@ -23,7 +23,9 @@ def _kind(name: str) -> Kind:
 
 DESCRIPTIONS = (
     _node("free_bytes", "Free space on the disk of the storage directory."),
-    _node("journal_free_bytes", "Free space in the journal; only with a journal."),
+    _node(
+        "journal_free_bytes", "Free space in the journal, with several disks in the fullest one; only with a journal."
+    ),
     _node("num_damaged_partitions", "Partitions with damaged records; the other records are served."),
     _node("num_out_of_service_partitions", "Assigned partitions that are not served."),
     _node("num_partitions", "Assigned partitions."),

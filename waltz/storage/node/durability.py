@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 MAX_BRIEF_BYTES = 64 << 10
 """A write with sync of up to this size takes hardly longer than the smallest write. The event loop may wait for such a
-write when no other partition has work."""
+write when no other partition has work, and the node has one disk only."""
 
 
 class Member(Protocol):
@@ -175,10 +175,14 @@ class SyncEach:
 
     max_gathered_bytes = 0
 
-    def __init__(self, files: Files, busy: Set[int]) -> None:
-        """``busy`` has the partitions of the node with requests to carry out."""
+    def __init__(self, files: Files, busy: Set[int], *, alone: bool = True) -> None:
+        """``busy`` has the partitions of the disk with requests to carry out. ``alone``: the node has no other disk.
+
+        The event loop never waits for one of several disks: partitions on the others would wait as well.
+        """
         self._files = files
         self._busy = busy
+        self._alone = alone
 
     def enlist(self, member: Member) -> bool:
         """There are no turns."""
@@ -196,7 +200,8 @@ class SyncEach:
         """Write a group. A group that begins another segment is not written ahead, but at its sync."""
         if ahead:
             return await self._files.run(partial(_write, log, batches, after))
-        run = self._files.run_brief if size_bytes <= MAX_BRIEF_BYTES and len(self._busy) == 1 else self._files.run
+        is_brief = size_bytes <= MAX_BRIEF_BYTES and len(self._busy) == 1 and self._alone
+        run = self._files.run_brief if is_brief else self._files.run
         return await run(partial(_write_and_sync, log, batches))
 
     async def sync(self, log: PartitionLog, prepared: Prepared) -> None:

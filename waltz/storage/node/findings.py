@@ -34,16 +34,17 @@ class Findings:
         directory: StorageDirectory,
         files: Files,
         registry: Registry,
+        syncing_s: Callable[[], Mapping[int, float]],
     ) -> None:
-        """``partitions`` is updated by the owner, and always has the open partitions."""
+        """``partitions`` is updated by the owner, and always has the open partitions. ``syncing_s`` returns the
+        partitions whose segment a checkpoint is syncing, and the duration so far."""
         self._partitions = partitions
         self._control_file = directory.control_file
         self._fence_file = directory.fence_file
         self._files = files
         self._path = directory.path
         self._volumes = directory.volumes
-        self.syncing_s: Callable[[], Mapping[int, float]] = dict
-        """Returns the partitions whose segment a checkpoint is syncing, and the duration so far."""
+        self._syncing_s = syncing_s
         registry.gauge(GROUP, f"{GROUP}-damaged-partition-ids", lambda: sorted(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-num-damaged-partitions", lambda: len(self.damaged()))
         registry.gauge(GROUP, f"{GROUP}-stalled-partition-ids", lambda: sorted(self.stalled()))
@@ -72,7 +73,7 @@ class Findings:
     def stalled(self) -> dict[int, str]:
         """A text for each partition that has waited for the disk longer than a working disk would take."""
         waiting_s = {partition_id: each.waiting_for_disk_s for partition_id, each in self._partitions.items()}
-        for partition_id, seconds in self.syncing_s().items():
+        for partition_id, seconds in self._syncing_s().items():
             waiting_s[partition_id] = max(seconds, waiting_s.get(partition_id, 0.0))
         return {
             partition_id: f"a read or write has not ended for {seconds:.0f} s"

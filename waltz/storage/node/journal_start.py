@@ -1,16 +1,22 @@
-"""The start of a node: the journal of the storage directory is replayed, then begun anew or ended."""
+"""The start of a node: the journals of the storage directory are replayed, then begun anew or ended."""
 
 import logging
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.files.files import Files
-from waltz.storage.disk.journal.journal import DEFAULT_FILE_SIZE_BYTES, DEFAULT_MAX_FILES, DIRECTORY_NAME, Journal
-from waltz.storage.disk.journal.reading import Contents, read_journal
-from waltz.storage.disk.journal.replay import replay
+from waltz.storage.disk.journal.entries import EntryError
+from waltz.storage.disk.journal.journal import DEFAULT_FILE_SIZE_BYTES, DEFAULT_MAX_FILES, Journal
+from waltz.storage.disk.journal.reading import Contents
+from waltz.storage.disk.journal_set import JournalSet
+from waltz.storage.disk.volumes import VolumeId
+from waltz.storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 class JournalSizes(NamedTuple):
@@ -20,67 +26,105 @@ class JournalSizes(NamedTuple):
     max_files: int = DEFAULT_MAX_FILES
 
 
-def open_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes | None) -> Journal | None:
-    """Replay the journal of a directory of which no log is open; then begin a journal, if there are sizes. Blocking.
+def open_journals(
+    files: Files, directory: StorageDirectory, journals: JournalSet, sizes: JournalSizes | None
+) -> dict[VolumeId, Journal]:
+    """Replay the journals of a directory of which no log is open; then begin journals, if there are sizes. Blocking.
 
-    Without sizes the control file has to be guarded, because only then an earlier process has left a journal.
+    A volume whose journal cannot be read, replayed or begun is given up: its partitions are absent.
 
     Returns:
-        The journal, with the control file guarded; ``None`` without sizes.
+        The journal of each directory that is there. All of them count. Without sizes there are none.
 
     Raises:
-        OSError: A file cannot be read or written.
-        StorageError: The journal is of another cluster or version, or a control or fence file cannot be written.
+        OSError: A file of the first directory cannot be read or written.
+        StorageError: The journal of the first directory is of another cluster or version, or a control or fence file
+            cannot be written.
     """
-    control_file = directory.control_file
-    path = str(Path(directory.path) / DIRECTORY_NAME)
-    contents = read_journal(files, path, control_file.cluster_key)
-    if control_file.guarded:
-        logger.info("replaying the journal: %d groups, %d bytes", len(contents.places), contents.size_bytes)
-        absent = directory.volumes.absent()
-        report = replay(files, directory.path, control_file, directory.fence_file, contents, _tell, absent)
-        directory.volumes.note_lost(report.left_out)
-        logger.info("the journal is replayed: files of %d partitions were changed", len(report.partitions))
-    if sizes is not None:
-        return begin_journal(files, directory, sizes, contents)
-    if _open(files, directory, JournalSizes(), contents).close() and not directory.lost_partitions():
-        control_file.unguard()
-    return None
+    there = directory.volumes.there()
+    left: dict[VolumeId, Contents] = {}
+    for volume_id in there if sizes is not None else [each for each in there if each in journals.counting]:
+        contents = _unless_broken(directory, volume_id, partial(_replay, files, journals, volume_id))
+        if contents is not None:
+            left[volume_id] = contents
+    if sizes is None:
+        for volume_id, contents in left.items():
+            if not directory.volumes.are_many:
+                _open(files, journals, JournalSizes(), volume_id, contents).close()
+            journals.end(volume_id)
+        journals.finish()
+        return {}
+    opened: dict[VolumeId, Journal] = {}
+    try:
+        for volume_id, contents in left.items():
+            begun = partial(_open, files, journals, sizes, volume_id, contents)
+            journal = _unless_broken(directory, volume_id, begun)
+            if journal is not None:
+                opened[volume_id] = journal
+        journals.begin(opened)
+    except BaseException:
+        for journal in opened.values():
+            journal.abandon()
+        raise
+    return opened
 
 
-def begin_journal(files: Files, directory: StorageDirectory, sizes: JournalSizes, contents: Contents) -> Journal:
-    """Begin a journal after groups that no replay needs any more, and guard the control file. Blocking.
+def begin_journal(
+    files: Files, journals: JournalSet, sizes: JournalSizes, volume_id: VolumeId, contents: Contents
+) -> Journal:
+    """Begin a journal after groups that no replay needs any more, and let the journal count. Blocking.
 
     Args:
         files: The file system.
-        directory: The storage directory.
+        journals: All journals of the storage directory.
         sizes: The largest size of the journal.
+        volume_id: The volume of the journal.
         contents: The contents of the journal before, or what remains of a journal that has failed.
 
     Raises:
         OSError: A file cannot be written.
         StorageError: There is no room for a file, or the control file cannot be written.
     """
-    journal = _open(files, directory, sizes, contents)
+    journal = _open(files, journals, sizes, volume_id, contents)
     try:
-        if not directory.control_file.guarded:
-            directory.control_file.guard()
+        journals.begin([volume_id])
     except BaseException:
         journal.abandon()
         raise
     return journal
 
 
-def _open(files: Files, directory: StorageDirectory, sizes: JournalSizes, contents: Contents) -> Journal:
+def _replay(files: Files, journals: JournalSet, volume_id: VolumeId) -> Contents:
+    contents = journals.read(files, volume_id)
+    if volume_id in journals.counting:
+        path, groups, size_bytes = journals.path(volume_id), len(contents.places), contents.size_bytes
+        logger.info("replaying the journal in %s: %d groups, %d bytes", path, groups, size_bytes)
+        report = journals.replay(files, volume_id, contents, partial(_tell, path))
+        logger.info("the journal in %s is replayed: files of %d partitions were changed", path, len(report.partitions))
+    return contents
+
+
+def _unless_broken(directory: StorageDirectory, volume_id: VolumeId, function: Callable[[], Result]) -> Result | None:
+    """The result of a function; ``None`` after a failure that concerns a volume, which is given up."""
+    try:
+        return function()
+    except (OSError, StorageError, EntryError) as error:
+        if volume_id is None:
+            raise
+        directory.volumes.give_up(volume_id, str(error))
+        return None
+
+
+def _open(files: Files, journals: JournalSet, sizes: JournalSizes, volume_id: VolumeId, contents: Contents) -> Journal:
     return Journal.open(
         files,
-        str(Path(directory.path) / DIRECTORY_NAME),
-        cluster_key=directory.control_file.cluster_key,
+        journals.path(volume_id),
+        cluster_key=journals.cluster_key,
         contents=contents,
         file_size_bytes=sizes.file_size_bytes,
         max_files=sizes.max_files,
     )
 
 
-def _tell(done_bytes: int, total_bytes: int) -> None:
-    logger.info("replaying the journal: %d of %d MiB", done_bytes >> 20, total_bytes >> 20)
+def _tell(path: str, done_bytes: int, total_bytes: int) -> None:
+    logger.info("replaying the journal in %s: %d of %d MiB", path, done_bytes >> 20, total_bytes >> 20)

@@ -34,14 +34,21 @@ class JournalState:
         journal: Journal,
         control_file: ControlFile,
         fence_file: FenceFile,
-        lost: Callable[[], Sequence[int]],
+        withdraw: Callable[[], None],
+        *,
+        keeps_notes: bool = True,
     ) -> None:
-        """Take over an open journal. ``lost`` returns the partitions that lack acknowledged changes; it blocks."""
+        """Take over an open journal.
+
+        ``withdraw`` lets the journal not count any more, durably; it blocks. ``keeps_notes``: whether fences and marks
+        go into this journal.
+        """
         self.files = files
         self.journal = journal
         self.control_file = control_file
         self.fence_file = fence_file
-        self.lost = lost
+        self.withdraw = withdraw
+        self._keeps_notes = keeps_notes
         self.completed = journal.next_number - 1
         """The last group that is durable, and whose work after the sync is done."""
         self.failure: str | None = None
@@ -158,8 +165,9 @@ class JournalState:
             StorageError: The fences or marks of one of the partitions are damaged; nothing was written.
             OSError: A write or sync has failed.
         """
-        self.fence_file.raise_all({each: self._fences[each] for each in partition_ids if each in self._fences})
-        self.control_file.write_kept(partition_ids)
+        if self._keeps_notes:
+            self.fence_file.raise_all({each: self._fences[each] for each in partition_ids if each in self._fences})
+            self.control_file.write_kept(partition_ids)
 
     def check_alive(self) -> None:
         """Raise ``ReadOnlyError`` when no change is acknowledged any more."""

@@ -1,4 +1,4 @@
-"""One journal makes the changes of all partitions durable with one sync; their segments are synced later.
+"""One journal makes the changes of all partitions of a disk durable with one sync; their segments are synced later.
 
 A turn takes the waiting changes of all partitions. Records are written to segments, which are not synced, and also to
 the journal, together with fences, low-water marks and truncations. One sync of the journal makes all of these changes
@@ -8,11 +8,14 @@ files. Then the files of the journal can be used again.
 Some changes are not written to the journal: large groups, the groups of a partition that is alone, and the begin or
 removal of segments. Before such a change the partition is *settled*: its segment is synced, and the journal gets an
 entry about that. A replay leaves out all entries of the partition before that entry.
+
+With several disks each has a journal of its own, for the segments of the partitions there. Control file and fence file
+are on the first disk: the fences and marks of all partitions go into the journal of the first disk.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 from typing import TypeVar
 
@@ -25,6 +28,7 @@ from waltz.storage.disk.journal.entries import Dropped, Entry, Fenced, Marked, S
 from waltz.storage.disk.journal.journal import Journal
 from waltz.storage.disk.journal.reading import Contents
 from waltz.storage.disk.journal.replay import replay_partition
+from waltz.storage.disk.journal_set import OneOf
 from waltz.storage.disk.log.log import PartitionLog, Prepared
 from waltz.storage.errors import StorageError
 from waltz.storage.node.checkpoints import Checkpoints
@@ -51,23 +55,39 @@ class Journaled(SyncEach):
     def __init__(
         self,
         files: Files,
-        busy: set[int],
+        busy: Set[int],
         path: str,
         journal: Journal,
         control_file: ControlFile,
         fence_file: FenceFile,
-        lost: Callable[[], Sequence[int]],
+        standing: OneOf,
         another: Callable[[Contents], Journal],
+        notes: "Journaled | None" = None,
+        *,
+        alone: bool = True,
     ) -> None:
-        """Take over an open journal, and a control file that is guarded; see :meth:`close_all`.
+        """Take over an open journal that counts; see :meth:`close_all`.
 
-        ``path`` is the storage directory. ``lost`` returns the partitions that lack acknowledged changes. ``another``
-        opens a journal behind the remains of a failed journal, and guards the control file. Both block.
+        Args:
+            files: The file system.
+            busy: The partitions of the disk with requests to carry out.
+            path: The storage directory.
+            journal: The journal.
+            control_file: The control file of the storage directory.
+            fence_file: The fence file of the storage directory.
+            standing: Tells whether the journal counts.
+            another: Opens a journal behind the remains of a failed journal, and lets it count. Blocks.
+            notes: The journal that gets fences and marks; ``None``: this one.
+            alone: Whether the node has no other disk.
         """
-        super().__init__(files, busy)
-        self.state = JournalState(files, journal, control_file, fence_file, lost)
+        super().__init__(files, busy, alone=alone)
+        self.state = JournalState(
+            files, journal, control_file, fence_file, standing.withdraw, keeps_notes=notes is None
+        )
         """The content of the journal, and whether the journal is in use."""
         self._path = path
+        self._standing = standing
+        self._notes = notes or self
         self._turns = Turns(self.state)
         self._checkpoints = Checkpoints(self.state, another)
         self.max_gathered_bytes = min(MAX_JOURNALED_BYTES, self._turns.max_bytes)
@@ -105,9 +125,10 @@ class Journaled(SyncEach):
         return await super().write(log, batches, size_bytes, ahead=ahead, after=after)
 
     async def raise_fence(self, fence_file: FenceFile, partition_id: int, session_id: int) -> None:
-        if self.state.failure is None and not self.state.full:
-            begin = partial(self._begin_fence, partition_id, session_id)
-            await self._turns.hand_in(partition_id, begin, partial(self.state.keep_fence, partition_id, session_id))
+        notes = self._notes
+        if notes.state.failure is None and not notes.state.full:
+            begin = partial(notes._begin_fence, partition_id, session_id)
+            await notes._turns.hand_in(partition_id, begin, partial(notes.state.keep_fence, partition_id, session_id))
         else:
             await super().raise_fence(fence_file, partition_id, session_id)
 
@@ -119,15 +140,16 @@ class Journaled(SyncEach):
         low_water_mark: int,
         directly: Callable[[], None],
     ) -> None:
-        partition_id = log.partition_id
-        if self.state.failure is None and not self.state.full:
+        partition_id, notes = log.partition_id, self._notes
+        self.state.check_alive()
+        if notes.state.failure is None and not notes.state.full:
             marks = Marks(session_id, low_water_mark, local_low_water_mark(log, low_water_mark))
-            begin = partial(self._begin_marks, partition_id, marks)
-            await self._turns.hand_in(
+            begin = partial(notes._begin_marks, partition_id, marks)
+            await notes._turns.hand_in(
                 partition_id, begin, partial(control_file.keep_low_water_mark, partition_id, marks)
             )
             return
-        self.state.check_alive()
+        notes.state.check_alive()
         await self._files.run(partial(control_file.write_kept, [partition_id]))
         await super().set_low_water_mark(control_file, log, session_id, low_water_mark, directly)
 
@@ -161,22 +183,27 @@ class Journaled(SyncEach):
         return await super().replace(partition_id, function)
 
     async def drop(self, partition_id: int, function: Callable[[], Result]) -> Result:
-        await self._files.run(partial(self.state.write_notes, [partition_id]))
-        if self.state.holds_entries_of(partition_id):
-            await self._turns.hand_in(partition_id, lambda: [Dropped(partition_id)], nothing)
-        self.state.check_alive()
-        self.state.forget(partition_id)
+        journals = (self,) if self._notes is self else (self, self._notes)
+        await self._files.run(partial(self._notes.state.write_notes, [partition_id]))
+        for each in journals:
+            if each.state.holds_entries_of(partition_id):
+                await each._turns.hand_in(partition_id, lambda: [Dropped(partition_id)], nothing)
+            each.state.check_alive()
+        for each in journals:
+            each.state.forget(partition_id)
         return await super().drop(partition_id, function)
 
     async def make_openable(self, partition_id: int) -> None:
         self.state.check_alive()
+        notes = self._notes.state
+        notes.check_alive()
         try:
             if partition_id in self.state.segments:
                 await self._replay(partition_id)
-            if partition_id in self.state.notes:
-                covered = self.state.completed
-                await self._files.run(partial(self.state.write_notes, [partition_id]))
-                self.state.notes.paid(partition_id, covered)
+            if partition_id in notes.notes:
+                covered = notes.completed
+                await self._files.run(partial(notes.write_notes, [partition_id]))
+                notes.notes.paid(partition_id, covered)
         except (OSError, StorageError) as error:
             raise StorageError(
                 f"partition {partition_id} has changes in the journal that could not be written to its own files "
@@ -203,9 +230,9 @@ class Journaled(SyncEach):
         return replay_partition(self._files, self._path, cluster_key, partition_id, places)
 
     async def close_all(self) -> None:
-        """Make all changes durable in their own files, if possible, and record that in the control file.
+        """Make all changes durable in their own files, if possible, and let the journal not count any more.
 
-        All partitions are closed. A control file that stays guarded makes the next start replay the journal.
+        All partitions are closed. A journal that still counts is replayed by the next start.
         """
         state = self.state
         state.ending.set()
@@ -222,8 +249,8 @@ class Journaled(SyncEach):
         state.write_notes(state.notes.by_age())
         if not state.segments.by_age():
             state.journal.release(state.journal.next_number)
-        if state.journal.close() and not state.lost():
-            state.control_file.unguard()
+        if state.journal.close():
+            self._standing.end()
 
     def _goes_through_journal(self, partition_id: int, size_bytes: int) -> bool:
         state = self.state

@@ -11,22 +11,20 @@ from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.metrics.registry import GaugeForm, Registry
 from waltz.common.records import Record
-from waltz.common.storage_health import JOURNAL_PROBLEM, StorageHealth
+from waltz.common.storage_health import StorageHealth
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.disk.clean_stop import CleanPartition
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.directory import StorageDirectory
 from waltz.storage.disk.fence import FenceFile
-from waltz.storage.disk.files.files import READ_THREADS, Files
-from waltz.storage.disk.journal.journal import Journal
+from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.salvage import Reported
 from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
-from waltz.storage.node.durability import Durability, SyncEach
-from waltz.storage.node.findings import STALLED_S, Findings
-from waltz.storage.node.journal_start import JournalSizes, begin_journal, open_journal
-from waltz.storage.node.journaled import Journaled
+from waltz.storage.node.disks import Disks
+from waltz.storage.node.findings import Findings
+from waltz.storage.node.journal_start import JournalSizes
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP, PartitionMetrics
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, QueueLimits
@@ -77,12 +75,9 @@ class StorageManager:
         """The last survey of each partition for a repair."""
         self._unrepaired: dict[int, frozenset[str]] = {}
         """Partitions whose repair has failed, with the paths of damaged segments."""
-        self._busy: set[int] = set()
-        self._reading = asyncio.Semaphore(READ_THREADS)
         self._metrics: dict[int, PartitionMetrics] = {}
         self._files = files
-        self._durability: Durability = SyncEach(files, self._busy)
-        self._journaled: Journaled | None = None
+        self._disks = Disks(files, directory, registry)
         self._directory = directory
         self._control_file = directory.control_file
         self._registry = registry
@@ -98,7 +93,7 @@ class StorageManager:
         registry.gauge(GROUP, f"{GROUP}-out-of-service-partition-ids", lambda: sorted(self.out_of_service()))
         registry.gauge(GROUP, f"{GROUP}-num-out-of-service-partitions", lambda: len(self.out_of_service()))
         registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes, GaugeForm(counts=True))
-        self.findings = Findings(self.partitions, directory, files, registry)
+        self.findings = Findings(self.partitions, directory, files, registry, lambda: self._disks.syncing_s)
         """The known problems of files and disk."""
         registry.gauge(GROUP, f"{GROUP}-health", lambda: {**self.health().problems()})
 
@@ -119,8 +114,8 @@ class StorageManager:
     ) -> "StorageManager":
         """Lock the directory and open every assigned partition (which recovers its files).
 
-        ``journal``: keep a journal for all partitions; ``None``: each syncs its own files. What a journal of an earlier
-        process holds is put where it belongs first. ``further_directories``: those on other disks.
+        ``journal``: keep a journal for all partitions of a disk; ``None``: each syncs its own files. What the journals
+        of an earlier process hold is put where it belongs first. ``further_directories``: those on other disks.
 
         Raises ``StorageError`` when a directory is missing, in use or belongs to another cluster; ``OSError``. A
         partition that cannot be opened is reported in the log and does not fail the node.
@@ -143,10 +138,7 @@ class StorageManager:
         )
         manager = cls(files, opened, registry, limits)
         try:
-            if journal is not None or control_file.guarded:
-                opened_journal = await files.run(partial(open_journal, files, opened, journal))
-                if journal is not None and opened_journal is not None:
-                    manager._use(opened_journal, journal)
+            await manager._disks.open(journal)
             await files.run(opened.take_clean_stop)
             await manager._open_assigned()
             manager.scrubber.start()
@@ -155,23 +147,6 @@ class StorageManager:
             await manager.close()
             raise
         return manager
-
-    def _use(self, journal: Journal, sizes: JournalSizes) -> None:
-        """Use the journal for all writes. Called before any partition is opened."""
-        directory = self._directory
-        journaled = Journaled(
-            self._files,
-            self._busy,
-            directory.path,
-            journal,
-            directory.control_file,
-            directory.fence_file,
-            directory.lost_partitions,
-            partial(begin_journal, self._files, directory, sizes),
-        )
-        self._journaled = self._durability = journaled
-        self.findings.syncing_s = lambda: journaled.state.syncing_s
-        self._registry.gauge(GROUP, f"{GROUP}-journal-free-bytes", lambda: journaled.state.journal.free_bytes)
 
     # Questions of the data port
 
@@ -201,21 +176,8 @@ class StorageManager:
     def health(self) -> StorageHealth:
         """All problems that an operator has to solve."""
         findings = self.findings
-        problem = findings.disk_problem() or self._journal_problem()
+        problem = findings.disk_problem() or self._disks.problem()
         return StorageHealth(self.out_of_service(), findings.damaged(), findings.stalled(), problem)
-
-    def _journal_problem(self) -> str | None:
-        journaled = self._journaled
-        if journaled is None:
-            return None
-        state = journaled.state
-        if state.failure is not None:
-            return f"{JOURNAL_PROBLEM}not used, because it has failed: {state.failure}"
-        if state.waiting_for_disk_s > STALLED_S:
-            return f"{JOURNAL_PROBLEM}stalled: a write or sync has not ended for {state.waiting_for_disk_s:.0f} s"
-        if state.full:
-            return f"{JOURNAL_PROBLEM}full: the disk is too slow, or a partition's segment could not be synced"
-        return None
 
     # Administration
 
@@ -259,7 +221,7 @@ class StorageManager:
                     await partition.set_available(available)
                 else:
                     change = partial(self._control_file.set_available, partition_id, available)
-                    await self._durability.change(partition_id, change)
+                    await self._disks.durability(partition_id).change(partition_id, change)
 
     async def assign(self, partition_ids: Iterable[int]) -> None:
         """Open partitions and record that they belong to the node. Partitions in service are left alone.
@@ -296,7 +258,7 @@ class StorageManager:
                     await self._close_partition(partition)
                     self._broken[partition_id] = "its removal from the node was not completed"
                 forget = partial(self._directory.forget, partition_id, delete_files)
-                await self._durability.drop(partition_id, forget)
+                await self._disks.durability(partition_id).drop(partition_id, forget)
                 del self._broken[partition_id]
                 self._reported.pop(partition_id, None)
                 self._unrepaired.pop(partition_id, None)
@@ -355,7 +317,7 @@ class StorageManager:
             self._unrepaired[partition_id] = damaged
             try:
                 rebuild = partial(self._directory.rebuild, partition_id, last_id, damaged, certain_up_to, reported)
-                await self._durability.replace(partition_id, rebuild)
+                await self._disks.durability(partition_id).replace(partition_id, rebuild)
                 del self._unrepaired[partition_id]
             finally:
                 await self._drop_staged(partial(self._directory.drop_staged, partition_id))
@@ -397,8 +359,7 @@ class StorageManager:
                 if was_closed
             }
             try:
-                if self._journaled is not None:
-                    await self._journaled.close_all()
+                await self._disks.close()
             finally:
                 await self._files.run(partial(self._directory.close, left))
 
@@ -454,7 +415,8 @@ class StorageManager:
         nothing."""
         was_assigned = self._control_file.partition(partition_id).assigned
         if not was_assigned:
-            await self._durability.change(partition_id, partial(self._directory.check_fence, partition_id))
+            check = partial(self._directory.check_fence, partition_id)
+            await self._disks.durability(partition_id).change(partition_id, check)
         try:
             partition = await self._open_partition(partition_id)
             try:
@@ -473,20 +435,21 @@ class StorageManager:
     async def _open_partition(self, partition_id: int) -> StoragePartition:
         if partition_id not in self._metrics:
             self._metrics[partition_id] = PartitionMetrics(self._registry, partition_id, self._control_file)
-        await self._durability.make_openable(partition_id)
+        await self._disks.durability(partition_id).make_openable(partition_id)
         self._control_file.partition(partition_id)  # damage must be noticed before anything is opened
         self._directory.fence_file.get(partition_id)
-        log = await self._files.run(partial(self._directory.open_log, partition_id))
+        log = await self._disks.of(partition_id).files.run(partial(self._directory.open_log, partition_id))
+        disk = self._disks.of(partition_id)  # a new partition has got its place
         return StoragePartition(
             partition_id,
             log,
             self._control_file,
             self._directory.fence_file,
-            self._files,
-            self._durability,
+            disk.files,
+            self._disks.durability(partition_id),
             self._metrics[partition_id],
-            busy=self._busy,
-            reading=self._reading,
+            busy=disk.busy,
+            reading=disk.reading,
             on_suspicion=partial(self.scrubber.request, partition_id, suspicious=True),
             limits=self._limits,
         )

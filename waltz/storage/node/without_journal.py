@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 
 from waltz.storage.disk.journal.entries import Fenced, Marked, Truncated
-from waltz.storage.errors import OverCapacityError, StorageError
+from waltz.storage.errors import OverCapacityError
 from waltz.storage.node.journal_jobs import Job
 from waltz.storage.node.journal_state import JournalState
 
@@ -92,9 +92,7 @@ def outlive(state: JournalState, error: OSError, jobs: Sequence[Job[object]]) ->
             state.logs[partition_id].flush()
         carry_out(state, jobs)
         state.write_notes(state.notes.by_age())
-        if state.lost():
-            raise StorageError("some partitions lack acknowledged changes")
-        state.control_file.unguard()
+        state.withdraw()
     except Exception as second:
         text = "after the journal, a file of a partition has failed, too (%s): no partition takes appends any more"
         logger.critical(text, second)

@@ -166,6 +166,20 @@ def test_a_directory_with_less_room_gets_nothing(monkeypatch: pytest.MonkeyPatch
     assert {placed(volumes, files, partition_id) for partition_id in range(8, 16)} == {"/one"}
 
 
+def test_a_disk_that_cannot_be_read_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = new_files()
+    volumes = open_volumes(files)
+    found = files.exists
+
+    def exists(path: str) -> bool:
+        if path.startswith("/one/"):
+            raise OSError("planted")
+        return found(path)
+
+    monkeypatch.setattr(files, "exists", exists)
+    assert {placed(volumes, files, partition_id) for partition_id in range(8)} == {FIRST, "/two"}
+
+
 def test_a_partition_of_the_first_directory_stays_there() -> None:
     files = new_files()
     write(files, 7, b"old")
@@ -197,6 +211,36 @@ def test_files_that_were_left_behind_are_not_taken_for_a_partition() -> None:
     files.make_directory("/one/1")
     files.open("/one/1/data", create=True).close()
     assert placed(volumes, files, 1) == FIRST
+
+
+def test_a_link_is_made_after_a_failed_attempt() -> None:
+    """A directory in its place would be a second one of the partition."""
+    linked = 0
+    for partition_id in range(6):
+        files = new_files()
+        volumes = open_volumes(files)
+        files.fail(OSError("planted"), operation="link_directory")
+        with contextlib.suppress(OSError):
+            volumes.place(partition_id)
+        files.clear_fault()
+        volumes.place(partition_id)
+        volume_id = volumes.volume_of(partition_id)
+        assert files.exists(link(partition_id)) == (volume_id is not None)
+        linked += volume_id is not None
+    assert linked
+
+
+def test_a_lost_directory_of_a_volume_is_not_taken_for_an_empty_partition() -> None:
+    files = new_files()
+    volumes = open_volumes(files)
+    partition_id = next(each for each in range(10) if placed(volumes, files, each) == "/one")
+    files.remove(f"/one/{partition_id}/data")
+    files.remove_directory(f"/one/{partition_id}")
+    volumes.place(partition_id)
+    assert not files.exists(f"/one/{partition_id}")
+    volumes.close()
+    open_volumes(files).place(partition_id)
+    assert not files.exists(f"/one/{partition_id}")
 
 
 # Missing volumes
@@ -268,6 +312,22 @@ def test_what_the_journal_had_for_a_missing_volume_is_told_when_it_is_back() -> 
     mount(files, "/one", disk)
     volumes = open_volumes(files)
     assert volumes.lost() == []
+    assert files.contents(f"{link(partition_id)}/journal.lost") == b"records are lacking"
+
+
+def test_a_volume_that_is_back_and_cannot_be_written_is_given_up() -> None:
+    files = new_files()
+    partition_id, disk = absent_partition(files)
+    volumes = open_volumes(files)
+    volumes.note_lost({partition_id: "records are lacking"})
+    volumes.close()
+    mount(files, "/one", disk)
+    files.fail(OSError("planted"), operation="sync")
+    volumes = open_volumes(files)
+    assert str(volumes.absence(partition_id)).endswith("in /one cannot be used: planted")
+    assert volumes.lost() == [partition_id]
+    volumes.close()
+    open_volumes(files)
     assert files.contents(f"{link(partition_id)}/journal.lost") == b"records are lacking"
 
 

@@ -13,6 +13,7 @@ from waltz.common.metrics.registry import Registry
 from waltz.common.records import Record
 from waltz.common.wire import storage as wire
 from waltz.storage.disk.files.files import File
+from waltz.storage.node.disks import Disk
 from waltz.storage.node.journal_start import JournalSizes
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.request_queue import PartitionRequest
@@ -90,9 +91,9 @@ class FailingSync:
         raise OSError(errno.EIO, "planted")
 
 
-def break_journal(manager: StorageManager) -> None:
-    """The next group is written, and its sync fails."""
-    journaled = manager._journaled
+def break_journal(manager: StorageManager, disk: Disk | None = None) -> None:
+    """The next group is written, and its sync fails; of a given disk, or of the first one."""
+    journaled = (disk or manager._disks.first).journaled
     assert journaled is not None
     file = journaled.state.journal._file
     if file is not None and not isinstance(file, FailingSync):

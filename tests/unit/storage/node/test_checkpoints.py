@@ -34,7 +34,7 @@ async def test_a_damaged_entry_keeps_no_other_partition_from_a_checkpoint(monkey
     client = Client(manager)
     for each in [client.send(each, wire.LastSessionInfoRequest, 5, False) for each in range(PARTITIONS)]:
         await client.outcome(each)
-    journaled = manager._journaled
+    journaled = manager._disks.first.journaled
     assert journaled is not None
     entry = journaled.state.fence_file._slots.entry(1)
     entry.damage = StorageError("planted")

@@ -66,7 +66,7 @@ async def test_fences_and_marks_of_several_partitions_are_one_sync_each(monkeypa
     assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
     assert syncs(files) == 2
     assert manager.last_session_info(2).session_id == 5
-    journaled = manager._journaled
+    journaled = manager._disks.first.journaled
     assert journaled is not None
     monkeypatch.setattr(journaled.state.journal, "extend", lambda: False)
     await journaled._checkpoints.checkpoint()
@@ -87,7 +87,7 @@ async def test_truncations_of_several_partitions_are_one_sync(monkeypatch: pytes
     batch = [record(each) for each in range(5)]
     sent = [client.append(each, -1, batch) for each in range(PARTITIONS)]
     assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
-    journaled = manager._journaled
+    journaled = manager._disks.first.journaled
     assert journaled is not None
     await journaled._checkpoints.checkpoint()
     files.operations.clear()
@@ -147,7 +147,7 @@ async def test_a_partition_that_owes_is_opened_anew_with_what_the_journal_holds(
     manager = await open_manager(files)
     await manager.assign(range(PARTITIONS))
     client = Client(manager)
-    journaled = manager._journaled
+    journaled = manager._disks.first.journaled
     assert journaled is not None
 
     async def append(partition_ids: Sequence[int], first: int) -> None:
@@ -187,7 +187,7 @@ async def test_what_was_opened_anew_is_not_written_over_by_a_replay(monkeypatch:
     manager = await open_manager(files)
     await manager.assign(range(PARTITIONS))
     client = Client(manager)
-    journaled = manager._journaled
+    journaled = manager._disks.first.journaled
     assert journaled is not None
     sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
     assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
@@ -209,7 +209,7 @@ async def test_a_stop_in_order_on_a_full_disk_leaves_the_journal_to_the_next_sta
     client = Client(manager)
     sent = [client.append(partition_id, -1, [record(0)]) for partition_id in range(PARTITIONS)]
     assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
-    journaled = manager._journaled
+    journaled = manager._disks.first.journaled
     assert journaled is not None
     append = journaled.state.journal.append
 
@@ -235,7 +235,7 @@ async def crashed_after_a_truncation(files: CrashFiles) -> list[list[Record]]:
     for each in batch:
         sent = [client.append(partition_id, -1, [each]) for partition_id in range(PARTITIONS)]
         assert [await client.outcome(number) for number in sent] == [SUCCESS] * PARTITIONS
-    journaled = manager._journaled
+    journaled = manager._disks.first.journaled
     assert journaled is not None
     assert journaled.state.is_unsettled(1)
     assert len(manager.partitions[1].log._view.segments) > 1

@@ -22,10 +22,11 @@ from waltz.storage.disk.journal.entries import Records
 from waltz.storage.disk.journal.groups import BLOCK_BYTES, entries_of
 from waltz.storage.disk.journal.journal import DIRECTORY_NAME, Journal
 from waltz.storage.disk.journal.reading import read_bodies, read_journal
+from waltz.storage.disk.journal_set import JournalSet
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.volumes import Volumes
 from waltz.storage.node.journal_jobs import Append
-from waltz.storage.node.journal_start import JournalSizes, open_journal
+from waltz.storage.node.journal_start import JournalSizes, open_journals
 
 PARTITIONS = 3
 SIZES = JournalSizes(file_size_bytes=24 * BLOCK_BYTES, max_files=2)
@@ -53,9 +54,7 @@ class Start:
             segment_size_threshold_bytes=1 << 20,
             segment_cache_capacity=2,
         )
-        journal = open_journal(files, directory, SIZES)
-        assert journal is not None
-        self.journal: Journal = journal
+        self.journal: Journal = open_journals(files, directory, JournalSet(directory), SIZES)[None]
         assert not directory.lost_partitions()
 
     def logs(self, files: CrashFiles) -> list[PartitionLog]:

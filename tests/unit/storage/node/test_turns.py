@@ -210,7 +210,7 @@ async def test_a_disk_that_hangs_makes_the_journal_stalled(monkeypatch: pytest.M
     manager = await open_manager(files)
     await manager.assign(range(PARTITIONS))
     client = Client(manager)
-    journaled = manager._journaled
+    journaled = manager._disks.first.journaled
     assert journaled is not None
     sent = [client.append(each, -1, [record(0)]) for each in range(PARTITIONS)]
     assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS

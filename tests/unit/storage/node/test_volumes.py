@@ -1,5 +1,6 @@
 """A storage node with its partitions on several disks, of which one goes missing."""
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,11 +29,12 @@ from waltz.storage.disk.draining import drain
 from waltz.storage.disk.volumes import Volumes
 from waltz.storage.errors import StorageError
 from waltz.storage.node.checkpoints import Checkpoints
+from waltz.storage.node.disks import Disks
 from waltz.storage.node.journal_start import JournalSizes
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.scrubber import Scrubber
 
-FURTHER = ["/one", "/two"]
+FURTHER = ["/one"]
 WITH_AND_WITHOUT_JOURNAL = pytest.mark.parametrize("sizes", [SMALL, None], ids=["journal", "no journal"])
 
 
@@ -62,8 +64,17 @@ async def _no_checkpoint(self: Checkpoints) -> None:
 
 @pytest.fixture
 async def node(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Node:
-    """A node was killed after it had acknowledged a record of each partition, in the journal only if there is one."""
-    sizes: JournalSizes | None = request.node.callspec.params["sizes"]
+    """A node was killed after it had acknowledged a record of each partition, in the journals only if there are any."""
+    return await killed_node(monkeypatch, request.node.callspec.params["sizes"])
+
+
+def is_guarded(files: CrashFiles) -> bool:
+    control_file = ControlFile.open(files, DIRECTORY, KEY, PARTITIONS)
+    control_file.close()
+    return control_file.guarded
+
+
+async def killed_node(monkeypatch: pytest.MonkeyPatch, sizes: JournalSizes | None) -> Node:
     monkeypatch.setattr(Checkpoints, "checkpoint", _no_checkpoint)
     monkeypatch.setattr(Scrubber, "start", lambda self: None)
     files = new_files()
@@ -142,14 +153,59 @@ async def test_what_would_destroy_absent_partitions_is_refused(node: Node, sizes
     await manager.close()
 
 
+def as_by_one_journal(files: CrashFiles) -> None:
+    """What an earlier version leaves: the records of all partitions in the journal of the first directory.
+
+    The records were written there by :func:`all_into_the_first`.
+    """
+    for path in FURTHER:
+        for name in files.list_directory(f"{path}/journal"):
+            files.remove(f"{path}/journal/{name}")
+        files.remove_directory(f"{path}/journal")
+    document = json.loads(files.contents(f"{DIRECTORY}/volumes.json"))
+    del document["journals"]
+    files.overwrite(f"{DIRECTORY}/volumes.json", json.dumps(document).encode())
+
+
+def all_into_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the changes of all partitions to the journal of the first directory, as an earlier version does."""
+    monkeypatch.setattr(Disks, "of", lambda self, _: self.first)
+
+
+@pytest.fixture
+async def node_of_one_journal(monkeypatch: pytest.MonkeyPatch) -> Node:
+    """As ``node``, left by an earlier version."""
+    with monkeypatch.context() as patched:
+        all_into_the_first(patched)
+        node: Node = await killed_node(patched, SMALL)
+    as_by_one_journal(node.files)
+    return node
+
+
+@pytest.mark.parametrize("sizes", [SMALL, None])
+async def test_the_journal_of_an_earlier_version_has_the_records_of_all_disks(
+    node_of_one_journal: Node, sizes: JournalSizes | None
+) -> None:
+    files = node_of_one_journal.files
+    manager = await open_manager(files, sizes, further=FURTHER)
+    assert [stored(manager, each) for each in range(PARTITIONS)] == [[record(0)]] * PARTITIONS
+    assert await append(manager, range(PARTITIONS), 1) == [SUCCESS] * PARTITIONS
+    files.restart()
+    lose_unsynced(files.root)
+    manager = await open_manager(files, sizes, further=FURTHER)
+    assert [stored(manager, each) for each in range(PARTITIONS)] == [[record(0), record(1)]] * PARTITIONS
+    await manager.close()
+
+
 @pytest.mark.parametrize("sizes", [SMALL])
-async def test_a_volume_that_comes_back_lacks_what_the_journal_had(node: Node, sizes: JournalSizes) -> None:
+async def test_a_volume_that_comes_back_lacks_what_the_journal_of_an_earlier_version_had(
+    node_of_one_journal: Node, sizes: JournalSizes
+) -> None:
+    node = node_of_one_journal
     disk = node.unmount_one()
     manager = await open_manager(node.files, sizes, further=FURTHER)
     await manager.close()
-    control_file = ControlFile.open(node.files, DIRECTORY, KEY, PARTITIONS)
-    assert control_file.guarded  # the original would serve the partition without the records
-    control_file.close()
+    assert is_guarded(node.files)  # the original would serve the partition without the records
     node.mount_one(disk)
     manager = await open_manager(node.files, sizes, further=FURTHER)
     assert sorted(manager.partitions) == node.others

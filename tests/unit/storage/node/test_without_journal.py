@@ -47,7 +47,7 @@ async def test_a_failed_journal_costs_no_partition_its_service() -> None:
     client = Client(manager)
     sent = [client.append(partition_id, -1, [record(0)]) for partition_id in range(PARTITIONS)]
     assert [await client.outcome(each) for each in sent] == [SUCCESS] * PARTITIONS
-    journaled = manager._journaled
+    journaled = manager._disks.first.journaled
     assert journaled is not None
     journaled.state.journal._file.close()  # type: ignore[union-attr]  # the next write of the journal fails
     sent = [client.append(partition_id, -1, [record(1)]) for partition_id in range(PARTITIONS)]
@@ -86,7 +86,7 @@ async def test_a_full_journal_refuses_and_takes_appends_again(monkeypatch: pytes
     await client.outcome(fence)
     monkeypatch.undo()
     mark = max(len(stored(manager, each)) for each in range(PARTITIONS))
-    journaled = manager._journaled
+    journaled = manager._disks.first.journaled
     assert journaled is not None
     await journaled._checkpoints.checkpoint()
     sent = [client.append(each, 9, [record(len(stored(manager, each)), data)]) for each in range(PARTITIONS)]

@@ -127,6 +127,11 @@ class Files(Protocol):
         """The free bytes of the file system of ``path``; ``None`` when unknown."""
         return None
 
+    def of_disk(self, path: str) -> "Files":
+        """The same files, with threads of their own for calls that wait for the disk of ``path``: a disk that hangs
+        does not hold up the calls for others. They end with the threads of these files."""
+        return self
+
     def time_ms(self) -> int:
         """Milliseconds since the epoch: the time of creation in new files, never used for a decision."""
 
@@ -352,9 +357,12 @@ class OsFiles(Files):
     def __init__(self, *, max_threads: int = 16, max_read_threads: int = READ_THREADS) -> None:
         """``max_threads``: the largest number of concurrent blocking calls, and so of partitions that sync at the same
         time."""
+        self._max_threads = max_threads
+        self._max_read_threads = max_read_threads
         self._threads = DiskThreads(max_threads, "waltz-disk")
         self._readers = DiskThreads(max_read_threads, "waltz-read")
         self._pace = DiskPace()
+        self._other_disks: list[OsFiles] = []
 
     def open(self, path: str, *, create: bool) -> OsFile:
         try:
@@ -412,6 +420,11 @@ class OsFiles(Files):
             for _ in threads.map(function, items):
                 pass
 
+    def of_disk(self, path: str) -> "OsFiles":
+        files = OsFiles(max_threads=self._max_threads, max_read_threads=self._max_read_threads)
+        self._other_disks.append(files)
+        return files
+
     def free_bytes(self, path: str) -> int | None:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
@@ -440,5 +453,7 @@ class OsFiles(Files):
 
     def close(self) -> None:
         """Wait for running calls and end the threads."""
+        for files in self._other_disks:
+            files.close()
         self._threads.close()
         self._readers.close()

@@ -98,6 +98,9 @@ def replay(
     contents: Contents,
     progress: Progress | None = None,
     absent: Collection[int] = (),
+    *,
+    journal_directory: str | None = None,
+    concerned: Collection[int] | None = None,
 ) -> Report:
     """Make the changes in a journal where they belong, durably. Without a guarded control file, do nothing. Blocking.
 
@@ -109,6 +112,8 @@ def replay(
         contents: What was read of the journal.
         progress: Called now and then.
         absent: Partitions whose segments cannot be reached. Their fences and marks are written.
+        journal_directory: The directory of the journal; ``None``: that in the storage directory itself.
+        concerned: The partitions that a damaged group may have concerned; ``None``: any partition.
 
     Raises:
         OSError: A file cannot be read, written or synced; the replay may be tried again.
@@ -118,9 +123,10 @@ def replay(
     report = Report()
     if not control_file.guarded:
         return report
-    if is_missing(files, str(Path(storage_directory) / DIRECTORY_NAME)):
+    if is_missing(files, journal_directory or str(Path(storage_directory) / DIRECTORY_NAME)):
         contents = replace(contents, lost=[Lost(_NO_GROUP, None)])
-    run = _Replay(files, storage_directory, control_file, fence_file, contents, report, absent)
+    everybody = range(control_file.partition_count) if concerned is None else concerned
+    run = _Replay(files, storage_directory, control_file, fence_file, contents, report, absent, everybody)
     run.all_groups(progress or _ignore)
     return report
 
@@ -220,8 +226,10 @@ class _Replay:
         contents: Contents,
         report: Report,
         absent: Collection[int],
+        everybody: Collection[int],
     ) -> None:
         self._absent = absent
+        self._everybody = everybody
         self._files = files
         self._directory = storage_directory
         self._control_file = control_file
@@ -286,9 +294,9 @@ class _Replay:
         return damaged
 
     def _concerned(self, lost: Lost) -> Iterable[int]:
-        everybody = range(self._control_file.partition_count)
-        concerned = everybody if lost.partitions is None else set(lost.partitions)
-        return [each for each in concerned if each in everybody and self._is_assigned(each)]
+        known = range(self._control_file.partition_count)
+        concerned = self._everybody if lost.partitions is None else set(lost.partitions)
+        return [each for each in concerned if each in known and self._is_assigned(each)]
 
     def _is_assigned(self, partition_id: int) -> bool:
         try:

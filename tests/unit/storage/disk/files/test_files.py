@@ -285,3 +285,15 @@ def test_calls_for_each_item_have_ended_when_one_has_failed(files: OsFiles) -> N
     with pytest.raises(OSError, match="injected"):
         files.for_each(call, range(40))
     assert 3 in called
+
+
+async def test_a_disk_that_hangs_does_not_hold_up_calls_for_other_disks(files: OsFiles) -> None:
+    hanging, other = files.of_disk("/one"), files.of_disk("/two")
+    answer = threading.Event()
+    async with asyncio.TaskGroup() as group:
+        calls = [group.create_task(run(answer.wait)) for _ in range(20) for run in (hanging.run, hanging.run_read)]
+        await asyncio.sleep(0)
+        for each in (files, other):
+            assert await each.run(lambda: "done") == await each.run_read(lambda: "done") == "done"
+        assert not any(call.done() for call in calls)
+        answer.set()
