@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import socket
 from pathlib import Path
 
 from tests.histories.faults import (
@@ -108,6 +109,16 @@ async def test_a_cut_is_between_two_processes_only() -> None:
         for writer in writers:
             writer.transport.abort()
         await asyncio.sleep(0)  # transports free their sockets in the turn after
+
+
+def test_a_port_may_be_that_of_several_sockets(tmp_path: Path) -> None:
+    table = tmp_path / "tcp"
+    with socket.socket() as own:
+        inode = os.readlink(f"/proc/self/fd/{own.fileno()}").strip("socket:[]")
+        lines = [f"{number}: 0100007F:1F90 0100007F:0050 01 0 0 0 0 0 {each}" for number, each in enumerate((1, inode))]
+        table.write_text("\n".join(["heading", *lines]))
+        assert owner_of(0x1F90, {"client-1": os.getpid()}, table) == "client-1"
+        assert owner_of(0x1F91, {"client-1": os.getpid()}, table) == ""
 
 
 async def test_who_connects_while_its_line_is_cut_waits() -> None:
