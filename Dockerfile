@@ -24,7 +24,8 @@ VOLUME /var/lib/waltz
 STOPSIGNAL SIGTERM
 # The HTTP ports of the sample configuration files, plain or with TLS: the container need not verify itself. For other
 # ports, or where they demand a certificate (a trust store without access rules), override the check.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD for url in http:7200 http:6200 https:7200 https:6200; do \
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD for url in \
+    http:7200 http:6200 http:8300 https:7200 https:6200 https:8300; do \
     python -c "import socket, ssl, urllib.request as r; scheme, port = '$url'.split(':'); \
     r.urlopen(f'{scheme}://{socket.gethostname()}:{port}/ping', context=ssl._create_unverified_context())" \
     2>/dev/null && exit 0; done; exit 1

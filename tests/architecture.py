@@ -414,6 +414,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.metrics",
         "table",
         "table.face",
+        "table.served",
     ),
     "__init__": (
         "asynchronous",

@@ -36,6 +36,8 @@ _TABLES = [
     (r"\bClient\b", "ThreadsClient"),
     (r"\bTableTransaction\b", "BlockingTransaction"),
     (r"\bWork\b", "BlockingWork"),
+    (r"\bwaltz\.table\.face\.interface\b", "waltz.table.face.blocking_interface"),
+    (r"\bAnyTable\b", "AnyTableCalls"),
     (r"\b(Prefixed|Typed|Partitioned)Table\b", r"Blocking\1Table"),
 ]
 
@@ -136,21 +138,40 @@ TWINS: list[Twin | Calls] = [
         "self._table",
         one_by_one=frozenset({"follow"}),
     ),
+    Calls(
+        "waltz/table/served/table.py",
+        "ServedTable",
+        "waltz/table/served/blocking_table.py",
+        "self._table",
+        one_by_one=frozenset({"follow"}),
+    ),
+    Twin(
+        "waltz/table/face/interface.py",
+        "waltz/table/face/blocking_interface.py",
+        "What parts of tables and partitioned tables for threads need of a table, wherever its view is.",
+        "from waltz.table.face.threads import BlockingWork\n",
+        [(r"^from waltz.table.face.transacting import Work\n", ""), *_TABLES],
+    ),
     Twin(
         "waltz/table/face/parts.py",
         "waltz/table/face/blocking_parts.py",
         "The rows of one prefix of a table, for threads.",
-        "from waltz.table.face.blocking_table import TableCalls\n"
         "from waltz.table.face.threads import BlockingTransaction\n",
-        [*_TABLES, (r"^from waltz.table.face.table import Table\n", ""), (r"\bTable\b", "TableCalls")],
+        [*_TABLES, (r"\bTable\b", "TableCalls")],
     ),
     Twin(
         "waltz/table/face/several.py",
         "waltz/table/face/blocking_several.py",
         "One table in several partitions, for threads.",
-        "from waltz.table.face.blocking import BlockingTable\n"
+        "from waltz.table.face.blocking import AnyBlockingTable, BlockingTable\n"
         "from waltz.table.face.threads import BlockingTransaction, BlockingWork, ThreadsClient, done\n",
-        [*_TABLES, (r"^from waltz.table.face.table import Table\n", ""), (r"\bTable\b", "BlockingTable")],
+        [
+            (r"^from waltz.table.face.interface import AnyTable\n", ""),
+            (r"\bAnyTable\b", "AnyBlockingTable"),
+            *_TABLES,
+            (r"^from waltz.table.face.table import Table\n", ""),
+            (r"\bTable\b", "BlockingTable"),
+        ],
     ),
     Twin(
         "waltz/client/plain/values.py",

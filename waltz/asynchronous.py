@@ -236,4 +236,5 @@ class Client(plain.Client):
         tls = self._environment.config.tls
         token = self._environment.token or configured_token(tls)
         ways = Ways(client_context(tls, token), token, zone)
-        return ServedTable(self, partition_id, ways, timeout_s=timeout_s)
+        stands_in = self._environment.serves_tables
+        return ServedTable(self, partition_id, ways, timeout_s=timeout_s, stands_in=stands_in)

@@ -18,6 +18,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 STORAGES = ("storage-1", "storage-2", "storage-3")
 SERVERS = ("server-1", "server-2")
+VIEW = "view"
 HOST = "localhost"
 """The name of every container for the others: all share one network."""
 
@@ -81,6 +82,7 @@ class Engine:
         servers = {name: self.start(name) for name in SERVERS}
         for name, child in servers.items():
             self.wait_until_healthy(name, child)
+        self.wait_until_healthy(VIEW, self.start(VIEW))
 
 
 def _command(service: str) -> list[str]:

@@ -89,7 +89,13 @@ class Site:
     ) -> Child:
         """Start a daemon; ``under`` is a program that becomes what its arguments say."""
         kind = Path(words[0]).name.removeprefix("waltz-")
-        own = {"server.host": self.addresses[host], "storage.directory": str(self._of(node))}
+        address, directory = self.addresses[host], str(self._of(node))
+        own = {
+            "server.host": address,
+            "storage.directory": directory,
+            "view.host": address,
+            "view.directory": directory,
+        }
         here = {key: value for key, value in own.items() if key.startswith(kind)}
         here[f"{kind}.bindAddress"] = self.addresses[host]
         surroundings = [f"{name}={self.translated(value)}" for name, value in variables.items()]

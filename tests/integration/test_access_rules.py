@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,8 +18,9 @@ from waltz.common.ids import Endpoint
 from waltz.common.net.channel import connect
 from waltz.common.net.tls import client_context
 from waltz.common.wire.frames import CLIENT_SERVER, STORAGE, Family
+from waltz.common.zk.store_admin import read_server_descriptors
 from waltz.local.cluster import LocalCluster
-from waltz.local.layout import Layout
+from waltz.local.layout import ROOT, Layout
 
 pytestmark = pytest.mark.integration
 
@@ -216,3 +218,28 @@ async def test_a_principal_has_a_limit_of_connections(
     assert not any(channel.closed for channel in channels)
     for channel in channels:
         await channel.close_within(10)
+
+
+async def test_a_wait_names_a_server_without_a_zookeeper_session(cluster: LocalCluster) -> None:
+    """A server that stands still goes on with its partitions, and with its rules, when it stands still no more."""
+    (server,) = cluster.layout.servers
+    zookeeper = await cluster.zookeeper()
+    try:
+        (before,) = await read_server_descriptors(zookeeper, ROOT)
+        cluster.child(server).signal(signal.SIGSTOP)
+        try:
+            while await read_server_descriptors(zookeeper, ROOT):
+                await asyncio.sleep(0.1)
+            late = await asyncio.to_thread(acl, cluster, "mode", "audit", "--wait", "--timeout", "1")
+            assert late.returncode == 1
+            assert "the change is written, but 1 node may not apply it after 1 s:" in late.stderr
+            assert f"a server without a ZooKeeper session (down, or cut off from ZooKeeper), id {before.server_id}" in (
+                late.stderr
+            )
+            assert "owns partitions 0-1" in late.stderr
+        finally:
+            cluster.child(server).signal(signal.SIGCONT)
+        changed = await asyncio.to_thread(done, cluster, "mode", "enforce", "--wait", "--timeout", "90")
+        assert "all nodes apply the change" in changed
+    finally:
+        await zookeeper.close()

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+import waltz
 from tests.integration.application import Append, Application, append_all
-from tests.integration.compose import COMPOSE, HOST, SERVERS, SERVICES, STORAGES, Engine, interpolated, mounts
+from tests.integration.compose import COMPOSE, HOST, SERVERS, SERVICES, STORAGES, VIEW, Engine, interpolated, mounts
 from tests.integration.site import ROOT
 from waltz.client.callbacks import WaltzClient
 from waltz.common.config.schemas import ClientConfig, from_mapping
@@ -20,8 +21,9 @@ from waltz.storage.node.node import CLOSE_TIMEOUT_S
 
 pytestmark = pytest.mark.integration
 
-STEPS_OF_CLOSING = 7
-"""Steps in which a server closes, each with a deadline."""
+STEPS_OF_CLOSING = 8
+"""Most steps in which a server or view node closes, each with a deadline."""
+VIEW_CONFIG = yaml.safe_load((ROOT / "deploy" / "compose" / "view.yml").read_text())
 
 
 @pytest.fixture
@@ -53,6 +55,7 @@ def test_services_depend_on_what_they_need() -> None:
         assert needs("assign")[storage] == "service_healthy"
     for server in SERVERS:
         assert needs(server)["assign"] == "service_completed_successfully"
+    assert needs(VIEW)["create"] == "service_completed_successfully"
 
 
 def test_every_mounted_file_and_volume_exists() -> None:
@@ -85,7 +88,9 @@ def test_a_program_on_the_host_reaches_what_it_is_told() -> None:
     zookeeper = yaml.safe_load((ROOT / "deploy" / "compose" / "cli.yml").read_text())["zookeeper.connectString"]
     assert zookeeper.partition(":")[0] == HOST
     told.append(int(zookeeper.partition(":")[2]))
-    assert len(set(told)) == len(told) == 9
+    assert interpolated(SERVICES[VIEW]["environment"]["WALTZ_VIEW_HOST"]) == HOST
+    told += [VIEW_CONFIG["view.port"], VIEW_CONFIG["view.jetty.port"]]
+    assert len(set(told)) == len(told) == 11
     assert published() >= set(told)
     for name, service in SERVICES.items():
         assert name == "network" or service["network_mode"] == "service:network"
@@ -98,7 +103,7 @@ def test_all_that_goes_on_has_a_health_check() -> None:
 
 
 def test_a_container_may_take_as_long_as_its_daemon_to_close() -> None:
-    for service in (*STORAGES, *SERVERS):
+    for service in (*STORAGES, *SERVERS, VIEW):
         needed_s = CLOSE_TIMEOUT_S if service in STORAGES else STEPS_OF_CLOSING * CLOSE_STEP_TIMEOUT_S
         assert float(SERVICES[service]["stop_grace_period"].removesuffix("s")) > needed_s
 
@@ -116,3 +121,9 @@ async def test_the_commands_make_a_working_cluster(engine: Engine) -> None:
     for partition_id in range(4):
         expected = [(number // 4, b"%d" % number) for number in range(40) if number % 4 == partition_id]
         assert application.applied[partition_id] == expected
+    async with waltz.connect(config) as plain:
+        await waltz.table.configure(plain, 3, {"format": "table"})
+        async with plain.table(3, view="served", timeout_s=60) as table:
+            await table.put(b"k", b"v", prefix=b"p")
+            (row,) = await table.get([b"k"], prefix=b"p", fresh=True)
+            assert row is not None

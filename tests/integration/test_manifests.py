@@ -14,16 +14,16 @@ import pytest
 import yaml
 
 from tests.integration.site import ROOT
-from tests.package.kubernetes import KUBERNETES, MANIFESTS, hosts, pod, resources
+from tests.package.kubernetes import KUBERNETES, MANIFESTS, SETS, VIEW, hosts, pod, resources
 from tests.package.units import UNITS, setting
 from waltz.cli.main import parser
 from waltz.common.daemon import CLOSE_STEP_TIMEOUT_S
 from waltz.storage.node.node import CLOSE_TIMEOUT_S
 
 KINDS = ("server", "storage")
-STEPS_OF_CLOSING = 7
-"""Steps in which a server closes, each with a deadline."""
-FOLDERS = [MANIFESTS, KUBERNETES / "external", KUBERNETES / "zookeeper"]
+STEPS_OF_CLOSING = 8
+"""Most steps in which a server or view node closes, each with a deadline."""
+FOLDERS = [MANIFESTS, KUBERNETES / "external", VIEW, KUBERNETES / "zookeeper"]
 ALL = [one for folder in FOLDERS for one in resources(folder)]
 OLDEST, NEWEST = "1.29", "1.34"
 
@@ -72,6 +72,7 @@ def test_a_unit_waits_until_its_daemon_has_closed() -> None:
 
     assert stop_s("storage") > CLOSE_TIMEOUT_S
     assert stop_s("server") > STEPS_OF_CLOSING * CLOSE_STEP_TIMEOUT_S
+    assert stop_s("view") > STEPS_OF_CLOSING * CLOSE_STEP_TIMEOUT_S
 
 
 def test_nodes_may_write_into_their_directories() -> None:
@@ -134,7 +135,7 @@ def test_pods_have_no_rights_that_they_do_not_need(resource: dict[str, Any]) -> 
 def test_the_images_user_is_the_pods() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     (user,) = (line.removeprefix("USER ") for line in lines if line.startswith("USER "))
-    for kind, name in (("Job", "waltz-create"), ("StatefulSet", "waltz-server"), ("StatefulSet", "waltz-storage")):
+    for kind, name in (("Job", "waltz-create"), *(("StatefulSet", name) for name in SETS)):
         context = pod(kind, name)["securityContext"]
         assert user == f"{context['runAsUser']}:{context['runAsGroup']}"
         assert context["fsGroup"] == context["runAsGroup"]
@@ -146,6 +147,8 @@ def test_a_pod_may_take_as_long_as_its_hook_and_its_daemon() -> None:
     drain_s = float(hook.partition("timeout ")[2].split()[0])
     assert server["terminationGracePeriodSeconds"] > drain_s + STEPS_OF_CLOSING * CLOSE_STEP_TIMEOUT_S
     assert storage["terminationGracePeriodSeconds"] > CLOSE_TIMEOUT_S
+    view = pod("StatefulSet", "waltz-view")
+    assert view["terminationGracePeriodSeconds"] > STEPS_OF_CLOSING * CLOSE_STEP_TIMEOUT_S
 
 
 def test_a_storage_is_never_killed_for_being_slow() -> None:
@@ -154,10 +157,26 @@ def test_a_storage_is_never_killed_for_being_slow() -> None:
     assert container["readinessProbe"]["httpGet"]["path"] == "/health"
 
 
-def test_a_server_is_killed_only_when_it_does_not_answer() -> None:
-    (container,) = pod("StatefulSet", "waltz-server")["containers"]
+@pytest.mark.parametrize("name", ["waltz-server", "waltz-view"])
+def test_a_node_without_own_data_is_killed_only_when_it_does_not_answer(name: str) -> None:
+    (container,) = pod("StatefulSet", name)["containers"]
     assert container["livenessProbe"]["httpGet"]["path"] == "/ping"
     assert container["readinessProbe"]["httpGet"]["path"] == "/health"
+
+
+@pytest.mark.parametrize("folder", [MANIFESTS, VIEW], ids=lambda path: path.name)
+def test_sets_have_the_names_and_ports_that_they_tell(folder: Path) -> None:
+    """The name of a pod is one of its set's service, and its ports are those of its configuration."""
+    services = {one["metadata"]["name"]: one["spec"] for one in resources(folder) if one["kind"] == "Service"}
+    for name in (each for each, place in SETS.items() if place == folder):
+        (container,) = pod("StatefulSet", name)["containers"]
+        kind = name.removeprefix("waltz-")
+        config = yaml.safe_load((folder / "config" / f"{kind}.yml").read_text())
+        ports = {port for key, port in config.items() if key.endswith("port")}
+        assert {each["containerPort"] for each in container["ports"]} == ports
+        assert {each["port"] for each in services[name]["ports"]} == ports
+        told = {each["value"] for each in container.get("env", []) if each["name"].endswith("_HOST")}
+        assert told <= {f"$(POD_NAME).{name}.waltz.svc"}
 
 
 def test_the_job_creates_the_storages_that_there_are() -> None:
@@ -168,6 +187,6 @@ def test_the_job_creates_the_storages_that_there_are() -> None:
 
 def test_one_pod_at_a_time_is_disturbed() -> None:
     budgets = {one["metadata"]["name"]: one["spec"] for one in ALL if one["kind"] == "PodDisruptionBudget"}
-    for name in ("waltz-server", "waltz-storage"):
+    for name in SETS:
         assert budgets[name]["maxUnavailable"] == 1
         assert budgets[name]["selector"]["matchLabels"] == {"app.kubernetes.io/name": name}

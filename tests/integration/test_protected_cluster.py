@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,8 +27,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 PASSWORDS = {role: f"{role}-password-of-the-test" for role in ("server", "storage", "client", "admin")}
 USERS = {role: {f"{role}-user": password} for role, password in PASSWORDS.items()}
-PARTITIONS = 2
-"""The first one is a log, the second one a table."""
+PARTITIONS = 3
+"""The first one is a log, the second one a table, the third one is for a bot."""
+BOTS = Path(__file__).parents[2] / "docs" / "bot.md"
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +128,17 @@ def test_a_protected_cluster_works_and_nothing_is_open(
     asyncio.run(use(config))
     assert '"name": "local"' in done("zookeeper", "list", "--json")
     assert json.loads(done("zookeeper", "protect", "--check", "--json")) == {"protected": True, "nodes": []}
+
+
+def test_a_bot_is_a_client_once_its_partition_is_a_table(cluster: LocalCluster, directory: Path) -> None:
+    tools = yaml.safe_load(cluster.layout.cli_config_path.read_text())
+    path = directory / "bot.yml"
+    path.write_text(yaml.safe_dump({**tools, **user(directory, "client")}))
+    command = ("bot", "random", "-c", str(path), "-p", "2", "--operations", "20", "--keys", "5", "--pause", "0")
+    assert "its role may not do this" in failed(*command)
+    (prepared,) = re.findall(r"^waltz (partition configure -p 3 .*)$", BOTS.read_text(), re.MULTILINE)
+    done(*prepared.replace("-p 3", "-p 2").split())
+    assert done(*command).endswith("clean\n")
 
 
 def test_who_has_no_user_or_a_wrong_password_hears_it(

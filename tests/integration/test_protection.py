@@ -3,12 +3,20 @@
 import asyncio
 import contextlib
 import itertools
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import cast
 
 import pytest
+import yaml
 from pydantic import SecretStr
 
+from tests.unit.common.net.certificates import Authority, write_pem
+from waltz.common.acl import changes
+from waltz.common.acl.store import Place, read_applied, read_stored, write_rules
 from waltz.common.zk.client import NodeExistsError, NotPermittedError
 from waltz.common.zk.kazoo_client import KazooZooKeeper, connect
 from waltz.common.zk.protected import Login, read_protection
@@ -25,6 +33,7 @@ from waltz.common.zk.protection import (
     identity_of,
 )
 from waltz.common.zk.store_admin import create_cluster
+from waltz.local.ports import free_ports
 from waltz.local.zookeeper import LocalZooKeeper
 from waltz.operations.protecting import AclZooKeeper, check, protect, unprotect
 
@@ -145,6 +154,8 @@ async def test_every_role_at_every_path(users: Users, with_original_nodes: bool)
         comparisons.append(compare(users.nobody, path, original))
         for role, zookeeper in users.roles.items():
             own = "cdrwa" if role is Role.ADMIN else "" if line is None else str(getattr(line, role.value))
+            if role is Role.ENFORCER and line is not None:
+                own += line.client
             comparisons.append(compare(zookeeper, path, _in_order(own + original)))
     await asyncio.gather(*comparisons)
 
@@ -270,6 +281,130 @@ async def test_other_users_without_an_interruption(users: Users) -> None:
     await other.set(f"{root}/ext/cursor/group/1", b"3")
     with pytest.raises(NotPermittedError):
         await client.get(f"{root}/ext/cursor/group/1")
+
+
+async def test_an_existing_protection_gets_enforcers(users: Users) -> None:
+    """As in a cluster that was protected before this role existed."""
+    root, admin, enforcer = users.root, users.admin, users.roles[Role.ENFORCER]
+    before = Protection({role: ids for role, ids in USERS.items() if role is not Role.ENFORCER})
+    await protect(admin, root, before)
+    await write_rules(admin, root, changes.initial([], []), None, 2)
+    assert await check(admin, root) == []
+    for zookeeper in (enforcer, users.roles[Role.CLIENT]):
+        with pytest.raises(NotPermittedError):
+            await read_stored(zookeeper, root)
+    await protect(admin, root, Protection(USERS))
+    assert await check(admin, root) == []
+    stored = await read_stored(enforcer, root)
+    assert stored is not None
+    with pytest.raises(NotPermittedError):
+        await write_rules(enforcer, root, changes.initial([], ["CN=me"]), stored, 2)
+    with pytest.raises(NotPermittedError):
+        await enforcer.delete(f"{root}/ext/acl")
+    with pytest.raises(NotPermittedError):
+        await enforcer.create(f"{root}/ext/names", b"{}")
+    with pytest.raises(NotPermittedError):
+        await read_stored(users.roles[Role.CLIENT], root)
+    await admin.set_acl(f"{root}/ext/acl", Protection(before.users).acl_of("ext/acl"))
+    assert [(each.path, each.is_open) for each in await check(admin, root)] == [(f"{root}/ext/acl", False)]
+
+
+class Enforcers:
+    """Processes that judge requests by the access rules, with files for a user."""
+
+    def __init__(self, directory: Path, server: LocalZooKeeper, root: str) -> None:
+        self._directory = directory
+        self._address = {"zookeeper.connectString": server.connect_string, "cluster.root": root}
+        authority = Authority("authority")
+        trust = write_pem(directory / "trust.pem", None, [authority.certificate])
+        key = write_pem(directory / "key.pem", authority.issue("localhost"), [])
+        self._stores = {"keyStore.location": key, "trustStore.location": trust}
+        for name in ("archive", "stores"):
+            (directory / name).mkdir()
+        self.http_port, self.view_port = free_ports(2)
+
+    def command(self, name: str, role: Role) -> list[str]:
+        (self._directory / role.value).write_text(PASSWORDS[role])
+        own: dict[str, object] = {
+            "archive": {
+                "archive.url": f"file://{self._directory}/archive",
+                "archive.jetty.port": self.http_port,
+                "archive.bindAddress": "127.0.0.1",
+            },
+            "view": {
+                "view.port": self.view_port,
+                "view.host": "127.0.0.1",
+                "view.directory": str(self._directory / "stores"),
+                "view.store": "memory",
+            },
+        }[name]
+        config = (
+            self._address
+            | own
+            | {
+                f"{name}.acl.enabled": True,
+                "zookeeper.user": role.value,
+                "zookeeper.passwordFile": str(self._directory / role.value),
+                **{f"{name}.ssl.{key}": value for key, value in self._stores.items()},
+            }
+        )
+        path = self._directory / f"{name}-{role.value}.yml"
+        path.write_text(yaml.safe_dump(config))
+        module = {"archive": "waltz.archive.process", "view": "waltz.view"}[name]
+        return [sys.executable, "-m", module, str(path)]
+
+
+@pytest.fixture
+def enforcers(server: LocalZooKeeper, users: Users, tmp_path: Path) -> Enforcers:
+    return Enforcers(tmp_path, server, users.root)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["archive", "view"])
+@pytest.mark.timeout(300)
+async def test_enforcers_are_processes_that_follow_the_rules(users: Users, enforcers: Enforcers, name: str) -> None:
+    pytest.importorskip({"archive": "obstore", "view": "aiohttp"}[name])
+    root, admin = users.root, users.admin
+    await protect(admin, root, Protection(USERS))
+    first = await write_rules(admin, root, changes.initial([], []), None, 2)
+
+    def refused() -> str:
+        command = enforcers.command(name, Role.CLIENT)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+        assert ended.returncode == 1
+        return ended.stderr
+
+    why = "/ext/acl: no permission: .* user client: .*the role of a process with access rules is .*enforcer"
+    assert re.search(why, await asyncio.to_thread(refused))
+    process = await asyncio.create_subprocess_exec(
+        *enforcers.command(name, Role.ENFORCER), stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    try:
+        await _said(process.stderr, f"access rules version {first.version} are applied")
+        await _said(process.stderr, " is up")
+        stored = await read_stored(admin, root)
+        second = await write_rules(admin, root, changes.initial([], ["CN=ops"]), stored, 2)
+        await _said(process.stderr, f"access rules version {second.version} are applied")
+        if name == "view":
+            await _until_told(admin, root, {f"view 127.0.0.1:{enforcers.view_port}": second})
+        assert await check(admin, root) == []
+    finally:
+        process.terminate()
+        await process.communicate()
+    assert process.returncode == 0
+
+
+async def _said(lines: asyncio.StreamReader, text: str) -> None:
+    said = []
+    while text not in (line := (await lines.readline()).decode()):
+        said.append(line)
+        assert line, "".join(said)
+
+
+async def _until_told(admin: KazooZooKeeper, root: str, wanted: dict[str, Place]) -> None:
+    while await read_applied(admin, root) != wanted:
+        await asyncio.sleep(0.1)
 
 
 async def test_who_may_not_change_the_tree_afterwards_does_not_protect_it(users: Users) -> None:

@@ -1,7 +1,9 @@
 """A real ZooKeeper with a TLS port that demands certificates."""
 
 import asyncio
+import logging
 import os
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from tests.unit.client.proxy import Proxy
 from tests.unit.common.net.certificates import Authority, write_pem, write_pkcs12
 from waltz.common.config.schemas import ClientConfig, TlsConfig
 from waltz.common.ids import Endpoint
-from waltz.common.zk.client import State, ZooKeeperUnreachableError
+from waltz.common.zk.client import NotPermittedError, State, ZooKeeperUnreachableError
 from waltz.common.zk.kazoo_client import KazooZooKeeper, connect_configured
 from waltz.common.zk.protection import ALL, AclEntry, Protection, Role, identity_of
 from waltz.common.zk.store_admin import create_cluster, read_store_params
@@ -56,6 +58,17 @@ class SecureZooKeeper(LocalZooKeeper):
                 "ssl.clientAuth=need\n"
             )
         super()._launch([java, *options, main, configuration])
+
+
+class WithoutUsers(LocalZooKeeper):
+    """Takes no passwords, until it is told to."""
+
+    takes_users = False
+
+    def _launch(self, command: list[str]) -> None:
+        java, *others = command
+        provider = f"-Dzookeeper.DigestAuthenticationProvider.enabled={str(self.takes_users).lower()}"
+        super()._launch([java, provider, *others])
 
 
 class Stores:
@@ -166,3 +179,44 @@ async def test_a_renewed_certificate_counts_at_the_next_connection(server: Secur
     finally:
         await client.close()
         await proxy.close()
+
+
+@pytest.mark.deep
+async def test_a_server_that_takes_no_users(caplog: pytest.LogCaptureFixture) -> None:
+    """Who starts hears why it cannot; who is running hears it, too, and goes on when the server takes users again."""
+    caplog.set_level(logging.INFO)
+    why = "the server takes no passwords .zookeeper.DigestAuthenticationProvider.enabled=false."
+    server = WithoutUsers()
+    with server:
+        plain = config(server.port, TlsConfig()).model_copy(update={"zookeeper_ssl_enabled": False})
+        for timeout_s in (None, 60.0):
+            with pytest.raises(NotPermittedError, match=f"ZooKeeper refuses user ops: {why}"):
+                await connect_configured(plain, connect_timeout_s=timeout_s)
+        nobody = plain.model_copy(update={"zookeeper_user": None, "zookeeper_password": None})
+        await (await connect_configured(nobody, connect_timeout_s=60)).close()
+
+        server.takes_users = True
+        await asyncio.to_thread(server.restart)
+        client = await connect_configured(plain, connect_timeout_s=60)
+        states: list[State] = []
+        client.add_listener(states.append)
+        try:
+            await client.create_with("/own", b"", frozenset({AclEntry("digest", IDENTITY, ALL)}))
+            server.takes_users = False
+            caplog.clear()
+            await asyncio.to_thread(server.restart)
+            async with asyncio.timeout(60):
+                while not re.search(f"no connection to ZooKeeper: {why}", caplog.text):
+                    await asyncio.sleep(0.05)
+            assert State.CONNECTED not in states
+            server.takes_users = True
+            await asyncio.to_thread(server.restart)
+            async with asyncio.timeout(60):
+                while client.state is not State.CONNECTED:
+                    await asyncio.sleep(0.05)
+            assert await client.get("/own")
+            assert states[-2:] == [State.LOST, State.CONNECTED]
+        finally:
+            await client.close()
+        assert "did not" not in caplog.text
+        assert PASSWORD.get_secret_value() not in caplog.text

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "served-tables.md"
 class ViewProcess:
     """A view node with a port, a directory and a log of its own."""
 
-    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
+    def __init__(self, cluster: LocalCluster, directory: Path, **more: object) -> None:
         self.port, self.http_port = free_ports(2)
         self.log = directory / "view.log"
         (directory / "stores").mkdir(parents=True)
@@ -40,6 +41,7 @@ class ViewProcess:
             "view.host": "127.0.0.1",
             "view.jetty.port": self.http_port,
             "view.directory": str(directory / "stores"),
+            **{key.replace("_", "."): value for key, value in more.items()},
         }
         self._path = directory / "view.yml"
         self._path.write_text(yaml.safe_dump(config))
@@ -53,6 +55,12 @@ class ViewProcess:
         process, self._process = self._process, None
         assert process is not None
         process.send_signal(number)
+        return process.wait(TIMEOUT_S)
+
+    def ended(self) -> int:
+        """Wait for its end."""
+        process, self._process = self._process, None
+        assert process is not None
         return process.wait(TIMEOUT_S)
 
     def close(self) -> None:
@@ -141,6 +149,102 @@ async def test_clients_go_on_while_view_nodes_are_killed(cluster: LocalCluster, 
         assert f'waltz_view_applied_transaction{{partition="{TABLE}"}} {written[b"after"]}' in metrics
         assert 'waltz_view_requests_total{operation="scan",status="200"} 1' in metrics
         await table.batch([waltz.table.Row(b"", key, None, tombstone=True) for key in written])
+
+
+def move_one(source: bytes, target: bytes, transaction: waltz.table.TableTransaction) -> None:
+    """Move one unit."""
+    for key, change in ((source, -1), (target, 1)):
+        row = transaction.get(key, prefix=b"bank")
+        assert row is not None
+        transaction.put(key, b"%d" % (int(row.value or b"") + change), prefix=b"bank")
+
+
+async def test_no_update_of_a_transaction_is_lost_or_made_twice_while_view_nodes_are_killed(
+    cluster: LocalCluster, pair: list[ViewProcess]
+) -> None:
+    """Each writer moves one unit from an account to another; what is not known counts as either."""
+    first, second = pair
+    first.start()
+    second.start()
+    async with connected(cluster) as client:
+        await until_there(client, first, second)
+        async with client.table(TABLE) as table:
+            await table.truncate()
+            accounts = [b"%d" % number for number in range(4)]
+            began = await table.batch([waltz.table.Row(b"bank", key, b"1000") for key in accounts])
+        moved: dict[bool, int] = {True: 0, False: 0}
+        """Moves that are in the log, and those that may be."""
+
+        async def move(writer: int) -> None:
+            async with client.table(TABLE, view="served", timeout_s=TIMEOUT_S) as served:
+                for number in range(25):
+                    source, target = accounts[(writer + number) % 4], accounts[(writer + number + 1) % 4]
+                    try:
+                        await served.transaction(partial(move_one, source, target))
+                    except waltz.OutcomeUnknownError:
+                        moved[False] += 1
+                    else:
+                        moved[True] += 1
+
+        async with asyncio.TaskGroup() as group:
+            for writer in range(4):
+                group.create_task(move(writer))
+            for victim in (first, second):
+                goal = moved[True] + 20
+                while moved[True] < goal:
+                    await asyncio.sleep(0.01)
+                victim.end(signal.SIGKILL)
+                victim.start()
+        async with client.table(TABLE) as table:
+            rows = await table.get(accounts, prefix=b"bank", fresh=True)
+            taken = await table.take(began, 1 << 20, prefix=b"bank")
+        assert sum(int((row and row.value) or b"") for row in rows) == 4000
+        there = {row.version.transaction_id for row in taken.rows}
+        assert moved[True] <= len(there) <= moved[True] + moved[False]
+        assert moved[True] + moved[False] == 100
+
+
+async def test_a_new_view_node_begins_with_the_snapshot_of_the_command(cluster: LocalCluster, tmp_path: Path) -> None:
+    pytest.importorskip("obstore")
+    pytest.importorskip("pyarrow")
+    url = f"file://{tmp_path / 'objects'}"
+    (tmp_path / "objects").mkdir()
+    wrong = ViewProcess(cluster, tmp_path / "wrong", view_snapshots="ftp://nowhere")
+    wrong.start()
+    assert wrong.ended() == 1
+    assert "begins with one of" in wrong.log.read_text()
+    view = ViewProcess(cluster, tmp_path / "view", view_snapshots=url)
+    async with connected(cluster) as client, client.table(TABLE, view="served", timeout_s=TIMEOUT_S) as table:
+        async with client.table(TABLE) as writer:
+            written = [await writer.put(b"%d" % number, b"v", prefix=b"saved") for number in range(20)]
+        config = str(cluster.layout.cli_config_path)
+        command = [
+            sys.executable,
+            "-m",
+            "waltz.cli.main",
+            "table",
+            "snapshot",
+            "-c",
+            config,
+            "-p",
+            str(TABLE),
+            "--to",
+            url,
+        ]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert done.returncode == 0, done
+        view.start()
+        try:
+            await until_there(client, view)
+            assert f"begins with the snapshot of transaction {written[-1]}" in view.log.read_text()
+            assert len([key async for key in table.scan_keys(prefix=b"saved", fresh=True)]) == 20
+            assert (
+                await table.transaction(lambda transaction: transaction.delete(b"0", prefix=b"saved"))
+                == written[-1] + 1
+            )
+            assert [row.key for row in (await table.take(written[-1])).rows] == [b"0"]
+        finally:
+            view.close()
 
 
 async def test_the_examples_with_curl(cluster: LocalCluster, pair: list[ViewProcess]) -> None:

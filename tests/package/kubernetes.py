@@ -13,6 +13,9 @@ from waltz.local.zookeeper import LocalZooKeeper
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 MANIFESTS = KUBERNETES / "base"
+VIEW = KUBERNETES / "view"
+SETS = {"waltz-storage": MANIFESTS, "waltz-server": MANIFESTS, "waltz-view": VIEW}
+"""The sets of pods, and where they are described."""
 NAMESPACE = "waltz"
 
 
@@ -25,29 +28,33 @@ def resources(directory: Path = MANIFESTS) -> Iterator[dict[str, Any]]:
 
 def pod(kind: str, name: str) -> dict[str, Any]:
     """The pod that a job or a set makes."""
-    (found,) = (one for one in resources() if (one["kind"], one["metadata"]["name"]) == (kind, name))
+    described = resources(SETS.get(name, MANIFESTS))
+    (found,) = (one for one in described if (one["kind"], one["metadata"]["name"]) == (kind, name))
     template: dict[str, Any] = found["spec"]["template"]["spec"]
     return template
 
 
 def hosts(name: str) -> list[str]:
     """The names of the pods of a set."""
-    (found,) = (one for one in resources() if one["kind"] == "StatefulSet" and one["metadata"]["name"] == name)
+    sets = (one for one in resources(SETS[name]) if one["kind"] == "StatefulSet")
+    (found,) = (one for one in sets if one["metadata"]["name"] == name)
     service = found["spec"]["serviceName"]
     return [f"{name}-{number}.{service}.{NAMESPACE}.svc" for number in range(found["spec"]["replicas"])]
 
 
 def make_site(directory: Path, zookeeper: LocalZooKeeper, children: Children, programs: Path) -> Site:
     """A host for each pod."""
-    kustomization = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())
-    (generated,) = kustomization["configMapGenerator"]
+    files = {}
+    for folder in (MANIFESTS, VIEW):
+        (generated,) = yaml.safe_load((folder / "kustomization.yaml").read_text())["configMapGenerator"]
+        files.update({f"/etc/waltz/{Path(file).name}": folder / file for file in generated["files"]})
     return Site(
         directory,
         zookeeper,
         children,
-        hosts=[*hosts("waltz-storage"), *hosts("waltz-server")],
+        hosts=[host for name in SETS for host in hosts(name)],
         ensemble="waltz-zookeeper:2181",
-        files={f"/etc/waltz/{Path(file).name}": MANIFESTS / file for file in generated["files"]},
+        files=files,
         programs=programs,
     )
 
@@ -59,7 +66,7 @@ def start_cluster(site: Site) -> dict[str, Child]:
     storages = _started(site, "waltz-storage")
     for _ in range(2):
         site.run("assign", assign["command"])
-    return storages | _started(site, "waltz-server")
+    return storages | _started(site, "waltz-view") | _started(site, "waltz-server")
 
 
 def _started(site: Site, name: str) -> dict[str, Child]:
@@ -84,8 +91,8 @@ def environment(container: dict[str, Any], host: str) -> dict[str, str]:
 
 
 def check_health(site: Site, command: str) -> None:
-    """The image's own check finds storages and servers well, and not where there are none."""
-    places = {host: site.addresses[host] for name in ("waltz-storage", "waltz-server") for host in hosts(name)}
+    """The image's own check finds all nodes well, and none where there are none."""
+    places = {host: site.addresses[host] for name in SETS for host in hosts(name)}
     for host, address in {**places, "nobody": "127.0.0.2"}.items():
         result = site.attempt("health", ["sh", "-c", command.replace("{socket.gethostname()}", address)])
         assert (result.returncode == 0) == (host in places), (host, result)

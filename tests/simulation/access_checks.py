@@ -4,7 +4,7 @@ The checks know what was written to ZooKeeper, by its transactions, and which of
 From then on a node may decide by these rules, or by newer ones, and by no others.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.access_model import LimitedTo, Text, Verdict
@@ -34,6 +34,21 @@ class _Used:
 
 
 @dataclass(slots=True)
+class _Sum:
+    """What all servers have admitted under a quota, as far as it counts still, since its partitions have these owners.
+
+    Each server admits an append while less than its part of a second is used, so one append of each of the others may
+    exceed the limit.
+    """
+
+    appends: float = 0.0
+    size_bytes: float = 0.0
+    at_s: float = 0.0
+    largest: dict[Hashable, int] = field(default_factory=dict)
+    """The size of the largest append, by server."""
+
+
+@dataclass(slots=True)
 class _Node:
     """One run of a node."""
 
@@ -42,6 +57,10 @@ class _Node:
     acted: Place = _NEVER
     """The same from when it has said so: feeds and sessions without a right have ended by then."""
     owned: frozenset[int] = frozenset()
+    """What the server takes for its own where it computes its part of a quota."""
+    server_id: int = -1
+    told: frozenset[int] | None = None
+    """The partitions that the server has last heard to be its own."""
     used: dict[LimitedTo, _Used] = field(default_factory=dict)
     noted: dict[tuple[str, int], int] = field(default_factory=dict)
     """Appends that the audit has noted, by principal and partition."""
@@ -62,6 +81,8 @@ class AccessChecks:
         self._names: list[tuple[int, bytes | None]] = [(0, None)]
         self._texts: dict[Place, Text] = {}
         self._nodes: dict[Hashable, _Node] = {}
+        self._assigned: dict[int, frozenset[int]] = {}
+        self._sums: dict[LimitedTo, _Sum] = {}
 
     # What is written and applied
 
@@ -85,6 +106,7 @@ class AccessChecks:
         for quota in list(known.used):
             if not any(text.quota(quota.principal, partition_id) == quota for partition_id in quota.partitions):
                 del known.used[quota]
+                self._sums.pop(quota, None)
 
     def has_said(self, node: Hashable) -> None:
         """What a node has begun to say is known."""
@@ -149,8 +171,21 @@ class AccessChecks:
 
     # Quotas
 
+    def assigned(self, servers: Mapping[int, Iterable[int]]) -> None:
+        """ZooKeeper has other owners, by server id. A new owner begins with a whole burst."""
+        before, self._assigned = self._assigned, {each: frozenset(owned) for each, owned in servers.items()}
+        kept = (self._assigned[each] & owned for each, owned in before.items() if each in self._assigned)
+        changed = set(range(self._count)).difference(*kept)
+        self._sums = {quota: found for quota, found in self._sums.items() if changed.isdisjoint(quota.partitions)}
+
+    def told(self, node: Hashable, server_id: int, partition_ids: Iterable[int]) -> None:
+        """A server hears which partitions are its own."""
+        known = self._node(node)
+        known.server_id, known.told = server_id, frozenset(partition_ids)
+
     def owns(self, node: Hashable, partition_ids: Iterable[int]) -> None:
-        """A server owns these partitions from now on. The used part of its burst is the same as before."""
+        """A server computes its parts of quotas by these partitions from now on. The used part of its burst is the same
+        as before."""
         known = self._node(node)
         known.owned = frozenset(partition_ids)
         for quota, used in known.used.items():
@@ -189,6 +224,35 @@ class AccessChecks:
                 return
             used.appends += appends_per_s is not None
             used.size_bytes += size if bytes_per_s is not None else 0
+            if not self._add(node, quota, size, now_s):
+                self._fail(
+                    f"{node} takes an append of {principal} to partition {partition_id}; all servers together have "
+                    f"taken more than {quota} permits"
+                )
+                return
+
+    def _add(self, node: Hashable, quota: LimitedTo, size: int, now_s: float) -> bool:
+        """Count an append for all servers together. Returns false if there is no room.
+
+        What a server takes that has not heard yet that it has lost partitions, or got some, does not count: it may have
+        too large a part for that moment.
+        """
+        known = self._node(node)
+        present = self._assigned.get(known.server_id, frozenset())
+        if known.told is None or (known.told ^ present) & quota.partitions:
+            return True
+        found = self._sums.setdefault(quota, _Sum(at_s=now_s))
+        passed_s, found.at_s = now_s - found.at_s, now_s
+        found.appends = max(found.appends - passed_s * (quota.appends_per_s or 0), 0.0)
+        found.size_bytes = max(found.size_bytes - passed_s * (quota.bytes_per_s or 0), 0.0)
+        others = [largest for other, largest in found.largest.items() if other != node]
+        is_full = _is_full(found.appends - len(others), quota.appends_per_s) or _is_full(
+            found.size_bytes - sum(others), quota.bytes_per_s
+        )
+        found.largest[node] = max(found.largest.get(node, 0), size)
+        found.appends += quota.appends_per_s is not None
+        found.size_bytes += size if quota.bytes_per_s is not None else 0
+        return not is_full
 
     def _part(self, known: _Node, quota: LimitedTo) -> float:
         return len(known.owned & quota.partitions) / len(quota.partitions)

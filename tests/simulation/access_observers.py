@@ -20,10 +20,11 @@ from waltz.common.acl.watch import RuleWatch
 from waltz.common.ids import ReqId
 from waltz.common.zk.client import Stat
 from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.znodes import PartitionAssignment, PartitionGeneration
 from waltz.server.partition.fencing import Fencing
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.process.node import WaltzServer
-from waltz.server.requests.appends import AppendCall
+from waltz.server.requests.appends import AppendCall, data_sizes
 from waltz.server.requests.link import ClientLink
 from waltz.server.requests.pending import Pending
 from waltz.server.store.log.log import ReplicatedLog
@@ -54,6 +55,7 @@ class Observers:
                 (RuleWatch, "_tell", self._telling()),
                 (Row, "refusal", self._judging()),
                 (Refusals, "add", self._noting()),
+                (WaltzServer, "set_partitions", self._hearing()),
                 (RuleAccess, "owns", self._owning()),
                 (ReplicatedLog, "append", self._placing()),
                 (ServerPartition, "append", self._admitting()),
@@ -103,6 +105,9 @@ class Observers:
                     self._checks.rules_written(stat.mzxid, data or b"")
                 else:
                     self._checks.names_written(stat.mzxid, data)
+            elif path == paths.server_descriptors and data:
+                servers = PartitionAssignment.decode(data).servers
+                self._checks.assigned({each: dict(owned) for each, owned in servers.items()})
 
         def created(path: str, data: bytes | None, owner: int, sequential: bool) -> str:
             made = create(path, data, owner, sequential)
@@ -257,6 +262,16 @@ class Observers:
 
     # Quotas
 
+    def _hearing(self) -> Callable[[WaltzServer, list[PartitionGeneration]], None]:
+        set_partitions = WaltzServer.set_partitions
+
+        def hearing(server: WaltzServer, partitions: list[PartitionGeneration]) -> None:
+            assert server.server_id is not None, "it has joined"
+            self._checks.told(self._node(), server.server_id, dict(partitions))
+            set_partitions(server, partitions)
+
+        return hearing
+
     def _owning(self) -> Callable[[RuleAccess, Collection[int]], None]:
         owns = RuleAccess.owns
 
@@ -272,8 +287,7 @@ class Observers:
         def appending(
             partition: ServerPartition, link: ClientLink, requests: Sequence[AppendCall], write_session: int = -1
         ) -> None:
-            sizes = [request.data_bytes for request in requests]
-            now_s = asyncio.get_running_loop().time()
+            sizes, now_s = data_sizes(requests), asyncio.get_running_loop().time()
             self._checks.admits(self._node(), _principal(link.rights), partition.partition_id, sizes, now_s)
             append(partition, link, requests, write_session)
 

@@ -12,19 +12,21 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from tests.memory_zookeeper import MemoryZooKeeper
-from tests.simulation import planted_access as access
-from tests.simulation import planted_archive as archive
-from tests.simulation import planted_borders as borders
-from tests.simulation import planted_clients as clients
-from tests.simulation import planted_journal as journal
-from tests.simulation import planted_levels as levels
-from tests.simulation import planted_liveness as liveness
-from tests.simulation import planted_marks as marks
-from tests.simulation import planted_operations as operations
-from tests.simulation import planted_sessions as sessions
-from tests.simulation import planted_storage as storage
 from tests.simulation.disk import SimulatedFile, SimulatedFiles
 from tests.simulation.options import CONDITIONS
+from tests.simulation.planted import (
+    access,
+    archive,
+    borders,
+    clients,
+    journal,
+    levels,
+    liveness,
+    marks,
+    operations,
+    sessions,
+    storage,
+)
 from waltz.archive import chain
 from waltz.archive.process import archiver
 from waltz.archive.process.daemon import RunningCluster
@@ -281,8 +283,8 @@ MUTANTS: dict[str, Mutant] = {
         10,
         3,
         _patch(Journaled, "truncate", journal.truncate_in_the_file_alone),
-        (),
-        _JOURNAL,
+        ("kill-server", "pause-server", "depose"),
+        {**_JOURNAL, "fault_count": 30},
     ),
     "skip-truncate": Mutant(
         "a storage says that it has truncated, and has not",
@@ -1305,6 +1307,13 @@ MUTANTS: dict[str, Mutant] = {
         20,
         5,
         _patch(Throttles, "_share", access.take_the_whole_limit),
+        conditions=CONDITIONS["access-rules"],
+    ),
+    "Q-kept-share": Mutant(
+        "a server keeps its shares of quotas for partitions that it has lost",
+        20,
+        13,
+        access.keep_shares_of_lost_partitions,
         conditions=CONDITIONS["access-rules"],
     ),
     "Q-used-anew": Mutant(

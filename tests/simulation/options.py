@@ -226,6 +226,16 @@ WITHOUT_JOURNAL: Mapping[str, Any] = MappingProxyType(
 WITHOUT_ARCHIVERS: Mapping[str, Any] = MappingProxyType({"archivers": 0})
 """For courses that are known to find something without them."""
 
+_OF_LINES_AND_SESSIONS = (
+    "cut",
+    "isolate",
+    "break-connections",
+    "expire-session",
+    "disconnect-zookeeper",
+    "lose-answer",
+)
+"""Kinds of faults that come between processes."""
+
 CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "bulk-reader": {"bulk_read_interval_s": 1.0},
@@ -427,12 +437,7 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "power-off-all-storages",
                 "pause",
                 "pause-server",
-                "cut",
-                "isolate",
-                "break-connections",
-                "expire-session",
-                "disconnect-zookeeper",
-                "lose-answer",
+                *_OF_LINES_AND_SESSIONS,
                 "land-late",
                 "lag-follower",
                 "prefer-partitions",
@@ -463,12 +468,7 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "kill-server",
                 "kill-storage",
                 "pause-server",
-                "cut",
-                "isolate",
-                "break-connections",
-                "expire-session",
-                "disconnect-zookeeper",
-                "lose-answer",
+                *_OF_LINES_AND_SESSIONS,
                 "lag-follower",
                 "slow-watches",
                 "prefer-partitions",
@@ -501,12 +501,7 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "kill-server",
                 "pause",
                 "pause-server",
-                "cut",
-                "isolate",
-                "break-connections",
-                "expire-session",
-                "disconnect-zookeeper",
-                "lose-answer",
+                *_OF_LINES_AND_SESSIONS,
                 "land-late",
                 "lag-follower",
                 "prefer-partitions",

@@ -186,3 +186,52 @@ def test_an_audit_only_would_refuse_what_exceeds_a_quota() -> None:
     checked.checks.owns(NODE, (0, 1))
     checked.checks.admits(NODE, "svc", 0, [1] * 100, 0.0)
     assert not checked.failures
+
+
+@pytest.mark.parametrize("owners", [1, 2])
+def test_all_servers_together_take_no_more_than_a_quota(owners: int) -> None:
+    """Whatever they take for their parts; a server that has not heard of the present owners does not count."""
+    checked = Checked(rules("enforce", "append", quota=10))
+    checks = checked.checks
+    nodes = ("server-0", "server-1")
+    checks.assigned({1: (0, 1)})
+    for node in nodes:
+        checks.says(node, (1, 0))
+        checks.owns(node, (0, 1))  # both think that they have all of the limit
+    checks.told(nodes[0], 1, (0, 1))
+    checks.admits(nodes[0], "svc", 0, [1] * 10, 0.0)
+    assert not checked.failures
+    checks.assigned({1: (0,), 2: (1,)})
+    checks.told(nodes[0], 1, (0,) if owners == 2 else (0, 1))
+    checks.told(nodes[1], 2, (1,))
+    checks.admits(nodes[0], "svc", 0, [1] * 10, 1.0)
+    checks.admits(nodes[1], "svc", 1, [1], 1.0)
+    assert not checked.failures
+    checks.admits(nodes[1], "svc", 1, [1] * 9, 1.0)
+    assert len(checked.failures) == owners - 1
+    if owners == 2:
+        assert "all servers together have taken more than" in checked.failures[0]
+        checks.admits(nodes[1], "svc", 1, [1], 3.0)
+        assert len(checked.failures) == 1  # what was taken has faded
+
+
+def test_servers_that_take_their_parts_are_within_the_limit_together() -> None:
+    """Also by bytes, with one large append of each server, and from a change of owners on."""
+    quota = {"principal": "svc", "at": "0-1", "bytes_per_s": 1000}
+    allowed = [{"allow": "svc", "to": "append", "at": "*"}]
+    checked = Checked(json.dumps({"version": 1, "mode": "enforce", "rules": allowed, "quotas": [quota]}).encode())
+    checks = checked.checks
+    courses: list[dict[int, tuple[int, ...]]] = [{1: (0, 1)}, {1: (0,), 2: (1,)}, {2: (0, 1)}]
+    for now_s, owners in zip((0.0, 10.0, 20.0), courses, strict=True):
+        checks.assigned(owners)
+        for server_id in (1, 2):
+            node, owned = f"server-{server_id}", owners.get(server_id, ())
+            checks.says(node, (1, 0))
+            checks.told(node, server_id, owned)
+            checks.owns(node, owned)
+        for server_id, owned in owners.items():
+            for size in (499 * len(owned), 700):
+                checks.admits(f"server-{server_id}", "svc", owned[0], [size], now_s)
+    assert not checked.failures
+    checks.admits("server-2", "svc", 0, [1], 20.0)
+    assert len(checked.failures) == 1

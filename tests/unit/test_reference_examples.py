@@ -236,6 +236,10 @@ def no_codecs(stage: Stage) -> None:
 ERRORS = "waltz.client.errors."
 
 
+def no_view_nodes(stage: Stage) -> None:
+    stage.driver.serves_tables = False
+
+
 async def a_view_node(stage: Stage) -> None:
     client = await stage.stack.enter_async_context(waltz.connect(MockDriver(stage.driver.partitions)))
     await waltz.table.configure(client, 0, {"format": "table"})
@@ -268,6 +272,7 @@ SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     "waltz.table.errors.CodecUnavailableError": no_codecs,
     "waltz.table.errors.StoreDamagedError": damaged_store,
     "waltz.table.errors.StoreError": directory_in_use,
+    "waltz.table.errors.ViewUnavailableError": no_view_nodes,
     "waltz.table.served.table.ServedTable": a_view_node,
 }
 """What the examples need that do not run on a cluster where all is well."""

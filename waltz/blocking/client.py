@@ -3,11 +3,12 @@
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, overload
 
 from waltz import asynchronous
 from waltz.blocking.plain import PlainClient
 from waltz.blocking.values import ValueClient
+from waltz.client.arguments import APPEND_TIMEOUT_S
 from waltz.client.configuration import ClientSettings, Token
 from waltz.client.databases.batches import MAX_BATCH
 from waltz.client.databases.kinds import Connection, Database
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from waltz.table.face.blocking import BlockingCursor, BlockingTable
     from waltz.table.face.blocking_several import BlockingPartitionedTable
     from waltz.table.properties import PartitionProperties
+    from waltz.table.served.blocking import BlockingServedTable
 
 C = TypeVar("C", bound=Connection)
 T = TypeVar("T")
@@ -112,6 +114,7 @@ class Client(PlainClient):
             )
         )
 
+    @overload
     def table(
         self,
         partition_id: int,
@@ -120,11 +123,62 @@ class Client(PlainClient):
         directory: str | os.PathLike[str] | None = None,
         properties: "PartitionProperties | None" = None,
         snapshots: str | None = None,
-    ) -> "BlockingTable":
+        view: Literal["local"] = "local",
+    ) -> "BlockingTable": ...
+
+    @overload
+    def table(
+        self,
+        partition_id: int,
+        *,
+        view: Literal["served"],
+        zone: str | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> "BlockingServedTable": ...
+
+    def table(
+        self,
+        partition_id: int,
+        *,
+        store: str | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        properties: "PartitionProperties | None" = None,
+        snapshots: str | None = None,
+        view: Literal["local", "served"] = "local",
+        zone: str | None = None,
+        timeout_s: float | None = None,
+    ) -> "BlockingTable | BlockingServedTable":
         """The table in a partition, to be opened with ``with`` while the client is open.
 
-        ``snapshots`` is the address of an object store: an empty view begins with a saved snapshot.
+        The errors of :class:`waltz.Client` are raised by opening it.
+
+        Args:
+            partition_id: The partition, from 0.
+            store: Name of the view's store; by default that of the partition's properties, or else ``memory``.
+            directory: Directory of the store's files, for this table only.
+            properties: Properties in place of the partition's properties in the cluster.
+            snapshots: Address of an object store with saved snapshots, or ``cluster`` for the store of the cluster's
+                archive. An empty view begins with the newest snapshot that fits.
+            view: ``local``: the table has a view in this process. ``served``: view nodes serve it; the four arguments
+                before have no place then, and the last two have one only then.
+            zone: Prefer view nodes of this zone.
+            timeout_s: Limit of each call that names no limit of its own, in seconds. Default: 30.
+
+        Raises:
+            PartitionNotFoundError: By the call: the cluster has no such partition, for a served table.
+            TypeError: By the call: an argument has no place with this view.
         """
+        if view == "served":
+            from waltz.table.served.blocking import BlockingServedTable
+
+            if any(each is not None for each in (store, directory, properties, snapshots)):
+                raise TypeError("a served table has no store, directory, properties or snapshots in this process")
+            limit_s = APPEND_TIMEOUT_S if timeout_s is None else timeout_s
+            return BlockingServedTable(
+                self, self._client.table(partition_id, view="served", zone=zone, timeout_s=limit_s)
+            )
+        if zone is not None or timeout_s is not None:
+            raise TypeError('zone and timeout_s have a place only with view="served"')
         from waltz.table.face.blocking import BlockingTable  # imported only where tables are used
 
         path = None if directory is None else Path(directory)
@@ -138,14 +192,20 @@ class Client(PlainClient):
         directory: str | os.PathLike[str] | None = None,
         properties: "PartitionProperties | None" = None,
         snapshots: str | None = None,
+        view: Literal["local", "served"] = "local",
     ) -> "BlockingPartitionedTable":
         """One table in several partitions, like :class:`waltz.table.PartitionedTable`, to be opened with ``with``.
 
-        ``snapshots`` is the address of an object store: empty views begin with saved snapshots.
+        ``snapshots`` is the address of an object store: empty views begin with saved snapshots. With
+        ``view="served"`` view nodes serve it; raises ``TypeError`` for the arguments between then.
         """
         from waltz.table.face.blocking_several import BlockingPartitionedTable
 
         path = None if directory is None else Path(directory)
+        if view == "served":
+            if any(each is not None for each in (store, directory, properties, snapshots)):
+                raise TypeError("a served table has no store, directory, properties or snapshots in this process")
+            return BlockingPartitionedTable.of([self.table(each, view="served") for each in partition_ids])
         return BlockingPartitionedTable(
             self, partition_ids, properties, store=store, directory=path, snapshots=snapshots
         )

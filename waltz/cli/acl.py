@@ -27,6 +27,7 @@ from waltz.common.acl.document import (
     write_document,
 )
 from waltz.common.acl.json_pieces import AclError
+from waltz.common.acl.late_nodes import LateNodes, read_silent
 from waltz.common.acl.mapping import DEFAULT, principal_mapping, principal_sources
 from waltz.common.acl.rules import compile_rules
 from waltz.common.acl.store import (
@@ -44,7 +45,7 @@ from waltz.common.net.token_sender import token_text
 from waltz.common.partition_ids import check_partition
 from waltz.common.pieces import at_once
 from waltz.common.polling import poll_until
-from waltz.common.zk.store_admin import read_connections, read_server_descriptors, read_store_params, sync_cluster
+from waltz.common.zk.store_admin import read_store_params, sync_cluster
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -174,7 +175,7 @@ async def _init(options: argparse.Namespace, session: Session) -> None:
 async def _list(options: argparse.Namespace, session: Session) -> None:
     known = await _read(session)
     applied = await read_applied(session.zookeeper, session.root)
-    silent = sorted(await _expected(session) - applied.keys())
+    silent = await read_silent(session.zookeeper, session.root, applied)
     lines = [f"access rules version {known.stored.place.version}", *changes.lines_of(known.document)]
     lines += [f"name {name} = {partitions}" for name, partitions in sorted(known.names.items())]
     lines += [f"applied by {name}: {_applied_text(place, known.stored.place)}" for name, place in applied.items()]
@@ -439,29 +440,14 @@ async def _wait(options: argparse.Namespace, session: Session, place: Place) -> 
     if not options.wait:
         return
     late = await poll_until(
-        lambda: _late(session, place),
+        LateNodes(session.zookeeper, session.root, place).find,
         operator.not_,
         deadline_s=asyncio.get_running_loop().time() + options.timeout,
         next_delay_s=lambda: _LOOK_INTERVAL_S,
     )
     if late:
         raise AclError(
-            f"the change is written, but {counted(len(late), 'node')} did not apply it within {options.timeout} s:"
+            f"the change is written, but {counted(len(late), 'node')} may not apply it after {options.timeout} s:"
             f" {'; '.join(late)}"
         )
     print("all nodes apply the change")
-
-
-async def _late(session: Session, place: Place) -> list[str]:
-    """Texts for the nodes that apply older rules, or do not answer."""
-    applied = await read_applied(session.zookeeper, session.root)
-    late = [f"{name} applies version {found.version}" for name, found in applied.items() if not found.covers(place)]
-    silent = await _expected(session) - applied.keys()
-    return late + [f"{name} does not answer (down, or acl.enabled is not set)" for name in sorted(silent)]
-
-
-async def _expected(session: Session) -> set[str]:
-    """The live servers, and the storages of the cluster."""
-    servers = await read_server_descriptors(session.zookeeper, session.root)
-    storages = (await read_connections(session.zookeeper, session.root)).admin_ports
-    return {f"server {endpoint}" for _, endpoint, _ in servers} | {f"storage {name}" for name in storages}

@@ -93,7 +93,8 @@ async def _source_of(options: argparse.Namespace, claims: Sequence[Claim]) -> "C
         other = next((claim for claim in claims if claim.source != key), None)
         if other is not None:
             raise WaltzError(
-                f"{options.source} names the cluster with the key {key}, and the source has {other.source}"
+                f"{options.source} names the cluster with the key {key}, and the source has {other.source}: give "
+                "the source's file"
             )
     except BaseException:
         await client.close()

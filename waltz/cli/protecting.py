@@ -44,7 +44,7 @@ def register(verbs: Nouns) -> None:
         type=Path,
         metavar="FILE",
         help="protect the tree for these users, or change its users: a YAML file with names and passwords below "
-        "server, storage, client and admin",
+        "server, storage, client, enforcer and admin",
     )
     what.add_argument(
         "--check",

@@ -46,11 +46,9 @@ async def save_snapshot(
     options: argparse.Namespace, client: "Client", partition_id: int, opened: "Table"
 ) -> tuple[str, dict[str, Json]]:
     """Save one table, whose view has caught up; returns what was done, as a line and as JSON."""
-    from waltz.table.face.saved import place_of  # imports the engine of clients
+    from waltz.table.face.saved import place_to_save  # imports the engine of clients
 
-    place = await place_of(client, partition_id, options.to)
-    if place is None:
-        raise WaltzError("the cluster has no address of an archive; set it (waltz archive set-url), or name a store")
+    place = await place_to_save(client, partition_id, options.to)
     before = set(await place.ids())
     applied = await opened.save_snapshot(options.to)
     if applied < 0:

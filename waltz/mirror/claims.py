@@ -40,7 +40,7 @@ class Claim(NamedTuple):
             if not (isinstance(source, str) and isinstance(promoted, bool) and type(sessions) is int):
                 raise ValueError("a field has another type")
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise MirrorError("the node that says of which cluster the partition is a mirror cannot be read") from None
+            raise MirrorError("the claim of a mirror in ZooKeeper is damaged, or of a newer version of Waltz") from None
         return cls(source, promoted, sessions)
 
 
@@ -84,7 +84,7 @@ class Claims:
         """Take a promotion back. Raises ``MirrorError`` if there is none."""
         found = await self._find(partition_id)
         if found is None or not found[0].promoted:
-            raise MirrorError(f"partition {partition_id} was not promoted")
+            raise MirrorError(f"partition {partition_id} was not promoted: there is nothing to take back")
         await self._write(partition_id, found[0]._replace(promoted=False), found[1])
 
     async def _find(self, partition_id: int) -> tuple[Claim, int] | None:
@@ -110,10 +110,11 @@ def _check(partition_id: int, claim: Claim | None, source: str) -> None:
         return
     if claim.promoted:
         raise PromotedError(
-            f"partition {partition_id} was promoted (waltz mirror promote): it is a mirror no more, and nothing is "
-            "appended to it"
+            f"partition {partition_id} was promoted: it is a mirror no more, and nothing is appended to it; "
+            "waltz mirror resume takes a promotion back"
         )
     if claim.source != source:
         raise OtherSourceError(
-            f"partition {partition_id} is the mirror of the cluster with the key {claim.source}, and not of {source}"
+            f"partition {partition_id} is the mirror of the cluster with the key {claim.source}, and not of {source}: "
+            "correct the source, or mirror into a fresh cluster"
         )

@@ -81,7 +81,7 @@ class Mirror:
     async def _mirror(self, source: Client, target: Client) -> None:
         source_key, target_key = await source.cluster_key(), await target.cluster_key()
         if source_key == target_key:
-            raise ConfigError("mirror.source and mirror.target name the same cluster")
+            raise ConfigError("mirror.source and mirror.target name the same cluster; a mirror needs two")
         if source.partition_count != target.partition_count:
             raise ConfigError(
                 f"the source has {source.partition_count} partitions, and the target {target.partition_count}: ids are "

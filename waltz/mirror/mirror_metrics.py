@@ -14,7 +14,7 @@ _LAG_SECONDS = Description(
     "waltz_mirror_lag_seconds",
     "gauge",
     ("partition",),
-    "How long ago the first of them was committed. It grows while the source is away and something was missing.",
+    "Time since the commit of the first transaction that the target lacks; grows on while the source is away.",
 )
 _WORKING = Description(
     "waltz_mirror_working", "gauge", ("partition",), "1 if this process appends to the partition, else 0."
@@ -31,7 +31,9 @@ _PROMOTED = Description(
 _TRANSACTIONS = Description(
     "waltz_mirror_transactions_total", "counter", (), "Transactions of this process that the target has committed."
 )
-_BYTES = Description("waltz_mirror_bytes_total", "counter", (), "Bytes of their data.")
+_BYTES = Description(
+    "waltz_mirror_bytes_total", "counter", (), "Bytes of the data of transactions that the target has committed."
+)
 _IN_FLIGHT = Description("waltz_mirror_in_flight_bytes", "gauge", (), "Data that was sent and is not committed.")
 _SESSIONS = Description(
     "waltz_mirror_sessions_total", "counter", (), "Exclusive write sessions that this process has begun."

@@ -130,7 +130,7 @@ class PartitionMirror:
     async def _attempt_alone(self) -> None:
         owners = await read_owners(self._target.zookeeper, self._target.root)
         if self._partition_id not in owners:
-            raise MirrorError(f"no server owns partition {self._partition_id} of the target")
+            raise MirrorError(f"no server owns partition {self._partition_id} of the target; is a server running?")
         window: Window | None = None
 
         def committed(transaction_id: int) -> None:

@@ -30,7 +30,7 @@ async def promote_partition(cluster: ClusterHandle, partition_id: int) -> int:
         try:
             owner = (await read_owners(cluster.zookeeper, cluster.root)).get(partition_id)
             if owner is None or owner.endpoint is None:
-                raise WaltzError(f"no server owns partition {partition_id}")
+                raise WaltzError(f"no server owns partition {partition_id}; is a server running?")
             answer = await fence(owner.endpoint, partition_id, owner.generation, NO_WRITE_SESSION, cluster.tls)
         except WaltzError as error:
             failure = error

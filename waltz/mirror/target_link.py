@@ -119,8 +119,8 @@ class TargetLink:
             version = link._channel.version
             await link.close()
             raise MirrorError(
-                f"the server {owner.endpoint} of the target speaks version {version}: a mirror needs servers of "
-                f"version {FIRST_WITH_APPEND_ORDER}"
+                f"the server {owner.endpoint} of the target speaks version {version} of the protocol, and a mirror "
+                f"needs version {FIRST_WITH_APPEND_ORDER}: upgrade the server"
             )
         return link
 

@@ -21,6 +21,7 @@ from waltz.common.quiet_log import QuietLog
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.store_admin import read_store_params
+from waltz.table.face.saved import check_saved
 from waltz.view.exchange import Exchanges
 from waltz.view.limits import Limits
 from waltz.view.partitions import Partitions
@@ -59,6 +60,8 @@ async def serving(
     directory = Path(config.view_directory)
     if not await asyncio.to_thread(directory.is_dir):
         raise ConfigError(f"view.directory {config.view_directory!r} is no directory; make it, owned by this user")
+    if config.view_snapshots is not None:
+        await asyncio.to_thread(check_saved, config.view_snapshots)
     client_config = ClientConfig(
         zookeeper_connect_string=config.zookeeper_connect_string, cluster_root=config.cluster_root, tls=config.tls
     )
@@ -71,7 +74,7 @@ async def serving(
             stack.push_async_callback(step)
 
         client = await stack.enter_async_context(connect(client_config, zookeeper=zookeeper))
-        partitions = Partitions(client, config.partition_ids, config.view_store, directory)
+        partitions = Partitions(client, config.partition_ids, config.view_store, directory, config.view_snapshots)
         metrics = ViewMetrics(registry, partitions.states)
         access: Access = ALLOW_ALL
         identities: Identities | None = None

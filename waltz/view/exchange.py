@@ -9,15 +9,16 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 from waltz.common.access import Right, Rights
-from waltz.common.metrics.registry import Json
 from waltz.common.net.channel import peer_name
 from waltz.common.net.http import HttpError, Reader, Readers, bearer_token
 from waltz.common.wall_clock import now_ms
+from waltz.table.served.answers import Asked, Served, Told
 from waltz.table.served.problems import CONTENT_TYPE, Problem, problem_of, refused
 from waltz.table.served.questions import query_of, timeout_ms
-from waltz.table.served.texts import line_of, parsed
+from waltz.table.served.texts import MessageError, line_of, parsed
 from waltz.view.limits import Limits
-from waltz.view.partitions import Partitions, Served
+from waltz.view.partitions import Partitions
+from waltz.view.routes import Route
 from waltz.view.view_metrics import ViewMetrics
 
 logger = logging.getLogger(__name__)
@@ -59,21 +60,24 @@ class Exchange(NamedTuple):
     """By the time of the loop."""
 
     @property
-    def left_s(self) -> float:
-        """The time that is left."""
-        return max(self.deadline_s - asyncio.get_running_loop().time(), 0.0)
+    def asked(self) -> Asked:
+        """What is asked, without HTTP."""
+        return Asked(self.served, self.query, self.deadline_s)
 
     @contextlib.asynccontextmanager
     async def body(self) -> AsyncIterator[bytes]:
         """The body, for which memory is taken meanwhile."""
+        if not self.request.body_exists:
+            yield b""
+            return
         with self.limits.body(self.request.content_length):
             yield await _body(self.request)
 
     @contextlib.asynccontextmanager
     async def message(self) -> AsyncIterator[object]:
-        """The body, which is JSON."""
+        """The body, which is JSON or empty."""
         async with self.body() as data:
-            yield parsed(data)
+            yield parsed(data) if data else None
 
     def headers(self, applied: int | None = None) -> dict[str, str]:
         """The headers of all answers about the table: of which state of which log they are."""
@@ -83,10 +87,10 @@ class Exchange(NamedTuple):
             "Cache-Control": "no-store",
         }
 
-    def answer(self, message: dict[str, Json], *, applied: int | None = None, status: int = 200) -> web.Response:
+    def answer(self, told: Told) -> web.Response:
         """An answer in JSON."""
-        headers = self.headers(applied)
-        return web.Response(body=line_of(message), status=status, content_type="application/json", headers=headers)
+        headers = self.headers(told.applied)
+        return web.Response(body=line_of(told.message), content_type="application/json", headers=headers)
 
 
 @contextlib.asynccontextmanager
@@ -152,16 +156,16 @@ class Exchanges:
         known = self._readers.known(bearer_token("".join(authorizations)), reader, self.port)
         return Caller(known.rights, peer, known.expires_s)
 
-    def handler(
-        self, operation: str, right: Right, handle: Handle, *, watches: bool = False
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """The handler of a route at a partition, for callers with a right."""
+    def handler(self, route: Route, handle: Handle) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """The handler of a route at a partition, for callers with its right."""
+        operation = route.operation
+        watches = operation == "watch"
 
         async def handled(request: web.Request) -> web.StreamResponse:
             loop = asyncio.get_running_loop()
             began_s = loop.time()
             try:
-                response = await self._handle(request, right, handle, watches=watches)
+                response = await self._handle(request, route, handle, watches=watches)
             except HttpError as error:
                 response = problem_response(Problem(error.status, "unauthorized", str(error)), error.headers)
             except (web.HTTPRequestEntityTooLarge, web.HTTPBadRequest) as error:
@@ -179,13 +183,16 @@ class Exchanges:
 
         return handled
 
-    async def _handle(self, request: web.Request, right: Right, handle: Handle, *, watches: bool) -> web.StreamResponse:
+    async def _handle(self, request: web.Request, route: Route, handle: Handle, *, watches: bool) -> web.StreamResponse:
         caller = self.caller(request)
         partition_id = int(request.match_info["partition"])
-        caller.check(right, partition_id)
+        caller.check(route.right, partition_id)
         room = self.limits.watches if watches else self.limits.requests
         with room.taken():
             query = query_of(request.rel_url.raw_query_string)
+            unknown = sorted(query.keys() - set(route.parameters))
+            if unknown:
+                raise MessageError(f"there is no parameter {unknown[0][:40]!r} here")
             served = self.partitions.of(partition_id)
             deadline_s = asyncio.get_running_loop().time() + timeout_ms(query) / 1000
             return await handle(Exchange(request, caller, query, self.limits, partition_id, served, deadline_s))

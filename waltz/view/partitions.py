@@ -5,7 +5,6 @@ import logging
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from waltz.asynchronous import Client
 from waltz.client.errors import ClientClosedError
@@ -16,7 +15,7 @@ from waltz.common.tasks import owned, restarting
 from waltz.table.errors import PropertiesError, StoreError
 from waltz.table.face.configured import properties_of
 from waltz.table.face.partition import TablePartition
-from waltz.table.face.table import Table
+from waltz.table.served.answers import Served
 from waltz.table.served.problems import refused, refused_now
 from waltz.view.view_metrics import PartitionState
 
@@ -29,27 +28,16 @@ SEARCH_S = 10.0
 RETRY_INITIAL_S, RETRY_MAXIMUM_S = 1.0, 30.0
 
 
-class Served(NamedTuple):
-    """A partition that is served."""
-
-    table: Table
-    """For writes, which wait for the earlier writes of this process."""
-    view: TablePartition
-    """For reads."""
-    log: str
-    """Tells the logs of clusters apart."""
-
-    @property
-    def applied(self) -> int:
-        """The last transaction that the view has applied."""
-        return self.view.store.progress.applied
-
-
 class Partitions:
     """The partitions of a view node, from :meth:`start` to :meth:`close`."""
 
-    def __init__(self, client: Client, given: Sequence[int] | None, store: str, directory: Path) -> None:
-        """``given`` partitions, or all that are tables, with stores of the name ``store`` below ``directory``."""
+    def __init__(
+        self, client: Client, given: Sequence[int] | None, store: str, directory: Path, snapshots: str | None = None
+    ) -> None:
+        """``given`` partitions, or all that are tables, with stores of the name ``store`` below ``directory``.
+
+        Empty stores begin with the saved snapshots at the address ``snapshots``, if there is one.
+        """
         self.client = client
         self.changed = asyncio.Event()
         """Set when a partition begins or ceases to be served."""
@@ -58,6 +46,7 @@ class Partitions:
         self._given = given
         self._store = store
         self._directory = directory
+        self._snapshots = snapshots
         self._log = ""
         self._served: dict[int, Served] = {}
         self._keeping: dict[int, asyncio.Task[None]] = {}
@@ -94,7 +83,9 @@ class Partitions:
         if partition_id in self._keeping:
             reason = self.problems.get(partition_id, "its view is being opened")
             raise refused_now(503, "view-stopped", f"partition {partition_id} is not served at present: {reason}")
-        raise refused(404, "not-served", f"partition {partition_id} is not served by this view node")
+        raise refused(
+            404, "not-served", f"partition {partition_id} is not served here; GET /v1/tables lists those that are"
+        )
 
     def all(self) -> dict[int, Served]:
         """The partitions that are served now, in the order of their ids."""
@@ -149,9 +140,12 @@ class Partitions:
         directory = self._directory / str(partition_id)
         while True:
             try:
-                async with self.client.table(partition_id, store=self._store, directory=directory) as table:
+                opening = self.client.table(
+                    partition_id, store=self._store, directory=directory, snapshots=self._snapshots
+                )
+                async with opening as table:
                     if not table.partition.store.finds_rows:
-                        raise StoreError(f"view.store: a store of the kind {self._store} keeps no rows to be served")
+                        raise StoreError(f"view.store: {self._store} keeps no rows; use rocksdb, lmdb or sqlite")
                     self._served[partition_id] = Served(table, table.partition, self._log)
                     self.problems.pop(partition_id, None)
                     self.changed.set()

@@ -14,10 +14,14 @@ from waltz.common.metrics.registry import Json
 from waltz.common.net.http import HttpError
 from waltz.common.net.listener import listening_errors
 from waltz.common.quiet_log import QuietLog
+from waltz.common.version import installed_version
+from waltz.table.served.answers import ANSWERS
 from waltz.table.served.problems import Problem
 from waltz.table.served.texts import line_of
 from waltz.view import reading, writing
 from waltz.view.exchange import Exchanges, Handle, problem_response
+from waltz.view.openapi import LIST_PATH, PATH, document
+from waltz.view.routes import ROUTES, ROW, TABLE
 from waltz.view.watching import watch_with
 
 logger = logging.getLogger(__name__)
@@ -43,37 +47,21 @@ KEEP_ALIVE_S: Final = 75.0
 CLOSE_S: Final = 5.0
 """How long requests under way may go on when the node ends."""
 
-_TABLE: Final = "/v1/tables/{partition:[0-9]{1,9}}"
-_ROW: Final = _TABLE + "/rows/{key:[^/]+}"
-
-ROUTES: Final[tuple[tuple[str, str, str, Right], ...]] = (
-    ("GET", _TABLE, "state", Right.READ),
-    ("POST", _TABLE + "/get", "get", Right.READ),
-    ("GET", _ROW, "get row", Right.READ),
-    ("GET", _ROW + "/value", "get value", Right.READ),
-    ("POST", _TABLE + "/scan", "scan", Right.READ),
-    ("GET", _TABLE + "/rows", "scan", Right.READ),
-    ("GET", _TABLE + "/watch", "watch", Right.READ),
-    ("POST", _TABLE + "/batch", "write", Right.APPEND),
-    ("PUT", _ROW, "write", Right.APPEND),
-    ("DELETE", _ROW, "write", Right.APPEND),
-)
-"""Method, path, operation, and the right at the partition that it needs."""
-
 
 def make_application(exchanges: Exchanges, watches: set[BatchFeed]) -> web.Application:
     """All routes. Everything that goes wrong is answered with problem JSON."""
     handles: dict[tuple[str, str], Handle] = {
-        ("GET", _TABLE): reading.state,
-        ("POST", _TABLE + "/get"): reading.get,
-        ("GET", _ROW): reading.get_row,
-        ("GET", _ROW + "/value"): reading.get_value,
-        ("POST", _TABLE + "/scan"): reading.scan,
-        ("GET", _TABLE + "/rows"): reading.scan_by_query,
-        ("GET", _TABLE + "/watch"): watch_with(exchanges.metrics, watches),
-        ("POST", _TABLE + "/batch"): writing.write,
-        ("PUT", _ROW): writing.put_row,
-        ("DELETE", _ROW): writing.delete_row,
+        (method, TABLE + path): reading.answered(answer, looks_at_rows=path == "/sweep")
+        for (method, path), answer in ANSWERS.items()
+    } | {
+        ("GET", ROW): reading.get_row,
+        ("GET", ROW + "/value"): reading.get_value,
+        ("POST", TABLE + "/scan"): reading.scan,
+        ("GET", TABLE + "/rows"): reading.scan_by_query,
+        ("GET", TABLE + "/take"): reading.take,
+        ("GET", TABLE + "/watch"): watch_with(exchanges.metrics, watches),
+        ("PUT", ROW): writing.put_row,
+        ("DELETE", ROW): writing.delete_row,
     }
 
     @web.middleware
@@ -86,12 +74,12 @@ def make_application(exchanges: Exchanges, watches: set[BatchFeed]) -> web.Appli
             allow = ", ".join(sorted(error.allowed_methods))
             return problem_response(Problem(405, "method", f"only {allow} is allowed here"), (("Allow", allow),))
         except web.HTTPNotFound:
-            return problem_response(Problem(404, "no-path", "there are only paths below /v1/tables"))
+            return problem_response(Problem(404, "no-path", "there are /openapi.json, and paths below /v1/tables"))
 
     application = web.Application(middlewares=[without_route], client_max_size=exchanges.limits.max_body_bytes)
-    for method, path, operation, right in ROUTES:
-        handler = exchanges.handler(operation, right, handles[method, path], watches=operation == "watch")
-        application.router.add_route(method, path, handler)
+    for route in ROUTES:
+        handler = exchanges.handler(route, handles[route.method, route.path])
+        application.router.add_route(route.method, route.path, handler)
 
     async def tables(request: web.Request) -> web.StreamResponse:
         """``GET /v1/tables``: the partitions that the caller may read."""
@@ -110,7 +98,15 @@ def make_application(exchanges: Exchanges, watches: set[BatchFeed]) -> web.Appli
         exchanges.metrics.answered("list", 200, 0.0)
         return web.Response(body=line_of(message), content_type="application/json")
 
-    application.router.add_get("/v1/tables", tables)
+    description = line_of(document(installed_version() or "unknown"))
+
+    async def described(_request: web.Request) -> web.StreamResponse:
+        """``GET /openapi.json``: the description, for everybody."""
+        exchanges.metrics.answered("description", 200, 0.0)
+        return web.Response(body=description, content_type="application/json")
+
+    application.router.add_get(LIST_PATH, tables)
+    application.router.add_get(PATH, described)
     return application
 
 
@@ -123,10 +119,10 @@ class Port:
         self._silent: set[asyncio.Protocol] = set()
         """Young connections without a request."""
         self._watches: set[BatchFeed] = set()
-        application = make_application(exchanges, self._watches)
-        application.middlewares.insert(0, self._first_request())
+        self.application = make_application(exchanges, self._watches)
+        self.application.middlewares.insert(0, self._first_request())
         self._runner = web.AppRunner(
-            application,
+            self.application,
             keepalive_timeout=KEEP_ALIVE_S,
             access_log=None,
             logger=_HTTP_LOG,

@@ -22,7 +22,7 @@ _SECONDS = Description(
     "waltz_view_request_seconds_total",
     "counter",
     ("operation",),
-    "The time that these requests took, watches excepted.",
+    "Time that the answered requests took, watches excepted.",
 )
 _UNDER_WAY = Description("waltz_view_requests_under_way", "gauge", (), "Requests under way, watches excepted.")
 _WATCHES = Description("waltz_view_watches", "gauge", (), "Open watches.")
@@ -50,7 +50,7 @@ class ViewMetrics:
         self.under_way = 0
         self.watches = 0
         self.connections: Callable[[], int] = int
-        self._answers: Counter[tuple[str, int]] = Counter()
+        self.answers: Counter[tuple[str, int]] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._ended: Counter[str] = Counter()
         registry.reading(_APPLIED, lambda: (((str(each.partition_id),), each.applied) for each in _served(partitions)))
@@ -65,7 +65,7 @@ class ViewMetrics:
 
     def answered(self, operation: str, status: int, seconds: float | None) -> None:
         """Count an answer."""
-        self._answers[operation, status] += 1
+        self.answers[operation, status] += 1
         if seconds is not None:
             self._seconds[operation] += seconds
 
@@ -74,7 +74,7 @@ class ViewMetrics:
         self._ended[reason] += 1
 
     def _counted(self) -> Readings:
-        for (operation, status), count in self._answers.items():
+        for (operation, status), count in self.answers.items():
             yield (operation, str(status)), count
 
 

@@ -6,7 +6,7 @@ not take what was sent is told, as far as that goes, and cut; it can go on from 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Final
 
 from aiohttp import web
@@ -17,15 +17,12 @@ from waltz.common.access import Right
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.metrics.registry import Json
-from waltz.common.records import Record
-from waltz.table.envelope import Truncate
-from waltz.table.face.decoding import decoded
+from waltz.table.served.answers import Event, watched
 from waltz.table.served.problems import Refused, refused
 from waltz.table.served.questions import bytes_in, number
-from waltz.table.served.texts import line_of, row_text
-from waltz.table.taking import rows_in
+from waltz.table.served.texts import line_of
 from waltz.view.exchange import Exchange, Handle, streaming
-from waltz.view.reading import NDJSON
+from waltz.view.routes import EVENTS, NDJSON
 from waltz.view.view_metrics import ViewMetrics
 
 logger = logging.getLogger(__name__)
@@ -35,8 +32,6 @@ SEND_TIMEOUT_S = 10.0
 PROGRESS_S: Final = 5
 """Default time after which a watch without rows says how far it is."""
 MAX_PROGRESS_S: Final = 60
-
-EVENTS: Final = "text/event-stream"
 
 
 class _Stream:
@@ -48,11 +43,11 @@ class _Stream:
         content_type = EVENTS if as_events else NDJSON
         self.response = web.StreamResponse(headers=exchange.headers() | {"Content-Type": content_type})
 
-    def line(self, kind: str, transaction_id: int, message: dict[str, Json]) -> bytes:
+    def line(self, event: Event) -> bytes:
         """One event. Its id is the transaction from which a browser resumes by itself."""
         if not self._as_events:
-            return line_of(message)
-        return b"id: %d\nevent: %s\ndata: %s\n" % (transaction_id, kind.encode(), line_of(message))
+            return line_of(event.message)
+        return b"id: %d\nevent: %s\ndata: %s\n" % (event.transaction_id, event.kind.encode(), line_of(event.message))
 
     async def send(self, data: bytes) -> None:
         """Send events. Raises ``TimeoutError`` for a reader that takes nothing."""
@@ -62,7 +57,7 @@ class _Stream:
     async def end(self, transaction_id: int, reason: str, detail: str) -> None:
         """Say why the watch ends."""
         end: dict[str, Json] = {"transaction": transaction_id, "reason": reason, "detail": detail}
-        line = self.line("end", transaction_id, {"end": end})
+        line = self.line(Event("end", transaction_id, {"end": end}))
         transport = self._request.transport
         try:
             async with asyncio.timeout(1.0):
@@ -80,7 +75,7 @@ def watch_with(metrics: ViewMetrics, open_feeds: set[BatchFeed]) -> Handle:
         after = _after(exchange)
         progress_s = number(exchange.query.get("progress_s", str(PROGRESS_S)), "progress_s", 1, MAX_PROGRESS_S)
         if exchange.query.get("log", exchange.served.log) != exchange.served.log:
-            raise refused(409, "other-log", "the watch is to go on in another log than that of this cluster")
+            raise refused(409, "other-log", "this cluster has another log than that of the watch: begin a new watch")
         prefix = bytes_in(exchange.query, "prefix") if "prefix" in exchange.query else None
         as_events = EVENTS in exchange.request.headers.get("Accept", "")
         stream = _Stream(exchange, as_events=as_events)
@@ -117,14 +112,11 @@ async def _follow(
 ) -> None:
     told = feed.position
     try:
-        await stream.send(_progress(stream, told))
-        while True:
-            records = await feed.next_batch(timeout_s=progress_s)
-            exchange.caller.check(Right.READ, exchange.partition_id, noted=True)
-            events = await _events(exchange, stream, records, prefix)
-            last = records[-1].transaction_id if records else told
-            await stream.send(events or _progress(stream, last))
-            told = last  # not before: a reader that goes on from there has everything up to it
+        async with aclosing(watched(exchange.served, feed, prefix, progress_s)) as watch:
+            async for events, last in watch:
+                exchange.caller.check(Right.READ, exchange.partition_id, noted=True)
+                await stream.send(b"".join(map(stream.line, events)))
+                told = last  # not before: a reader that goes on from there has everything up to it
     except ConnectionError:
         return  # the reader has gone
     except TimeoutError:
@@ -137,25 +129,3 @@ async def _follow(
         reason, detail = "failed", str(error)
     metrics.ended(reason)
     await stream.end(told, reason, detail)
-
-
-def _progress(stream: _Stream, transaction_id: int) -> bytes:
-    return stream.line("progress", transaction_id, {"progress": {"transaction": transaction_id}})
-
-
-async def _events(exchange: Exchange, stream: _Stream, records: Sequence[Record], prefix: bytes | None) -> bytes:
-    """The events of transactions with rows of the prefix, or with a truncation."""
-    found: list[bytes] = []
-    max_body_bytes = exchange.served.view.properties.max_body_bytes
-    for record in records:
-        transaction_id = record.transaction_id
-        envelope = await decoded(transaction_id, record.data, max_body_bytes)
-        if isinstance(envelope, Truncate):
-            message: dict[str, Json] = {"transaction": transaction_id, "truncate": True}
-            found.append(stream.line("truncate", transaction_id, message))
-            continue
-        rows = rows_in(transaction_id, envelope)
-        texts: list[Json] = [row_text(row) for row in rows if prefix is None or row.prefix == prefix]
-        if texts:
-            found.append(stream.line("rows", transaction_id, {"transaction": transaction_id, "rows": texts}))
-    return b"".join(found)

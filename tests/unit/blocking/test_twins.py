@@ -15,6 +15,7 @@ from waltz import blocking
 from waltz.client.plain import feed
 from waltz.table.face import blocking as table_blocking
 from waltz.table.face import blocking_parts, blocking_several
+from waltz.table.served import blocking as served_blocking
 
 TWINS: list[tuple[type, type]] = [
     (waltz.Client, blocking.Client),
@@ -24,14 +25,12 @@ TWINS: list[tuple[type, type]] = [
     (waltz.MergedFeed, blocking.MergedFeed),
     (waltz.Consumer, blocking.Consumer),
     (waltz.table.Table, table_blocking.BlockingTable),
+    (waltz.table.ServedTable, served_blocking.BlockingServedTable),
     (waltz.table.NamedCursor, table_blocking.BlockingCursor),
     (waltz.table.PrefixedTable, blocking_parts.BlockingPrefixedTable),
     (waltz.table.TypedTable, blocking_parts.BlockingTypedTable),
     (waltz.table.PartitionedTable, blocking_several.BlockingPartitionedTable),
 ]
-OF_SERVED_TABLES = {"view", "zone", "timeout_s"}
-"""Parameters of ``table``: threads have no served tables."""
-
 OF_THE_LIBRARY = {
     "Client": {"cluster_key", "library_feed", "open_feed", "transacting"},
     "TransactionFeed": {
@@ -63,6 +62,7 @@ OF_THE_LIBRARY = {
     "MergedFeed": {"add", "client_closed", "drop", "request_id", "turn", "withdraw"},
     "Consumer": {"add", "client_closed", "drop", "request_id", "turn", "withdraw"},
     "Table": {"transacting"},
+    "ServedTable": {"transacting"},
     "PartitionedTable": {"place_of", "table_of_all"},
 }
 """What other parts of the library call, on the loop."""
@@ -89,8 +89,6 @@ def test_the_same_methods_with_the_same_parameters(asynchronous: type, blocked: 
     wanted = ours.keys() - OF_THE_LIBRARY.get(asynchronous.__name__, set())
     assert wanted - twins.keys() == set()
     shapes = {name: shape(ours[name]) for name in wanted}
-    if asynchronous.__name__ == "Client" and "table" in shapes:
-        shapes["table"] = [each for each in shapes["table"] if each[0] not in OF_SERVED_TABLES]
     assert {name: shape(twins[name]) for name in wanted} == shapes
 
 

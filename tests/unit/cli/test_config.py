@@ -50,7 +50,8 @@ def test_one_that_is_wrong(path: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_for_programs(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WALTZ_CONFIG", str(path))
     monkeypatch.setenv("WALTZ_CLIENT_AUTO_MOUNT", "false")
-    arguments = ["config", "check", "--of", "client", "--json", "--set", f"client.ssl.keyStore.password={PASSWORD}"]
+    monkeypatch.setenv("WALTZ_CLIENT_SSL_KEY_STORE_PASSWORD", PASSWORD)
+    arguments = ["config", "check", "--of", "client", "--json"]
     assert main(arguments) == 0
     out = capsys.readouterr().out
     document = json.loads(out)

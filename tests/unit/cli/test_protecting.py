@@ -40,7 +40,7 @@ def test_a_file_of_users(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     ("text", "why"),
     [
         ("", "no user with the role admin"),
-        (f"boss: {{ops: {GOOD}}}", "boss is not a role; the roles are server, storage, client, admin"),
+        (f"boss: {{ops: {GOOD}}}", "boss is not a role; the roles are server, storage, client, enforcer, admin"),
         (f"admin: {GOOD}", "admin needs lines of the form 'name: password' below it"),
         ("admin: {ops: short-password!}", "the password of ops has fewer than 16 characters"),
         (f"admin: {{ops: ' {GOOD}'}}", "blanks around it"),

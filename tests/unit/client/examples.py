@@ -10,7 +10,7 @@ from typing import Any
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = tuple(
     DOCS / f"{name}.md"
-    for name in ("client", "callbacks", "client-operations", "consuming", "write-sessions", "tables")
+    for name in ("client", "callbacks", "client-operations", "consuming", "write-sessions", "tables", "served-tables")
 )
 
 _HEADING = re.compile(r"^#+ (.+)$")

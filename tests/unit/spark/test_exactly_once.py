@@ -30,7 +30,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exactly_once, "_LONGEST_DELAY_S", 1e-6)
     monkeypatch.setattr(exactly_once, "SLICE_ROWS", 3)
     monkeypatch.setattr(staging, "_sync", lambda path: None)
-    monkeypatch.setattr("waltz.spark.staging.os.fsync", lambda descriptor: None)
 
 
 def stage(area: StagingArea, rows: list[tuple[int, Row]]) -> list[StagedFile]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import aiohttp
 
 import waltz
+from tests.unit.view.contract import Contract
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.common.access import ALLOW_ALL, Access
 from waltz.common.metrics.registry import Registry
@@ -54,15 +55,18 @@ async def view_node(
     access: Access = ALLOW_ALL,
     port: int = 0,
     zone: str | None = None,
+    snapshots: str | None = None,
 ) -> AsyncIterator[Node]:
     """A view node of a cluster in memory."""
     registry = Registry()
     limits = limits or Limits(64, 16, 64 << 20)
     async with waltz.connect(MockDriver(list(cluster))) as client:
-        partitions = Partitions(client, given, store, directory)
+        partitions = Partitions(client, given, store, directory, snapshots)
         metrics = ViewMetrics(registry, partitions.states)
         exchanges = Exchanges(partitions, limits, metrics, Readers(access, None, QuietLog(logger)))
         listening = Port(exchanges, 100)
+        contract = Contract()
+        listening.application.on_response_prepare.append(contract.check)
         await partitions.start()
         number = await listening.open("127.0.0.1", port, None)
         name = f"127.0.0.1:{number}"
@@ -74,6 +78,7 @@ async def view_node(
             await registration.close()
             await listening.close()
             await partitions.close()
+        assert contract.broken == [], contract.broken
 
 
 @asynccontextmanager

@@ -109,3 +109,41 @@ async def test_a_store_without_rows_serves_nothing(
         async with asyncio.timeout(TIMEOUT_S):
             while "keeps no rows" not in node.partitions.problems.get(0, ""):
                 await asyncio.sleep(0.005)
+
+
+async def test_a_new_view_begins_with_a_snapshot(
+    cluster: list[MockServerPartition], client: waltz.Client, tmp_path: Path
+) -> None:
+    pytest.importorskip("obstore")
+    pytest.importorskip("pyarrow")
+    (tmp_path / "objects").mkdir()
+    url = f"file://{tmp_path / 'objects'}"
+    await waltz.table.configure(client, 0, {"format": "table"})
+    async with client.table(0) as table:
+        for number in range(5):
+            await table.put(b"%d" % number, b"v", prefix=b"p")
+        saved = await table.save_snapshot(url)
+        last = await table.put(b"later", b"v", prefix=b"p")
+    rows = []
+    for name, snapshots in (("with", url), ("without", None), ("with", url)):
+        async with view_node(cluster, tmp_path / name, store="sqlite", snapshots=snapshots) as node:
+            await node.served()
+            async with client.table(0, view="served") as served:
+                await served.refresh()
+                rows.append([row async for row in served.scan()])
+                taken = await served.take(-1, prefix=b"p")
+            assert [row.version.transaction_id for row in taken.rows] == list(range(last + 1)), "the log has them all"
+            begin = node.partitions.all()[0].view.store.indexed_after
+            assert begin == (-1 if snapshots is None else saved)
+    assert rows[0] == rows[1] == rows[2]
+    assert len(rows[0]) == 6
+
+
+async def test_a_wrong_address_of_snapshots_is_told(
+    cluster: list[MockServerPartition], client: waltz.Client, tmp_path: Path
+) -> None:
+    pytest.importorskip("obstore")
+    await waltz.table.configure(client, 0, {"format": "table"})
+    async with view_node(cluster, tmp_path, snapshots="ftp://nowhere") as node, asyncio.timeout(TIMEOUT_S):
+        while "begins with one of" not in node.partitions.problems.get(0, ""):
+            await asyncio.sleep(0.005)

@@ -17,8 +17,11 @@ from tests.unit.view.node import TIMEOUT_S, Node, session, view_node
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.common.access import EVERYTHING, Proof, Right, Rights
 from waltz.table import Row
+from waltz.table.served import answers
+from waltz.table.taking import Taken
 from waltz.view import reading, service
 from waltz.view.limits import Limits
+from waltz.view.routes import ROUTES
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -130,6 +133,118 @@ async def test_pages_of_a_scan(http: aiohttp.ClientSession, client: waltz.Client
     assert told["next"] is None
 
 
+async def test_a_take_tells_each_transaction_and_where_it_ends(http: aiohttp.ClientSession) -> None:
+    for number in range(4):
+        await http.put(f"/v1/tables/0/rows/{number}?prefix={'%FF' if number % 2 else 'q'}", data=b"v")
+    async with http.get("/v1/tables/0/take", params={"after": "0", "limit": "2"}) as response:
+        assert response.content_type == "application/x-ndjson"
+        *told, end = await lines(response)
+    assert [(line["transaction"], len(line["rows"])) for line in told] == [(1, 1), (2, 1)]
+    assert end == {"end": {"cursor": 2, "at_end": False, "count": 2}}
+    async with http.get("/v1/tables/0/take?prefix=%FF") as response:
+        *told, end = await lines(response)
+    assert [line["transaction"] for line in told] == [1, 3]
+    assert end["end"] == {"cursor": 3, "at_end": True, "count": 2}
+    async with http.get("/v1/tables/0/take", params={"after": "3"}) as response:
+        assert await lines(response) == [{"end": {"cursor": 3, "at_end": True, "count": 0}}]
+
+
+async def test_a_long_take_ends_with_a_cursor(http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "TAKE_S", 0.0)
+    cursor, found = -1, []
+    rows = [{"key": f"{number}", "value": "v"} for number in range(10)]
+    for _ in range(30):
+        await http.post("/v1/tables/0/batch", json={"rows": rows})
+    while cursor < 29:
+        async with http.get("/v1/tables/0/take", params={"after": str(cursor)}) as response:
+            *told, end = await lines(response)
+        found += [line["transaction"] for line in told]
+        cursor = end["end"]["cursor"]
+        assert cursor == found[-1]
+    assert found == list(range(30))
+
+
+async def test_a_take_ends_in_time_while_the_log_cannot_be_read(
+    http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def parts(*_: object) -> AsyncIterator[Taken]:
+        if not begun.is_set():
+            yield Taken([], 4, at_end=False)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(answers, "taken_parts", parts)
+    monkeypatch.setattr(answers, "TAKE_S", 0.05)
+    async with http.get("/v1/tables/0/take") as response:
+        assert await lines(response) == [{"end": {"cursor": 4, "at_end": False, "count": 0}}]
+    begun.set()
+    async with http.get("/v1/tables/0/take?timeout_ms=50") as response:
+        await problem(response, 503, "late")
+
+
+async def test_truncation_and_sweeps(http: aiohttp.ClientSession, client: waltz.Client) -> None:
+    await http.put("/v1/tables/0/rows/k", data=b"v")
+    async with http.post("/v1/tables/0/truncate") as response:
+        assert await response.json() == {"transaction": 1}
+    async with http.get("/v1/tables/0/rows/k?at_least=1") as response:
+        await problem(response, 404, "no-row")
+    async with http.get("/v1/tables/0/sweep") as response:
+        assert await response.json() == {"aged": 0, "due": False}
+    body: dict[str, bool]
+    for body in ({}, {"if_due": True}):
+        async with http.post("/v1/tables/0/sweep", json=body) as response:
+            assert await response.json() == {"transaction": None}
+    for path, body in (("truncate", {"all": True}), ("sweep", {"if": True})):
+        async with http.post(f"/v1/tables/0/{path}", json=body) as response:
+            await problem(response, 400, "bad-request")
+
+
+async def test_levels_are_parameters(http: aiohttp.ClientSession) -> None:
+    async with http.put("/v1/tables/0/rows/k?consistency=leader_all", data=b"v") as response:
+        assert await response.json() == {"transaction": 0}
+    async with http.put("/v1/tables/0/rows/k?consistency=quorum", data=b"v") as response:
+        assert "leader_quorum" in await problem(response, 409, "consistency")
+    async with http.get("/v1/tables/0/rows/k?consistency=leader_quorum") as response:
+        assert response.status == 200
+    async with http.get("/v1/tables/0/rows/k?consistency=leader_all") as response:
+        assert "nothing was read" in await problem(response, 409, "consistency")
+    for method, query in (
+        *(("GET", "consistency=often"), ("GET", "consistency=any&fresh=true"), ("PUT", "consistency=leader")),
+        ("PUT", "consistency=often"),
+    ):
+        async with http.request(method, f"/v1/tables/0/rows/k?{query}") as response:
+            await problem(response, 400, "bad-request")
+    conditional = {"If-None-Match": "*"}
+    async with http.put("/v1/tables/0/rows/new?consistency=leader_all", headers=conditional) as response:
+        assert "of the partition" in await problem(response, 400, "bad-request")
+
+
+async def test_rows_of_several_prefixes_are_of_one_state(http: aiohttp.ClientSession) -> None:
+    await http.put("/v1/tables/0/rows/k?prefix=p", data=b"1")
+    rows = [{"prefix": "p", "key": "k"}, {"key": "k"}]
+    async with http.post("/v1/tables/0/get?at_least=0", json={"rows": rows}) as response:
+        found = (await response.json())["rows"]
+    assert [row and row["value"] for row in found] == ["1", None]
+
+
+async def test_a_condition_that_fails_says_in_which_state(http: aiohttp.ClientSession) -> None:
+    await http.put("/v1/tables/0/rows/k", data=b"1")
+    conditions = {"rows": [{"key": "k", "value": "2"}], "if": [{"key": "k", "version": None}]}
+    async with http.post("/v1/tables/0/batch", json=conditions) as response:
+        assert (response.status, (await response.json(content_type=None))["applied"]) == (412, 0)
+
+
+async def test_requests_without_a_body_take_no_memory(http: aiohttp.ClientSession, node: Node) -> None:
+    with node.limits.body(1 << 17), contextlib.ExitStack() as all_memory:
+        for _ in range(7):
+            all_memory.enter_context(node.limits.body(1 << 17))
+        async with http.get("/v1/tables/0") as response:
+            assert response.status == 200
+        async with http.put("/v1/tables/0/rows/k", data=b"v") as response:
+            await problem(response, 503, "overloaded")
+
+
 async def test_a_reader_of_a_scan_that_takes_nothing_is_cut(
     node: Node, client: waltz.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +294,10 @@ async def test_a_read_that_demands_too_much_is_late(http: aiohttp.ClientSession)
         ("GET", "/v1/tables/0?at_least=-2", 400, "bad-request"),
         ("GET", "/v1/tables/0/rows?limit=0", 400, "bad-request"),
         ("GET", "/v1/tables/0/rows?token=x", 400, "bad-request"),
+        ("GET", "/v1/tables/0/take?limit=0", 400, "bad-request"),
+        ("GET", "/v1/tables/0/take?after=5", 409, "ahead-of-log"),
+        ("GET", "/v1/tables/0?prefix=p", 400, "bad-request"),
+        ("PUT", "/v1/tables/0/rows/k?fresh=true", 400, "bad-request"),
         ("GET", "/v1/tables/0/watch?after=x", 400, "bad-request"),
         ("GET", "/v1/tables/0/watch?progress_s=0", 400, "bad-request"),
         ("GET", "/v1/tables/0/watch?log=other", 409, "other-log"),
@@ -208,7 +327,9 @@ async def test_bodies_are_limited(http: aiohttp.ClientSession, node: Node) -> No
         pass
 
 
-async def test_too_many_requests_are_refused_for_the_moment(http: aiohttp.ClientSession) -> None:
+async def test_too_many_requests_are_refused_for_the_moment(
+    http: aiohttp.ClientSession, cluster: list[MockServerPartition]
+) -> None:
     waiting = [asyncio.create_task(http.get("/v1/tables/0?at_least=0")) for _ in range(4)]
     while True:  # until the waiting ones have taken all the room
         async with http.get("/v1/tables/0") as response:
@@ -217,9 +338,10 @@ async def test_too_many_requests_are_refused_for_the_moment(http: aiohttp.Client
                 break
     async with http.get("/v1/tables") as response:
         assert (await response.json())["tables"][0]["partition"] == 0
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+    cluster[0].add(b"what they wait for")
+    for response in await asyncio.gather(*waiting):
+        async with response:
+            assert response.status == 200
 
 
 class SomeRights:
@@ -259,18 +381,18 @@ async def test_each_request_needs_its_right(
         watch = await http.get("/v1/tables/0/watch", params={"progress_s": "1"})
         assert json.loads(await watch.content.readline()) == {"progress": {"transaction": -1}}
         rights.refused = (Right.APPEND,)
-        for method, path, _, right in service.ROUTES:
-            path = path.replace("{partition:[0-9]{1,9}}", "0").replace("{key:[^/]+}", "k")
-            if right is Right.APPEND:
-                async with http.request(method, path) as response:
+        for route in ROUTES:
+            path = route.template.format(partition=0, key="k")
+            if route.right is Right.APPEND:
+                async with http.request(route.method, path) as response:
                     assert await problem(response, 403, "forbidden") == "may not append to"
         async with http.get("/v1/tables/0") as response:
             assert response.status == 200
         rights.refused = (Right.READ,)
-        for method, path, _, right in service.ROUTES:
-            path = path.replace("{partition:[0-9]{1,9}}", "0").replace("{key:[^/]+}", "k")
-            if right is Right.READ:
-                async with http.request(method, path) as response:
+        for route in ROUTES:
+            path = route.template.format(partition=0, key="k")
+            if route.right is Right.READ:
+                async with http.request(route.method, path) as response:
                     assert await problem(response, 403, "forbidden") == "may not read data of"
         async with http.get("/v1/tables") as response:
             assert (await response.json())["tables"] == []

@@ -114,6 +114,8 @@ class Environment:
     """A clock with monotonic seconds, for measured durations."""
     token: TokenSource | None = None
     """The application's token; ``None``: that of the configuration."""
+    serves_tables: Callable[[], bool] | None = None
+    """Of a cluster in memory: whether a view in this process answers for tables without view nodes."""
 
     def with_sessions(self, session_write: bool | None, exclusive_session: bool | None) -> Self:
         """A copy with other settings of write sessions. ``None``: a setting stays."""

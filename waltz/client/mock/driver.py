@@ -63,6 +63,8 @@ class MockDriver(Driver):
         self.silent_faults = True
         """With version 5, servers can say that an append failed; when this is off, lost appends are told of at once."""
         self.suspended = False
+        self.serves_tables = True
+        """Served tables (``view="served"``) need no view node; when this is off, their calls find none."""
         self._client_id = client_id
         self._versions = versions
         self._random = random_source or random.Random()
@@ -146,7 +148,7 @@ class MockDriver(Driver):
         nodes = self.partitions[0].nodes if self.partitions else None
         cluster = FixedCluster(CLUSTER_NAME, len(partitions), endpoints, client_ids=client_ids, nodes=nodes)
         connector = MemoryConnector(self._versions, self._connection)
-        return Environment(_config(**settings), cluster, connector, options)
+        return Environment(_config(**settings), cluster, connector, options, serves_tables=lambda: self.serves_tables)
 
     def _connection(self) -> MockConnection:
         connection = MockConnection(self.partitions, self)

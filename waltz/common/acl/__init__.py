@@ -10,5 +10,5 @@
 4. ``tokens``: what bearer tokens prove. Pure but for the clock. ``token_files``: their keys, followed.
    ``claims``: what a refused token says. Pure.
 5. ``store``: the rules in ZooKeeper; ``watch``: a node follows them and says which it applies; ``node`` starts all;
-   ``config_problems``: the check of its settings.
+   ``late_nodes``: who may still apply older ones; ``config_problems``: the check of a node's settings.
 """

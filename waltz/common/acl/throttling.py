@@ -4,7 +4,7 @@ import logging
 import shlex
 import weakref
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from waltz.common.access import Passage, Right
 from waltz.common.acl.audit import OVER_QUOTA, Audit, Event, Outcome
@@ -18,6 +18,15 @@ logger = logging.getLogger(__name__)
 _TELL_INTERVAL_S: Final = 60.0
 _FORGET_FROM: Final = 1000
 """Number of usages from which idle ones are forgotten."""
+
+
+class Held(NamedTuple):
+    """A quota that holds for a principal at a partition."""
+
+    quota: Quota
+    usage: Usage
+    mode: Mode
+    """What happens to appends that exceed it: not ``off``."""
 
 
 class Throttles:
@@ -62,22 +71,19 @@ class Throttles:
         self._throttles.add(throttle)
         return throttle
 
-    def usage(self, principal: str, partition_id: int, now_s: float) -> tuple[Quota, Usage] | None:
-        """The quota of a principal at a partition, and its use; ``None`` if no quota holds there."""
-        quota = None if self._rules is None else self._rules.quota(principal, partition_id)
-        if quota is None:
+    def held(self, principal: str, partition_id: int, now_s: float, *, unproved: bool) -> Held | None:
+        """The quota of a principal at a partition; ``None`` if none holds there, as in the mode ``off``."""
+        if self._rules is None or (quota := self._rules.quota(principal, partition_id)) is None:
+            return None
+        mode = Mode.ENFORCE if unproved else self._rules.mode(partition_id)
+        if mode is Mode.OFF:
             return None
         usage = self._usages.get((quota, principal))
         if usage is None:
             if len(self._usages) >= self._forget_at:
                 self._forget_idle(now_s)
             usage = self._usages[quota, principal] = Usage(quota, self._share(quota))
-        return quota, usage
-
-    def mode(self, partition_id: int, *, unproved: bool) -> Mode:
-        """What happens to appends that exceed a quota at a partition."""
-        assert self._rules is not None, "there are quotas"
-        return Mode.ENFORCE if unproved else self._rules.mode(partition_id)
+        return Held(quota, usage, mode)
 
     def note(
         self, principal: str, partition_id: int, mode: Mode, peer: str, text: str, refused: int, delayed: int
@@ -129,8 +135,8 @@ class PrincipalThrottle:
 
     def __init__(self, throttles: Throttles, principal: str, *, unproved: bool) -> None:
         """Use :meth:`Throttles.throttle_of`."""
-        self.known: dict[int, tuple[Quota, Usage] | None] = {}
-        """What was looked up, by partition."""
+        self.known: dict[int, Held | None] = {}
+        """What was looked up in the present rules, by partition."""
         self._throttles = throttles
         self._principal = principal
         self._unproved = unproved
@@ -141,14 +147,11 @@ class PrincipalThrottle:
         try:
             found = self.known[partition_id]
         except KeyError:
-            found = self._throttles.usage(self._principal, partition_id, now_s)
+            found = self._throttles.held(self._principal, partition_id, now_s, unproved=self._unproved)
             self.known[partition_id] = found
         if found is None:
             return None
-        quota, usage = found
-        mode = self._throttles.mode(partition_id, unproved=self._unproved)
-        if mode is Mode.OFF:
-            return None
+        quota, usage, mode = found
         admitted, delay_s = usage.take(sizes, now_s)
         if not delay_s:
             return None

@@ -17,7 +17,7 @@ from waltz.common.cluster.following import Follower
 from waltz.common.metrics.registry import Description, Readings, Registry
 from waltz.common.pieces import in_turns
 from waltz.common.quiet_log import OutageLog
-from waltz.common.zk.client import NodeExistsError, NoNodeError, State, ZooKeeper
+from waltz.common.zk.client import NodeExistsError, NoNodeError, NotPermittedError, State, ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 
 logger = logging.getLogger(__name__)
@@ -71,6 +71,8 @@ AUDIT_LOST: Final = Description(
     (),
     "Lines of the audit log that could not be written. Only with an audit log.",
 )
+_ROLES: Final = "server, storage, enforcer or admin"
+
 DESCRIPTIONS: Final = (REFUSED, OVER_QUOTA, VERSION, NAMES_VERSION, AGE, MODE, UNUSABLE, AUDIT_LOST)
 
 
@@ -111,7 +113,10 @@ class RuleWatch:
 
     async def start(self) -> None:
         """Read the rules and follow them from now on. Raises ``WaltzError`` when ZooKeeper cannot be read."""
-        await self._catch_up()
+        try:
+            await self._catch_up()
+        except NotPermittedError as error:
+            raise NotPermittedError(f"{error}; the role of a process with access rules is {_ROLES}") from None
         self._remove_listener = self._zookeeper.add_listener(self._session_changed)
         self._follower.start()
 

@@ -10,9 +10,9 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from waltz.common.brief import SHOWN_LENGTH, shown, shown_key
@@ -225,6 +225,17 @@ def keys(model: type[BaseModel]) -> set[str]:
     found = set()
     for key, inner in _parts(model):
         found.update({key} if inner is None else {f"{key}.{inner_key}" for inner_key in keys(inner)})
+    return found
+
+
+def secret_keys(model: type[BaseModel]) -> set[str]:
+    """The dotted keys of a model whose values are passwords or tokens."""
+    found: set[str] = set()
+    for field, (key, inner) in zip(model.model_fields.values(), _parts(model), strict=True):
+        if inner is not None:
+            found.update(f"{key}.{inside}" for inside in secret_keys(inner))
+        elif SecretStr in get_args(field.annotation):
+            found.add(key)
     return found
 
 

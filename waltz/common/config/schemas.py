@@ -502,13 +502,13 @@ class MirrorConfig(_Model):
     source: _Text = Field(validation_alias="mirror.source")
     """[Configuration file of a client](#applications) of the cluster that is mirrored."""
     target: _Text = Field(validation_alias="mirror.target")
-    """That of a client of the cluster that is its mirror."""
+    """[Configuration file of a client](#applications) of the cluster that becomes the mirror."""
     partitions: _Text | None = Field(default=None, validation_alias="mirror.partitions")
     """The partitions to mirror, such as ``0-6,7,10-16``. Default: all."""
     window_transactions: _Positive = Field(default=20_000, validation_alias="mirror.window.transactions")
     """Most transactions in flight, for each partition."""
     window_size_bytes: _Positive = Field(default=32 << 20, validation_alias="mirror.window.size")
-    """Most bytes of their data, unless it is one larger transaction."""
+    """Most bytes of data in flight, for each partition; a single larger transaction is sent alone."""
     max_lag_ms: _Positive = Field(default=60_000, validation_alias="mirror.maxLag")
     """A partition that is later than this makes `/health` fail."""
     mirror_jetty_port: _Port | None = Field(default=None, validation_alias="mirror.jetty.port")
@@ -557,6 +557,9 @@ class ViewConfig(ClusterConfig):
         default=None, validation_alias="view.partitions"
     )
     """The served partitions, such as ``0-3,7``. Default: all whose property ``format`` is ``table``."""
+    view_snapshots: _Text | None = Field(default=None, validation_alias="view.snapshots")
+    """Address of an object store with [snapshots](tables.md#snapshots) of the tables, or ``cluster``. A view without
+    content begins with the newest one that fits. Default: with the begin of the log."""
     view_zone: _Text | None = Field(default=None, validation_alias="view.zone")
     """Name of the zone of this node, which clients of the same zone prefer."""
     max_requests: _Positive = Field(default=256, validation_alias="view.maxRequests")

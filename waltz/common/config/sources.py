@@ -8,18 +8,17 @@ the key in capitals, an underscore for each dot and before each word: ``WALTZ_SE
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import BaseModel
 
 from waltz.common.brief import shown_key
-from waltz.common.config.reader import Given, ModelT, Reading, Unknown, keys
+from waltz.common.config.reader import Given, ModelT, Reading, Unknown, keys, secret_keys
 from waltz.common.config.schemas import MODELS, examine_file, examine_mapping
 from waltz.common.errors import ConfigError
 
 _PREFIX = "WALTZ_"
-_NEVER_TYPED = "zookeeper.password"
 _NEAR = 0.9
 _NEAR_KEY = 0.6
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
@@ -83,19 +82,28 @@ def _near(name: str, value: str, own: Iterable[str]) -> str | None:
 
 
 def from_settings(model: type[BaseModel], settings: Sequence[Setting]) -> dict[str, Given]:
-    """The settings of the command line; the last one of a key counts. Raises ``ConfigError`` for unknown keys."""
-    known = keys(model)
+    """The settings of the command line; the last one of a key counts.
+
+    Raises ``ConfigError`` for unknown keys, and for passwords and tokens.
+    """
+    known, secret = keys(model), secret_keys(model)
     for key, _ in settings:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1, cutoff=_NEAR_KEY)
             hint = f"did you mean '{near[0]}'?" if near else "docs/configuration.md lists all keys"
             raise ConfigError(f"--set: unknown key '{shown_key(key)}'; {hint}")
-        if key == _NEVER_TYPED:
+        if key in secret:
             raise ConfigError(
-                f"--set {key} would show the password to every user of this machine; use zookeeper.passwordFile, or "
-                f"the environment variable {variable_of(key)}"
+                f"--set {key} would show its value to every user of this machine; use {_file_for(key, known)}, or the "
+                f"environment variable {variable_of(key)}"
             )
     return {key: Given(value, f"--set {key}") for key, value in settings}
+
+
+def _file_for(key: str, known: Container[str]) -> str:
+    """What takes a password or token from a file: a key for a file with nothing else, or the configuration."""
+    keys_of_files = f"{key}File", re.sub(r"\.value$", ".location", key)
+    return next((each for each in keys_of_files if each != key and each in known), "a configuration file")
 
 
 def examine_sources(

@@ -55,7 +55,8 @@ class SessionExpiredError(ZooKeeperError):
 
 
 class NotPermittedError(ZooKeeperError):
-    """The access control list of the node refuses the operation to this process; nothing was written.
+    """The access control list of the node refuses the operation to this process, or the server takes no users; nothing
+    was written.
 
     Examples:
         ```python

@@ -9,6 +9,9 @@ and drops every watch when the connection breaks.
 kazoo reports the end of a session only when it is connected again. So this face asks the ensemble regularly, and
 reports ``LOST`` itself after the session time-out without an answer. If the session turns out to be alive,
 ``CONNECTED`` follows with the same session.
+
+kazoo reports a connection before the server has looked at the user, and gives up for ever when the server refuses to.
+So with a user ``CONNECTED`` follows the first answer, and kazoo is started again.
 """
 
 import asyncio
@@ -22,7 +25,7 @@ from typing import Protocol, TypeVar
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
-from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, Id
 
@@ -43,7 +46,7 @@ from waltz.common.zk.client import (
     ZooKeeperUnreachableError,
 )
 from waltz.common.zk.configured import ProcessConfig, configured_login, configured_tls
-from waltz.common.zk.kazoo_log import KazooLog, quiet_logger
+from waltz.common.zk.kazoo_log import REFUSES_USERS, KazooLog, quiet_logger
 from waltz.common.zk.protected import Login, create
 from waltz.common.zk.protection import OPEN, Acl, AclEntry
 from waltz.common.zk.session_clock import SessionClock
@@ -104,7 +107,8 @@ async def connect(
     ``login`` is the user of this process; ``tls`` is for ensembles whose connect string names TLS ports, and follows
     its files: each connection is made with their present content.
 
-    Raises ``ZooKeeperUnreachableError`` when there is no session in time.
+    Raises ``ZooKeeperUnreachableError`` when there is no session in time, ``NotPermittedError`` when a server takes no
+    users.
     """
     return await KazooZooKeeper.open(
         connect_string,
@@ -119,7 +123,7 @@ async def connect(
 async def connect_configured(config: ProcessConfig, *, connect_timeout_s: float | None) -> "KazooZooKeeper":
     """Connect to the ensemble of a cluster, see :func:`connect`.
 
-    Raises ``ZooKeeperUnreachableError``, and ``ConfigError`` for files of passwords and of TLS.
+    Raises ``ZooKeeperUnreachableError``, ``NotPermittedError``, and ``ConfigError`` for files of passwords and of TLS.
     """
     return await connect(
         config.zookeeper_connect_string,
@@ -179,7 +183,12 @@ class KazooZooKeeper:
         self._asking = False
         self._session_id: int | None = None
         self._connected = asyncio.Event()
+        self._is_opening = True
+        self._is_refused = False
+        """Whether a server has refused the user while this client was opened."""
+        self._start_timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._starting = threading.Lock()
         self._listeners: list[Listener] = []
         self._slots = asyncio.Semaphore(_MAX_OUTSTANDING)
         self._outstanding: set[asyncio.Future[object]] = set()
@@ -213,7 +222,7 @@ class KazooZooKeeper:
         try:
             zookeeper._client.start_async()
             async with asyncio.timeout(connect_timeout_s):
-                await zookeeper._connected.wait()
+                await zookeeper._opened()
         except TimeoutError:
             await zookeeper._stop(_GIVE_UP_TIMEOUT_S)
             reasons = ", ".join(zookeeper._log.troubles)
@@ -226,6 +235,13 @@ class KazooZooKeeper:
             await zookeeper.close()
             raise
         return zookeeper
+
+    async def _opened(self) -> None:
+        await self._connected.wait()
+        self._is_opening = False
+        if self._is_refused:
+            assert self._login is not None
+            raise NotPermittedError(f"ZooKeeper refuses user {self._login.user}: {REFUSES_USERS}")
 
     @property
     def state(self) -> State:
@@ -346,8 +362,9 @@ class KazooZooKeeper:
         if self._closed:
             return True
         self._closed = True
-        if self._look_timer is not None:
-            self._look_timer.cancel()
+        for timer in (self._look_timer, self._start_timer):
+            if timer is not None:
+                timer.cancel()
         self._listeners.clear()
         self._state, self._session_id = State.LOST, None
         self._connected.set()  # waiting calls end
@@ -359,8 +376,9 @@ class KazooZooKeeper:
         def stop() -> None:
             # Not in the loop's executor, whose shut-down would wait for a silent server.
             try:
-                self._client.stop()
-                self._client.close()
+                with self._starting:
+                    self._client.stop()
+                    self._client.close()
             except Exception:
                 logger.exception("ZooKeeper: the client did not stop in order")
             self.hop(stopped.set)
@@ -389,15 +407,43 @@ class KazooZooKeeper:
         client_id: tuple[int, bytes] | None = self._client.client_id
         session_id = None if client_id is None else client_id[0]
         self.hop(self._kazoo_says, _STATES[kazoo_state], session_id, time.monotonic())
+        if self._client.client_state == KeeperState.AUTH_FAILED:
+            self.hop(self._user_refused)
 
     def _kazoo_says(self, state: State, session_id: int | None, said_s: float) -> None:
         self._kazoo_state = state
         if state is State.CONNECTED:
             self._clock = SessionClock(self._session_timeout_s, said_s)
             self._look_soon()
+            if self._login is not None:
+                self._ask(said_s)
+                return
         if state is self._state or (state is State.SUSPENDED and self._state is State.LOST):
             return  # reported as lost by the clock before
         self._state_changed(state, session_id)
+
+    def _user_refused(self) -> None:
+        """On the loop: kazoo has given up."""
+        if self._closed:
+            return
+        if self._is_opening:
+            self._is_refused = True
+            self._connected.set()
+        else:
+            self._start_timer = self._loop.call_later(_RECONNECT_MAX_DELAY_S, self._start_again)
+
+    def _start_again(self) -> None:
+        def start() -> None:
+            try:
+                with self._starting:
+                    if not self._closed:
+                        self._client.start_async()
+            except Exception:
+                logger.exception("ZooKeeper: the client did not start again")
+                self.hop(self._user_refused)
+
+        # Not on the loop: kazoo waits for the end of its threads first.
+        threading.Thread(target=start, name="zookeeper-start", daemon=True).start()
 
     # The end of a session by the own clock
 
@@ -435,7 +481,7 @@ class KazooZooKeeper:
         self._clock.answered(sent_s)
         client_id: tuple[int, bytes] | None = self._client.client_id
         alive = self._kazoo_state is State.CONNECTED and not self._clock.is_over(time.monotonic())
-        if self._state is State.LOST and alive and client_id is not None:
+        if self._state is not State.CONNECTED and alive and client_id is not None:
             self._state_changed(State.CONNECTED, client_id[0])
 
     def _state_changed(self, state: State, session_id: int | None) -> None:

@@ -6,6 +6,13 @@ from kazoo.protocol.serialization import Auth
 
 from waltz.common.quiet_log import OutageLog
 
+REFUSES_USERS = (
+    "the server takes no passwords (zookeeper.DigestAuthenticationProvider.enabled=false), and zookeeper.user needs "
+    "members that do"
+)
+"""Why a server refuses a user, whatever the password is."""
+
+_GIVEN_UP = "AUTH_FAILED closing: "
 _TROUBLES = ("Connection dropped: ", "Connection time-out: ", "Cannot resolve ")
 _WITHOUT_NEWS = ("Transition to CONNECTING", "Failed connecting to Zookeeper within the connection retry policy.")
 """Lines that follow each trouble, and the close of a client without a connection."""
@@ -25,6 +32,8 @@ class KazooLog(logging.Filter):
         if isinstance(record.args, tuple) and any(isinstance(each, Auth) for each in record.args):
             return False  # there is a password in it
         text = record.getMessage()
+        if text.startswith(_GIVEN_UP):
+            text = f"Connection dropped: {REFUSES_USERS}"
         if text in _WITHOUT_NEWS:
             return False
         if not text.startswith(_TROUBLES):

@@ -44,7 +44,10 @@ class Role(enum.Enum):
     SERVER = "server"
     STORAGE = "storage"
     CLIENT = "client"
-    """Applications, Spark, archivers, and view nodes."""
+    """Applications and Spark; archivers, mirrors, view nodes and bots without access rules."""
+    ENFORCER = "enforcer"
+    """Archivers, view nodes and bots that judge requests by the access rules: clients that may read these rules. The
+    rules tell who may do what, so other clients may not read them."""
     ADMIN = "admin"
     """Tools. May do everything everywhere."""
 
@@ -76,6 +79,8 @@ class Rights(NamedTuple):
     server: str = ""
     storage: str = ""
     client: str = ""
+    enforcer: str = ""
+    """What enforcers have besides the permissions of clients."""
     original: str = ""
     """What everybody has in a cluster with original nodes: these have no users."""
     is_created_by_original: bool = False
@@ -116,10 +121,10 @@ TABLE = (
     Rights("ext/view", client="cr"),
     Rights("ext/view/*", client="cdr"),
     Rights("ext/view/*/*", client="rw"),
-    Rights("ext/acl", server="cr", storage="cr"),
-    Rights("ext/acl/applied", server="cdr", storage="cdr"),
-    Rights("ext/acl/applied/*", server="rw", storage="rw"),
-    Rights("ext/names", server="r", storage="r"),
+    Rights("ext/acl", server="cr", storage="cr", enforcer="cr"),
+    Rights("ext/acl/applied", server="cdr", storage="cdr", enforcer="cdr"),
+    Rights("ext/acl/applied/*", server="rw", storage="rw", enforcer="rw"),
+    Rights("ext/names", server="r", storage="r", enforcer="r"),
     Rights("ext/storage", server="r", client="r"),
     Rights("ext/storage/*", server="r", client="r"),
     Rights("ext/ring", server="r", client="r"),
@@ -153,8 +158,13 @@ class Protection(NamedTuple):
     """Whether all that nodes and clients of the original need is open."""
 
     def encode(self) -> bytes:
-        """The node's data. The same protection has the same data."""
+        """The node's data. The same protection has the same data.
+
+        Enforcers are named only if there are some: versions without this role cannot read data that names it.
+        """
         users = {role.value: sorted(self.users.get(role, ())) for role in Role}
+        if not users[Role.ENFORCER.value]:
+            del users[Role.ENFORCER.value]
         document = {"version": 1, "withOriginalNodes": self.with_original_nodes, "users": users}
         return json.dumps(document, sort_keys=True).encode()
 
@@ -170,13 +180,13 @@ class Protection(NamedTuple):
             with_original_nodes = document["withOriginalNodes"]
             if not isinstance(with_original_nodes, bool):
                 raise ValueError("withOriginalNodes is true or false")
-            users = {Role(name): tuple(map(_identity, ids)) for name, ids in document["users"].items()}
+            given = {Role(name): tuple(map(_identity, ids)) for name, ids in document["users"].items()}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ProtectionError(
                 f"{DOCUMENT_PATH}: the protection of the tree cannot be read ({type(error).__name__}); "
                 "it may be that of a newer version"
             ) from None
-        return checked(cls(users, with_original_nodes))
+        return checked(cls({role: given.get(role, ()) for role in Role}, with_original_nodes))
 
     def acl_of(self, path: str) -> Acl:
         """The list of the node at a path below the root; the root itself is the empty path."""
@@ -185,6 +195,7 @@ class Protection(NamedTuple):
             Role.SERVER: rights.server,
             Role.STORAGE: rights.storage,
             Role.CLIENT: rights.client,
+            Role.ENFORCER: rights.client + rights.enforcer,
             Role.ADMIN: "cdrwa",
         }
         entries = {

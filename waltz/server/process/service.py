@@ -48,7 +48,7 @@ from waltz.server.partition.confirmed_marks import refuse_confirmed_mark
 from waltz.server.partition.fencing import refuse_heartbeat, refuse_last
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.partition.times import refuse_time
-from waltz.server.requests.appends import AppendCall, AppendLimits, Unacceptable
+from waltz.server.requests.appends import AppendCall, AppendLimits, Unacceptable, data_sizes
 from waltz.server.requests.connection import ClientConnection
 from waltz.server.requests.deadlines import Deadlines
 from waltz.server.requests.failures import tell_failed
@@ -498,9 +498,8 @@ def _within_quota(
 ) -> Sequence[AppendCall]:
     """The appends that a quota admits: the first ones. The others are refused; none of them has a place in the order
     yet."""
-    sizes = [request.data_bytes for request in requests]
     now_s = asyncio.get_running_loop().time()
-    passage = throttle.take(partition.partition_id, sizes, link.channel.peer, now_s)
+    passage = throttle.take(partition.partition_id, data_sizes(requests), link.channel.peer, now_s)
     if passage is None:
         return requests
     link.delay_appends(requests[0].req_id, passage.delay_s)

@@ -324,7 +324,7 @@ class Volumes:
         wanted = _absolute(path)
         to = next((each for each, known in self._paths.items() if known == wanted), None)
         if to is None and wanted != _absolute(self._first):
-            raise StorageError(f"{path} is none of the directories of the node: {', '.join(self.paths())}")
+            raise StorageError(f"{path} is none of the directories of the node; give one of {', '.join(self.paths())}")
         link = str(Path(self._first) / str(partition_id))
         place = self._known.partitions.get(partition_id)
         if not self._files.exists(link):
@@ -462,7 +462,9 @@ class Volumes:
             return False
         others = [name for name in names if name not in _NO_PARTITIONS]
         if found.cluster_key != self._cluster_key:
-            raise StorageError(f"{path} is a volume of another cluster (key {found.cluster_key})")
+            raise StorageError(
+                f"{path} is a volume of another cluster (key {found.cluster_key}); correct storage.directories"
+            )
         if found.id not in self._known.volumes and others:
             raise StorageError(
                 f"{path} is volume {found.id}, which {Path(self._first) / VOLUMES_NAME} does not know: it belongs to "
@@ -477,10 +479,11 @@ class Volumes:
     def _lock(self, file_path: str) -> None:
         try:
             file = self._files.open(file_path, create=False)
+            self._locks.append(file)
+            locked = file.try_lock(_LOCK_SIZE_BYTES)
         except BlockingIOError:
-            raise StorageError(f"{Path(file_path).parent} is in use by another storage node") from None
-        self._locks.append(file)
-        if not file.try_lock(_LOCK_SIZE_BYTES):
+            locked = False
+        if not locked:
             raise StorageError(f"{Path(file_path).parent} is in use by another storage node")
 
     def _begin(self, path: str, missing: Collection[UUID]) -> None:
@@ -609,7 +612,7 @@ def _read(files: Files, path: str, model: type[DocumentT]) -> DocumentT | None:
         at = ".".join(map(str, first["loc"]))
         raise StorageError(f"{path} is damaged: {at + ': ' if at else ''}{first['msg']}") from None
     if found.format != _FORMAT:
-        raise StorageError(f"{path} has format {found.format}, which this version does not know")
+        raise StorageError(f"{path} has format {found.format}, which this version does not know: upgrade Waltz")
     return found
 
 

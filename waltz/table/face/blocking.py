@@ -1,9 +1,10 @@
 """Tables for threads: every call blocks until it is done on the loop of a client."""
 
 from collections.abc import ItemsView, Iterator, MutableMapping, ValuesView
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from waltz.common.serializers import Serializer
+from waltz.table.face.blocking_interface import AnyTableCalls
 from waltz.table.face.blocking_parts import BlockingPrefixedTable, BlockingTypedTable
 from waltz.table.face.blocking_table import TableCalls
 from waltz.table.face.cursors import NamedCursor
@@ -11,6 +12,22 @@ from waltz.table.face.threads import BlockingTransaction, Run
 from waltz.table.rows import TableRow
 
 T = TypeVar("T")
+
+
+class AnyBlockingTable(AnyTableCalls, Protocol):
+    """A table for threads, wherever its view is, with its parts."""
+
+    def mapping(self, prefix: bytes = b"") -> "TableMapping":
+        """The rows of one prefix as a dictionary of bytes."""
+        ...
+
+    def prefixed(self, prefix: bytes) -> BlockingPrefixedTable:
+        """The rows of one prefix as a table of their own."""
+        ...
+
+    def typed(self, serializer: Serializer[T], prefix: bytes = b"") -> BlockingTypedTable[T]:
+        """The rows of one prefix with values that are not bytes."""
+        ...
 
 
 class BlockingTable(TableCalls):
@@ -53,7 +70,7 @@ class TableMapping(MutableMapping[bytes, bytes | None]):
     except within :meth:`BlockingTable.transaction`.
     """
 
-    def __init__(self, table: BlockingTable, prefix: bytes) -> None:
+    def __init__(self, table: AnyTableCalls, prefix: bytes) -> None:
         self._table = table
         self._prefix = prefix
 

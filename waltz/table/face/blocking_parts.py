@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Generic, TypeVar
 
 from waltz.common.serializers import Serializer
-from waltz.table.face.blocking_table import TableCalls
+from waltz.table.face.blocking_interface import AnyTableCalls
 from waltz.table.face.levels import Answer, ReadConsistency
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class BlockingPrefixedTable:
     """The rows of one prefix of a table, as a table of its own."""
 
-    def __init__(self, table: TableCalls, prefix: bytes) -> None:
+    def __init__(self, table: AnyTableCalls, prefix: bytes) -> None:
         """The table is opened and closed by others."""
         self._table = table
         self._prefix = prefix
@@ -86,7 +86,7 @@ class BlockingTypedTable(Generic[T]):
     A row with a null value counts as no row. Errors of the serializer pass through the call that used it.
     """
 
-    def __init__(self, table: TableCalls, serializer: Serializer[T], prefix: bytes = b"") -> None:
+    def __init__(self, table: AnyTableCalls, serializer: Serializer[T], prefix: bytes = b"") -> None:
         """The table is opened and closed by others."""
         self._table = table
         self._serializer = serializer

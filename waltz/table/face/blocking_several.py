@@ -11,7 +11,7 @@ from typing import Self
 
 from waltz.common.keys import place_of
 from waltz.table.envelope import Row
-from waltz.table.face.blocking import BlockingTable
+from waltz.table.face.blocking import AnyBlockingTable, BlockingTable
 from waltz.table.face.levels import level_of_several
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges, ranges_of
@@ -40,7 +40,7 @@ class BlockingPartitionedTable:
         """Each partition has its own folder in ``directory``; other arguments are those of :class:`BlockingTable`."""
         if not partition_ids or len(set(partition_ids)) < len(partition_ids):
             raise ValueError(f"a table is in one partition or in several different ones, not in {list(partition_ids)}")
-        self.tables = tuple(
+        self._have(
             BlockingTable(
                 client,
                 partition_id,
@@ -51,6 +51,21 @@ class BlockingPartitionedTable:
             )
             for partition_id in partition_ids
         )
+
+    @classmethod
+    def of(cls, tables: Sequence[AnyBlockingTable]) -> Self:
+        """One table in these tables, such as served ones, which are opened and closed with it.
+
+        Each is in another partition, and their order counts. Raises ``ValueError`` without any.
+        """
+        if not tables:
+            raise ValueError("a table is in one partition or in several")
+        made = cls.__new__(cls)
+        made._have(tables)
+        return made
+
+    def _have(self, tables: Iterable[AnyBlockingTable]) -> None:
+        self.tables = tuple(tables)
         """Those of the partitions, in the order given."""
         self._stack = ExitStack()
 
@@ -66,7 +81,7 @@ class BlockingPartitionedTable:
     ) -> None:
         self._stack.__exit__(kind, error, traceback)
 
-    def table_of(self, key: bytes) -> BlockingTable:
+    def table_of(self, key: bytes) -> AnyBlockingTable:
         """The table that holds a key."""
         return self.tables[self.place_of(key)]
 
@@ -74,7 +89,7 @@ class BlockingPartitionedTable:
         """Index in :attr:`tables` of the table that holds a key."""
         return place_of(key, len(self.tables))
 
-    def table_of_all(self, keys: Sequence[bytes]) -> BlockingTable:
+    def table_of_all(self, keys: Sequence[bytes]) -> AnyBlockingTable:
         """The table that holds all of these keys.
 
         Raises:

@@ -134,16 +134,17 @@ class TableCalls:
             self._table.batch(rows, any_timestamp=any_timestamp, timeout_s=timeout_s, consistency=consistency)
         )
 
-    def truncate(self) -> int:
-        """Remove every row written before this transaction."""
-        return self._run(self._table.truncate())
+    def truncate(self, *, timeout_s: float = TIMEOUT_S) -> int:
+        """Remove every row written before this transaction. ``timeout_s`` limits the append, in seconds."""
+        return self._run(self._table.truncate(timeout_s=timeout_s))
 
-    def sweep(self) -> int | None:
+    def sweep(self, *, timeout_s: float = TIMEOUT_S) -> int | None:
         """Have all views remove the rows that have reached their age; ``None`` when the partition has no ages.
 
-        Raises as :meth:`batch` does when the clock of this process is ahead of that of ZooKeeper.
+        ``timeout_s`` limits the append, in seconds. Raises as :meth:`batch` does when the clock of this process is
+        ahead of that of ZooKeeper.
         """
-        return self._run(self._table.sweep())
+        return self._run(self._table.sweep(timeout_s=timeout_s))
 
     def sweep_if_due(self, *, timeout_s: float = TIMEOUT_S) -> int | None:
         """Sweep if some row has been past its age for the interval that the partition's properties give it.

@@ -5,10 +5,10 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from waltz.common.serializers import Serializer
+from waltz.table.face.interface import AnyTable
 from waltz.table.face.levels import Answer, ReadConsistency
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges
-from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.rows import TableRow, Version
 from waltz.table.taking import Taken
@@ -27,7 +27,7 @@ class PrefixedTable:
         ```
     """
 
-    def __init__(self, table: Table, prefix: bytes) -> None:
+    def __init__(self, table: AnyTable, prefix: bytes) -> None:
         """The table is opened and closed by others."""
         self._table = table
         self._prefix = prefix
@@ -99,7 +99,7 @@ class TypedTable(Generic[T]):
         ```
     """
 
-    def __init__(self, table: Table, serializer: Serializer[T], prefix: bytes = b"") -> None:
+    def __init__(self, table: AnyTable, serializer: Serializer[T], prefix: bytes = b"") -> None:
         """The table is opened and closed by others."""
         self._table = table
         self._serializer = serializer

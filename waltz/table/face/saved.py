@@ -55,6 +55,14 @@ async def place_of(client: Client, partition_id: int, url: str) -> SnapshotPlace
     return SnapshotPlace(store, UUID(str(await client.cluster_key())), partition_id)
 
 
+async def place_to_save(client: Client, partition_id: int, url: str) -> SnapshotPlace:
+    """Where snapshots of a partition are saved. Raises ``ConfigError`` without a place, and like :func:`place_of`."""
+    place = await place_of(client, partition_id, url)
+    if place is None:
+        raise ConfigError("the cluster has no address of an archive; set it (waltz archive set-url), or name a store")
+    return place
+
+
 async def save_view(
     client: Client,
     partition_id: int,
@@ -69,9 +77,7 @@ async def save_view(
 
     Raises ``ConfigError``, ``ArchiveError``, ``StoreError``, and the errors of ZooKeeper.
     """
-    place = await place_of(client, partition_id, url)
-    if place is None:
-        raise ConfigError("the cluster has no address of an archive; set it (waltz archive set-url), or name a store")
+    place = await place_to_save(client, partition_id, url)
     nodes, root = client.directory
     change = (await read_properties(nodes, root, partition_id)).change if is_configured else None
     await save(place, rows, Facts(change, max_body_bytes, now_ms), secrets.token_hex(8))

@@ -9,6 +9,7 @@ from typing import Self
 from waltz.client.plain.client import Client
 from waltz.common.keys import place_of
 from waltz.table.envelope import Row
+from waltz.table.face.interface import AnyTable
 from waltz.table.face.levels import level_of_several
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges, ranges_of
@@ -48,7 +49,7 @@ class PartitionedTable:
         """Each partition has its own folder in ``directory``; other arguments are those of :class:`Table`."""
         if not partition_ids or len(set(partition_ids)) < len(partition_ids):
             raise ValueError(f"a table is in one partition or in several different ones, not in {list(partition_ids)}")
-        self.tables = tuple(
+        self._have(
             Table(
                 client,
                 partition_id,
@@ -59,6 +60,21 @@ class PartitionedTable:
             )
             for partition_id in partition_ids
         )
+
+    @classmethod
+    def of(cls, tables: Sequence[AnyTable]) -> Self:
+        """One table in these tables, such as served ones, which are opened and closed with it.
+
+        Each is in another partition, and their order counts. Raises ``ValueError`` without any.
+        """
+        if not tables:
+            raise ValueError("a table is in one partition or in several")
+        made = cls.__new__(cls)
+        made._have(tables)
+        return made
+
+    def _have(self, tables: Iterable[AnyTable]) -> None:
+        self.tables = tuple(tables)
         """Those of the partitions, in the order given."""
         self._stack = AsyncExitStack()
 
@@ -74,7 +90,7 @@ class PartitionedTable:
     ) -> None:
         await self._stack.__aexit__(kind, error, traceback)
 
-    def table_of(self, key: bytes) -> Table:
+    def table_of(self, key: bytes) -> AnyTable:
         """The table that holds a key."""
         return self.tables[self.place_of(key)]
 
@@ -82,7 +98,7 @@ class PartitionedTable:
         """Index in :attr:`tables` of the table that holds a key."""
         return place_of(key, len(self.tables))
 
-    def table_of_all(self, keys: Sequence[bytes]) -> Table:
+    def table_of_all(self, keys: Sequence[bytes]) -> AnyTable:
         """The table that holds all of these keys.
 
         Raises:

@@ -1,7 +1,6 @@
 """The asynchronous face of a table: writes through the log, reads from a view beside the process."""
 
 import asyncio
-import inspect
 import random
 import warnings
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -12,23 +11,22 @@ from typing import Self
 
 from waltz.client.errors import LockConflict
 from waltz.client.plain.client import Client
-from waltz.common.records import Record
 from waltz.table.ages import NO_AGES
 from waltz.table.envelope import Batch, Row, Truncate
 from waltz.table.errors import VersionConflict
-from waltz.table.face.decoding import decoded
 from waltz.table.face.levels import Answer, AsOf, Read, ReadConsistency, within
 from waltz.table.face.locks import TABLE_LOCK, locks_of_batch
 from waltz.table.face.partition import TIMEOUT_S, TablePartition, close_in_pages, in_time, system_clock
 from waltz.table.face.ranges import Ranges, ranges_of
 from waltz.table.face.sweeping import SweepCheck, check_sweep, present_mark
-from waltz.table.face.transacting import PACE, Transacting, Work
+from waltz.table.face.takes import followed, taken_parts
+from waltz.table.face.transacting import PACE, Transacting, Work, transacted
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.limits import check_rows
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version, row_key
 from waltz.table.stores.interface import Snapshot
-from waltz.table.taking import Taken, rows_in
+from waltz.table.taking import Taken
 from waltz.table.view import KeyRange
 
 _SWEEPS = "sweeps that are done where they are due"
@@ -172,18 +170,22 @@ class Table:
             Batch(now_ms, rows), append_locks=locks_of_batch(rows), timeout_s=timeout_s, consistency=consistency
         )
 
-    async def truncate(self) -> int:
-        """Remove every row written before this transaction."""
-        return await self._partition.append(Truncate(self._partition.write_ms()), append_locks=[TABLE_LOCK])
+    async def truncate(self, *, timeout_s: float = TIMEOUT_S) -> int:
+        """Remove every row written before this transaction. ``timeout_s`` limits the append, in seconds."""
+        truncation = Truncate(self._partition.write_ms())
+        return await self._partition.append(truncation, append_locks=[TABLE_LOCK], timeout_s=timeout_s)
 
-    async def sweep(self) -> int | None:
+    async def sweep(self, *, timeout_s: float = TIMEOUT_S) -> int | None:
         """Have all views remove the rows that have reached their age; ``None`` when the partition has no ages.
 
-        Raises as :meth:`batch` does when the clock of this process is ahead of that of ZooKeeper.
+        ``timeout_s`` limits the append, in seconds. Raises as :meth:`batch` does when the clock of this process is
+        ahead of that of ZooKeeper.
         """
         ages = self._partition.configured.ages
         mark = None if ages is NO_AGES else present_mark(await self._partition.sweep_ms(), ages)
-        return None if mark is None else await self._partition.append(mark, append_locks=[TABLE_LOCK])
+        if mark is None:
+            return None
+        return await self._partition.append(mark, append_locks=[TABLE_LOCK], timeout_s=timeout_s)
 
     async def sweep_if_due(self, *, timeout_s: float = TIMEOUT_S) -> int | None:
         """Sweep if some row has been past its age for the interval that the partition's properties give it.
@@ -301,17 +303,7 @@ class Table:
 
         Raises the errors of ``work``, too.
         """
-        steps = self.transacting(timeout_s=timeout_s, max_attempts=max_attempts)
-        while True:
-            attempt = await steps.begin()
-            try:
-                working = work(attempt)
-                if inspect.isawaitable(working):
-                    await in_time(working, steps.deadline_s)
-            finally:
-                steps.end()
-            if await steps.commit():
-                return steps.transaction_id
+        return await transacted(self.transacting(timeout_s=timeout_s, max_attempts=max_attempts), work)
 
     def transacting(self, *, timeout_s: float = TIMEOUT_S, max_attempts: int | None = None) -> Transacting:
         """A transaction step by step, for work that does not run on this loop."""
@@ -508,29 +500,11 @@ class Table:
 
         Raises the errors of :meth:`refresh`, too.
         """
-        if limit < 1:
-            raise ValueError(f"limit must be at least 1, not {limit}")
-        mark = await self.high_water_mark(strict=False)
-        if mark <= after:
-            await self._check_not_ahead(after, mark)
-            return Taken([], after, at_end=True)
-        until = mark
-        if prefix and self._partition.store.finds_rows and after >= self._partition.store.indexed_after:
-            await self._partition.follower.reached(mark)
-            entries = self._partition.store.take_prefix(prefix, after, limit)
-            if not entries:
-                return Taken([], mark, at_end=True)
-            after = entries[0].transaction_id - 1
-            until = entries[-1].transaction_id if len(entries) >= limit else mark
-        rows: list[TableRow] = []
-        async with self._partition.client.library_feed(self._partition.partition_id, after=after, until=until) as feed:
-            async for records in feed:
-                for record in records:
-                    rows += await self._taken(record, prefix)
-                    after = record.transaction_id
-                    if len(rows) >= limit:
-                        return Taken(rows, after, at_end=after >= mark)
-        return Taken(rows, after, at_end=after >= mark)
+        taken = Taken([], after, at_end=False)
+        async with aclosing(taken_parts(self._partition, after, limit, prefix)) as parts:
+            async for part in parts:
+                taken = part._replace(rows=taken.rows + part.rows)
+        return taken
 
     async def follow(
         self, after: int, *, prefix: bytes | None = None, until: int | None = None
@@ -541,18 +515,6 @@ class Table:
         a ``cursor`` after them. ``at_end`` is always false, even at the end of the log, which is not asked for. Raises
         like :meth:`take`.
         """
-        async with self._partition.client.library_feed(self._partition.partition_id, after=after, until=until) as feed:
-            async for records in feed:
-                rows = [row for record in records for row in await self._taken(record, prefix)]
-                yield Taken(rows, records[-1].transaction_id, at_end=False)
-
-    async def _check_not_ahead(self, after: int, mark: int) -> None:
-        """Raise ``ClientAheadError`` if the log, whose known end is ``mark``, ends before ``after``."""
-        if mark < after:
-            async with self._partition.client.library_feed(self._partition.partition_id, after=after) as feed:
-                await feed.begin()
-
-    async def _taken(self, record: Record, prefix: bytes | None) -> list[TableRow]:
-        transaction_id = record.transaction_id
-        rows = rows_in(transaction_id, await decoded(transaction_id, record.data, self.properties.max_body_bytes))
-        return rows if prefix is None else [row for row in rows if row.prefix == prefix]
+        async with aclosing(followed(self._partition, after, prefix, until)) as parts:
+            async for taken in parts:
+                yield taken

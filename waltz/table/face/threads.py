@@ -7,8 +7,7 @@ from typing import Any, Protocol, TypeVar
 from waltz.client.errors import ClientClosedError
 from waltz.client.plain.client import Client
 from waltz.table.face.partition import TIMEOUT_S
-from waltz.table.face.table import Table
-from waltz.table.face.transacting import Transacting
+from waltz.table.face.transacting import Steps
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.rows import TableRow
 
@@ -79,8 +78,16 @@ def done(work: BlockingWork, transaction: BlockingTransaction) -> None:
     work(transaction)
 
 
+class Transacted(Protocol):
+    """A table, wherever it is, with transactions step by step."""
+
+    def transacting(self, *, timeout_s: float = TIMEOUT_S, max_attempts: int | None = None) -> Steps:
+        """Begin a transaction."""
+        ...
+
+
 def transact(
-    table: Table,
+    table: Transacted,
     run: Run,
     work: BlockingWork,
     *,
@@ -89,7 +96,7 @@ def transact(
 ) -> int | None:
     """Like ``Table.transaction``, with ``work`` on the thread of the caller."""
 
-    async def began() -> Transacting:
+    async def began() -> Steps:
         return table.transacting(timeout_s=timeout_s, max_attempts=max_attempts)
 
     async def ended() -> None:
@@ -100,6 +107,9 @@ def transact(
         attempt = run(steps.begin())
         try:
             work(BlockingTransaction(attempt, run))
+        except Exception:
+            if not steps.lacks_rows:
+                raise
         finally:
             run(ended())
         if run(steps.commit()):

@@ -4,12 +4,13 @@ import asyncio
 import inspect
 import random
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from waltz.client.errors import LockConflict
 from waltz.client.retry_policy import RetryPolicy
 from waltz.table.envelope import Batch
 from waltz.table.face.partition import TablePartition, in_time
-from waltz.table.face.transaction import TableTransaction
+from waltz.table.face.transaction import TableTransaction, ViewState
 from waltz.table.limits import check_rows
 from waltz.table.stores.interface import Snapshot
 from waltz.table.view import Reading
@@ -28,8 +29,55 @@ async def done(work: Work, transaction: TableTransaction) -> None:
         await working
 
 
+class Steps(Protocol):
+    """The attempts of a transaction, wherever its table is."""
+
+    deadline_s: float
+    """By the time of the loop."""
+    transaction_id: int | None
+    """Of what was committed, if anything was written."""
+
+    @property
+    def lacks_rows(self) -> bool:
+        """Whether the work has asked for rows that have to be got first: whatever it did counts for nothing."""
+        ...
+
+    async def begin(self) -> TableTransaction:
+        """Begin an attempt."""
+        ...
+
+    def end(self) -> None:
+        """End the reads of the attempt."""
+        ...
+
+    async def commit(self) -> bool:
+        """Write; false if another attempt is needed."""
+        ...
+
+
+async def transacted(steps: Steps, work: Work) -> int | None:
+    """Do the work of a transaction until it is committed; returns the transaction's id, if anything was written.
+
+    Raises the errors of the steps and of the work.
+    """
+    while True:
+        attempt = await steps.begin()
+        try:
+            await in_time(done(work, attempt), steps.deadline_s)
+        except Exception:
+            if not steps.lacks_rows:
+                raise
+        finally:
+            steps.end()
+        if await steps.commit():
+            return steps.transaction_id
+
+
 class Transacting:
     """The attempts of one transaction: each is begun, ended after its work, and committed unless the work failed."""
+
+    lacks_rows = False
+    """The rows of the view are all there."""
 
     def __init__(self, table: TablePartition, timeout_s: float, max_attempts: int | None) -> None:
         self.deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -52,7 +100,8 @@ class Transacting:
         self._count += 1
         self._snapshot = table.store.snapshot()
         self._now_ms = table.write_ms()
-        self._attempt = TableTransaction(Reading(self._snapshot, self._now_ms, table.configured.ages, raw=True))
+        reading = Reading(self._snapshot, self._now_ms, table.configured.ages, raw=True)
+        self._attempt = TableTransaction(ViewState(reading))
         return self._attempt
 
     def end(self) -> None:

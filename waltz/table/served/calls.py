@@ -7,7 +7,8 @@ import random
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from urllib.parse import urlencode
 
 from waltz.client.errors import NotAppendedError, OutcomeUnknownError
 from waltz.client.plain.client import Client
@@ -35,11 +36,44 @@ MAX_LINE_BYTES: Final = 256 << 20
 """Longest line of a scan or watch: a row, or the rows of a transaction."""
 
 Method = Literal["GET", "POST"]
+Query = Mapping[str, str | bytes]
+"""Parameters of a URL; bytes are those of the table."""
 
 _NOT_HERE: Final = (404, 429, 503)
 """Statuses after which another view node may do better. Nothing is in the log."""
 _FAILED: Final = (500, 502)
 """The same for reads. After a write they tell nothing."""
+
+
+class Calls(Protocol):
+    """Requests about one partition, to whoever answers them. Errors are those of :class:`ViewCalls`."""
+
+    async def open(self) -> None:
+        """Get ready."""
+        ...
+
+    async def close(self) -> None:
+        """End."""
+        ...
+
+    async def ask(
+        self,
+        method: Method,
+        path: str,
+        query: Query,
+        message: Json,
+        *,
+        timeout_s: float,
+        writes: bool = False,
+    ) -> object:
+        """An answer."""
+        ...
+
+    def lines(
+        self, method: Method, path: str, query: Query, message: Json, *, timeout_s: float, idle_s: float
+    ) -> AsyncGenerator[object, None]:
+        """The lines of an answer."""
+        ...
 
 
 class Ways(NamedTuple):
@@ -83,7 +117,7 @@ class ViewCalls:
         self,
         method: Method,
         path: str,
-        query: Mapping[str, str],
+        query: Query,
         message: Json,
         *,
         timeout_s: float,
@@ -106,7 +140,7 @@ class ViewCalls:
                 raise _lost(error, writes=writes) from error
 
     async def lines(
-        self, method: Method, path: str, query: Mapping[str, str], message: Json, *, timeout_s: float, idle_s: float
+        self, method: Method, path: str, query: Query, message: Json, *, timeout_s: float, idle_s: float
     ) -> AsyncGenerator[object, None]:
         """The lines of an answer, each within ``idle_s`` after the one before. Raises like :meth:`ask`.
 
@@ -141,7 +175,7 @@ class ViewCalls:
         self,
         method: Method,
         path: str,
-        query: Mapping[str, str],
+        query: Query,
         message: Json,
         *,
         timeout_s: float,
@@ -183,10 +217,11 @@ class ViewCalls:
             await asyncio.sleep(min(backoff.next_delay_s(), left_s))
 
     async def _try(
-        self, node: ViewNode, method: Method, path: str, query: Mapping[str, str], message: Json, left_s: float
+        self, node: ViewNode, method: Method, path: str, query: Query, message: Json, left_s: float
     ) -> "tuple[aiohttp.ClientResponse | None, str, bool]":
         """The answer of one node; or why there is none, and whether the request may have been executed."""
         import aiohttp
+        import yarl
 
         assert self._session is not None, "it is open"
         secure = node.endpoint.startswith("https:")
@@ -194,13 +229,13 @@ class ViewCalls:
         if secure and self._ways.token is not None:
             headers["Authorization"] = f"Bearer {await self._ways.token.read()}"
         timeout_ms = str(min(max(int(1000 * left_s), 1), MAX_TIMEOUT_MS))
-        url = f"{node.endpoint}/v1/tables/{self._partition_id}{path}"
+        parameters = urlencode({**query, "timeout_ms": timeout_ms})
+        url = f"{node.endpoint}/v1/tables/{self._partition_id}{path}?{parameters}"
         try:
             async with asyncio.timeout(left_s + GRACE_S):
                 response = await self._session.request(
                     method,
-                    url,
-                    params={**query, "timeout_ms": timeout_ms},
+                    yarl.URL(url, encoded=True),
                     data=None if method == "GET" else io.BytesIO(line_of(message)),
                     headers=headers,
                     ssl=(self._ways.tls or False) if secure else False,

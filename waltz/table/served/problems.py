@@ -1,7 +1,7 @@
 """Refusals of view nodes as problem JSON (RFC 9457), and the errors that they stand for at a client. Pure.
 
-A refusal says by its status whether anything can be in the log: 202 (committed, and not known to be on all storages)
-and 504 (unknown) are the only ones after which it can.
+A refusal says by its status whether anything can be in the log: 202 (committed, and not known to be on all storages),
+504 (unknown) and 500 (a defect) are the only ones after which it can.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ from waltz.client.errors import (
     TransactionTooLargeError,
 )
 from waltz.common.errors import WaltzError
+from waltz.common.ids import NO_TRANSACTION
 from waltz.common.metrics.registry import Json
 from waltz.common.zk.client import ZooKeeperError
 from waltz.table.errors import (
@@ -50,6 +51,10 @@ class Problem(NamedTuple):
     retry_s: int | None = None
     """When the caller may ask again, if that can help."""
     transaction_id: int | None = None
+    applied: int | None = None
+    """What the view had applied when it found a condition that does not hold."""
+    level: str | None = None
+    """The level of consistency that was refused."""
 
     def message(self) -> Json:
         """The body."""
@@ -61,7 +66,20 @@ class Problem(NamedTuple):
         }
         if self.transaction_id is not None:
             found["transaction"] = self.transaction_id
+        if self.applied is not None:
+            found["applied"] = self.applied
+        if self.level is not None:
+            found["level"] = self.level
         return found
+
+
+class ServedConflict(VersionConflict):
+    """A condition does not hold in the view of a view node."""
+
+    def __init__(self, text: str, applied: int) -> None:
+        super().__init__(text)
+        self.applied = applied
+        """What that view had applied; -1 if it is not known."""
 
 
 class Refused(WaltzError):
@@ -95,7 +113,6 @@ _PROBLEMS: Final[tuple[tuple[type[Exception], int, str], ...]] = (
     (ConfirmedMarkNotSupportedError, 501, "fresh-not-supported"),
     (ClientAheadError, 409, "ahead-of-log"),
     (OtherLogError, 409, "other-log"),
-    (ConsistencyRefusedError, 409, "consistency"),
     (OutcomeUnknownError, 504, "outcome-unknown"),
 )
 
@@ -117,6 +134,10 @@ def problem_of(error: Exception) -> Problem | None:
         return error.problem
     if isinstance(error, NotGuaranteedError):
         return Problem(202, "not-guaranteed", str(error), transaction_id=error.transaction_id)
+    if isinstance(error, ServedConflict):
+        return Problem(412, "version-conflict", str(error), applied=error.applied)
+    if isinstance(error, ConsistencyRefusedError):
+        return Problem(409, "consistency", str(error), level=error.level)
     for kind, status, name in _PROBLEMS:
         if isinstance(error, kind):
             return Problem(status, name, str(error))
@@ -134,11 +155,18 @@ def error_of(partition_id: int, status: int, message: object) -> Exception:
     transaction_id = fields.get("transaction")
     if kind == "not-guaranteed" and isinstance(transaction_id, int):
         return NotGuaranteedError(partition_id, transaction_id, "the view node did not learn of all storages in time")
+    if kind == "version-conflict":
+        applied = fields.get("applied")
+        return ServedConflict(detail, applied if type(applied) is int else NO_TRANSACTION)
+    if kind == "consistency":
+        reason, _, effect = detail.removeprefix(f"partition {partition_id}: ").rpartition("; ")
+        return ConsistencyRefusedError(partition_id, str(fields.get("level", "")), reason, effect=effect)
+    if kind == "ahead-of-log":
+        return ClientAheadError(partition_id)
     if kind == "fresh-not-supported":
         return ConfirmedMarkNotSupportedError(partition_id)
     simple: Mapping[str, type[Exception]] = {
         "bad-request": ValueError,
-        "version-conflict": VersionConflict,
         "timestamp": TimestampError,
         "key-too-long": KeyTooLongError,
         "envelope": EnvelopeError,
@@ -146,7 +174,6 @@ def error_of(partition_id: int, status: int, message: object) -> Exception:
         "properties": PropertiesError,
         "outcome-unknown": OutcomeUnknownError,
         "not-appended": NotAppendedError,
-        "consistency": NotAppendedError,
     }
     if kind in simple:
         return simple[kind](detail)

@@ -33,6 +33,9 @@ MAX_RANGES = 100
 """Most ranges of one scan."""
 MAX_ROWS = 10_000
 """Most rows of one batch, and most conditions."""
+MAX_TAKEN = 10_000
+"""Most rows of one take, but for those of its last transaction."""
+DEFAULT_TAKEN = 1000
 MAX_PARAMETERS = 16
 """Most parameters of a URL."""
 MAX_TOKEN_CHARACTERS = 1 << 20
@@ -49,6 +52,8 @@ class ReadMode(NamedTuple):
     fresh: bool = False
     """The view has applied all that was committed before the request."""
     timeout_ms: int = DEFAULT_TIMEOUT_MS
+    consistency: str | None = None
+    """The level of the read, by its name."""
 
     def query(self) -> dict[str, str]:
         """The mode as parameters of a URL."""
@@ -57,19 +62,27 @@ class ReadMode(NamedTuple):
             found["fresh"] = "true"
         if self.at_least > NO_TRANSACTION:
             found["at_least"] = str(self.at_least)
+        if self.consistency is not None:
+            found["consistency"] = self.consistency
         return found
 
 
 class GetQuestion(NamedTuple):
-    """Keys of one prefix."""
+    """Rows to get, all of one state."""
 
-    prefix: bytes
-    keys: Sequence[bytes]
+    pairs: Sequence[tuple[bytes, bytes]]
+    """Prefixes and keys."""
     raw: bool = False
 
     def message(self) -> Json:
         """The question in JSON."""
-        return {"prefix": text_of(self.prefix), "keys": [text_of(key) for key in self.keys], "raw": self.raw}
+        found: dict[str, Json] = {"raw": self.raw}
+        if len({prefix for prefix, _ in self.pairs}) == 1:
+            found["prefix"] = text_of(self.pairs[0][0])
+            found["keys"] = [text_of(key) for _, key in self.pairs]
+        else:
+            found["rows"] = [{"prefix": text_of(prefix), "key": text_of(key)} for prefix, key in self.pairs]
+        return found
 
 
 class Place(NamedTuple):
@@ -136,6 +149,21 @@ class ScanQuestion(NamedTuple):
             yield Bounds(index, start, end)
 
 
+class TakeQuestion(NamedTuple):
+    """Rows in the order of the log."""
+
+    after: int
+    limit: int = DEFAULT_TAKEN
+    prefix: bytes | None = None
+
+    def query(self) -> dict[str, str | bytes]:
+        """The question as parameters of a URL."""
+        found: dict[str, str | bytes] = {"after": str(self.after), "limit": str(self.limit)}
+        if self.prefix is not None:
+            found["prefix"] = self.prefix
+        return found
+
+
 class Condition(NamedTuple):
     """The version that a row must have; ``None``: readers must see no row."""
 
@@ -148,7 +176,8 @@ class WriteQuestion(NamedTuple):
     """Rows to write together, if all conditions hold."""
 
     rows: Sequence[Row]
-    conditions: Sequence[Condition] = ()
+    conditions: Sequence[Condition] | None = None
+    """``None``: the greatest timestamp wins. Otherwise, even without any, the rows win over what they replace."""
     any_timestamp: bool = False
 
     def message(self) -> Json:
@@ -156,7 +185,7 @@ class WriteQuestion(NamedTuple):
         found: dict[str, Json] = {"rows": [_row_text(row) for row in self.rows]}
         if self.any_timestamp:
             found["any_timestamp"] = True
-        if self.conditions:
+        if self.conditions is not None:
             found["if"] = [
                 {
                     "prefix": text_of(each.prefix),
@@ -195,6 +224,7 @@ def read_mode(query: Mapping[str, str]) -> ReadMode:
         NO_TRANSACTION if at_least is None else number(at_least, "at_least", NO_TRANSACTION),
         flag(query, "fresh"),
         timeout_ms(query),
+        query.get("consistency"),
     )
 
 
@@ -221,9 +251,18 @@ def number(text: str, name: str, low: int = 0, high: int = (1 << 63) - 1) -> int
 
 def get_question(message: object) -> GetQuestion:
     """Keys to get. Raises :class:`MessageError`."""
-    fields = object_of(message, "the question", ("prefix", "keys", "raw"))
-    keys = [bytes_of(key, "a key") for key in _listed(fields.get("keys"), "keys", MAX_KEYS)]
-    return GetQuestion(bytes_of(fields.get("prefix", ""), "prefix"), keys, truth_of(fields.get("raw", False), "raw"))
+    fields = object_of(message, "the question", ("prefix", "keys", "rows", "raw"))
+    raw = truth_of(fields.get("raw", False), "raw")
+    if "rows" not in fields:
+        prefix = bytes_of(fields.get("prefix", ""), "prefix")
+        return GetQuestion(
+            [(prefix, bytes_of(key, "a key")) for key in _listed(fields.get("keys"), "keys", MAX_KEYS)], raw
+        )
+    if "keys" in fields or "prefix" in fields:
+        raise MessageError("there are rows, or keys of a prefix")
+    rows = [object_of(each, "a row", ("prefix", "key")) for each in _listed(fields["rows"], "rows", MAX_KEYS)]
+    pairs = [(bytes_of(row.get("prefix", ""), "prefix"), bytes_of(row.get("key"), "key")) for row in rows]
+    return GetQuestion(pairs, raw)
 
 
 def scan_question(message: object) -> ScanQuestion:
@@ -264,6 +303,21 @@ def scan_of_query(query: Mapping[str, str]) -> ScanQuestion:
     )
 
 
+def take_of_query(query: Mapping[str, str]) -> TakeQuestion:
+    """A take, by the parameters of a URL. Raises :class:`MessageError`."""
+    return TakeQuestion(
+        number(query.get("after", str(NO_TRANSACTION)), "after", NO_TRANSACTION),
+        number(query.get("limit", str(DEFAULT_TAKEN)), "limit", 1, MAX_TAKEN),
+        bytes_in(query, "prefix") if "prefix" in query else None,
+    )
+
+
+def sweep_question(message: object) -> bool:
+    """Whether a sweep is to be made only if it is due. Raises :class:`MessageError`."""
+    fields = object_of(message, "the question", ("if_due",))
+    return truth_of(fields.get("if_due", False), "if_due")
+
+
 def place_of(token: object, range_count: int) -> Place:
     """A place from its token, in a scan of so many ranges. Raises :class:`MessageError`."""
     try:
@@ -279,7 +333,7 @@ def place_of(token: object, range_count: int) -> Place:
             base64.b64decode(key, validate=True),
         )
     except (ValueError, TypeError, RecursionError, binascii.Error):
-        raise MessageError("the token is none of this scan") from None
+        raise MessageError("the token does not fit this scan: repeat the first page's parameters") from None
 
 
 def write_question(message: object) -> WriteQuestion:
@@ -288,7 +342,7 @@ def write_question(message: object) -> WriteQuestion:
     rows = [_written_row(each) for each in _listed(fields.get("rows"), "rows", MAX_ROWS)]
     if not rows:
         raise MessageError("there are no rows")
-    conditions = [_condition(each) for each in _listed(fields.get("if", []), "if", MAX_ROWS)]
+    conditions = [_condition(each) for each in _listed(fields["if"], "if", MAX_ROWS)] if "if" in fields else None
     question = WriteQuestion(rows, conditions, truth_of(fields.get("any_timestamp", False), "any_timestamp"))
     check_write(question)
     return question
@@ -296,7 +350,7 @@ def write_question(message: object) -> WriteQuestion:
 
 def check_write(question: WriteQuestion) -> None:
     """Raise :class:`MessageError` for conditions beside timestamps, and for two conditions or rows of one key."""
-    if not question.conditions:
+    if question.conditions is None:
         return
     if question.any_timestamp or any(row.timestamp_ms is not None for row in question.rows):
         raise MessageError("rows with conditions have no timestamps of their own: they win over what they replace")

@@ -1,22 +1,40 @@
 """The face of a table that view nodes serve: no state of its own, but for what it has seen."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Self
 
-from waltz.client.errors import NotAuthorizedError
+from waltz.client.errors import ConfirmedMarkNotSupportedError, NotGuaranteedError
 from waltz.client.plain.client import Client
 from waltz.common.ids import NO_TRANSACTION
+from waltz.common.metrics.registry import Json
 from waltz.table.envelope import Row
-from waltz.table.errors import TableError, ViewUnavailableError
+from waltz.table.errors import ViewUnavailableError
+from waltz.table.face.levels import Answer, AtLeast, Present, ReadConsistency
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges, ranges_of
+from waltz.table.face.sweeping import SweepCheck
+from waltz.table.face.transacting import Work, transacted
 from waltz.table.rows import TableRow, Version
-from waltz.table.served.calls import ViewCalls, Ways
-from waltz.table.served.questions import MAX_KEYS, Condition, GetQuestion, ReadMode, ScanQuestion, WriteQuestion
-from waltz.table.served.texts import Fields, MessageError, bytes_of, integer_of, row_of
+from waltz.table.served.calls import Calls, ViewCalls, Ways
+from waltz.table.served.demands import Demand, demand_of
+from waltz.table.served.problems import ServedConflict
+from waltz.table.served.questions import (
+    MAX_KEYS,
+    MAX_TAKEN,
+    Condition,
+    GetQuestion,
+    ReadMode,
+    ScanQuestion,
+    TakeQuestion,
+    WriteQuestion,
+)
+from waltz.table.served.replies import bytes_in, check_end, fields_of, foreign, number_of, row_in, rows_in
+from waltz.table.served.stand_in import StandIn
+from waltz.table.served.texts import Fields
+from waltz.table.served.transacting import Pair, ServedTransacting
 from waltz.table.taking import Taken
 
 IDLE_S = 60.0
@@ -42,12 +60,27 @@ class ServedTable:
         ```
     """
 
-    def __init__(self, client: Client, partition_id: int, ways: Ways, *, timeout_s: float = TIMEOUT_S) -> None:
-        """``timeout_s`` limits each call that names no limit of its own."""
+    def __init__(
+        self,
+        client: Client,
+        partition_id: int,
+        ways: Ways,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        stands_in: Callable[[], bool] | None = None,
+    ) -> None:
+        """``timeout_s`` limits each call that names no limit of its own.
+
+        While ``stands_in`` says so, a view in this process answers where there is no view node.
+        """
         self._client = client
         self._partition_id = partition_id
-        self._calls = ViewCalls(client, partition_id, ways)
-        self._timeout_s = timeout_s
+        view_calls = ViewCalls(client, partition_id, ways)
+        self._calls: Calls = view_calls
+        if stands_in is not None:
+            self._calls = StandIn(client, partition_id, view_calls, stands_in)
+        self.timeout_s = timeout_s
+        """Limit of each call that names no limit of its own, in seconds."""
         self._seen = NO_TRANSACTION
 
     async def __aenter__(self) -> Self:
@@ -67,28 +100,45 @@ class ServedTable:
     # Writes
 
     async def put(
-        self, key: bytes, value: bytes | None, *, prefix: bytes = b"", timestamp_ms: int | None = None
+        self,
+        key: bytes,
+        value: bytes | None,
+        *,
+        prefix: bytes = b"",
+        timestamp_ms: int | None = None,
+        consistency: str | None = None,
     ) -> int:
         """Write one row. Raises like :meth:`batch`."""
-        return await self.batch([Row(prefix, key, value, timestamp_ms)])
+        return await self.batch([Row(prefix, key, value, timestamp_ms)], consistency=consistency)
 
-    async def delete(self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None) -> int:
+    async def delete(
+        self, key: bytes, *, prefix: bytes = b"", timestamp_ms: int | None = None, consistency: str | None = None
+    ) -> int:
         """Delete one row, whether it exists or not. Raises like :meth:`batch`."""
-        return await self.batch([Row(prefix, key, None, timestamp_ms, tombstone=True)])
+        return await self.batch([Row(prefix, key, None, timestamp_ms, tombstone=True)], consistency=consistency)
 
-    async def batch(self, rows: Sequence[Row], *, any_timestamp: bool = False, timeout_s: float | None = None) -> int:
+    async def batch(
+        self,
+        rows: Sequence[Row],
+        *,
+        any_timestamp: bool = False,
+        timeout_s: float | None = None,
+        consistency: str | None = None,
+    ) -> int:
         """Write rows in one transaction, at the time of the view node's clock.
 
         Args:
             rows: The rows, at least one.
             any_timestamp: Accept timestamps further ahead than the partition allows.
             timeout_s: Limit of the whole call in seconds.
+            consistency: The level of the write, as of ``Client.append``. By default that of the partition.
 
         Returns:
             The id of the transaction.
 
         Raises:
-            ValueError: There are no rows.
+            ValueError: There are no rows, or no such level.
+            ConsistencyRefusedError: The partition demands another level, or the server is too old.
             TimestampError: A timestamp is not positive, or further ahead than the partition allows.
             KeyTooLongError: A key is longer than the partition allows.
             EnvelopeError: The rows do not fit into the envelope.
@@ -99,7 +149,37 @@ class ServedTable:
         """
         if not rows:
             raise ValueError("a batch of no rows")
-        return await self._write(WriteQuestion(rows, any_timestamp=any_timestamp), timeout_s)
+        return await self._write(WriteQuestion(rows, any_timestamp=any_timestamp), timeout_s, consistency)
+
+    async def truncate(self, *, timeout_s: float | None = None) -> int:
+        """Remove every row written before this transaction. Raises like :meth:`batch`."""
+        answer = await self._writing("/truncate", {}, {}, timeout_s)
+        return self._appended(answer)
+
+    async def sweep(self, *, timeout_s: float | None = None) -> int | None:
+        """Have all views remove the rows that have reached their age; ``None`` when the partition has no ages.
+
+        By the clock of the view node. Raises like :meth:`batch`.
+        """
+        answer = await self._writing("/sweep", {}, {}, timeout_s)
+        return None if answer.get("transaction") is None else self._appended(answer)
+
+    async def sweep_if_due(self, *, timeout_s: float | None = None) -> int | None:
+        """Sweep if some row has been past its age for the interval that the partition's properties give it.
+
+        The view node looks at the rows; ``None`` when there is none. Raises like :meth:`batch`.
+        """
+        answer = await self._writing("/sweep", {}, {"if_due": True}, timeout_s)
+        return None if answer.get("transaction") is None else self._appended(answer)
+
+    async def check_sweep(self) -> SweepCheck:
+        """The rows that a sweep would remove now; the view node reads all rows. Raises like :meth:`get`."""
+        query = self._query(Present.OWN)
+        check = fields_of(await self._calls.ask("GET", "/sweep", query, None, timeout_s=self.timeout_s))
+        due = check.get("due")
+        if not isinstance(due, bool):
+            raise foreign("no answer to whether a sweep is due")
+        return SweepCheck(number_of(check.get("aged")), due)
 
     async def put_if(
         self,
@@ -120,62 +200,173 @@ class ServedTable:
         question = WriteQuestion([Row(prefix, key, value)], [Condition(prefix, key, version)])
         return await self._write(question, timeout_s)
 
-    async def _write(self, question: WriteQuestion, timeout_s: float | None) -> int:
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        message = question.message()
-        answer = _fields(await self._calls.ask("POST", "/batch", {}, message, timeout_s=limit_s, writes=True))
-        transaction_id = _number(answer.get("transaction"))
+    async def transaction(
+        self,
+        work: Work,
+        *,
+        timeout_s: float | None = None,
+        max_attempts: int | None = None,
+    ) -> int | None:
+        """Read and write rows in isolation from all other writers.
+
+        ``work`` is called first without any rows, and again for each row that it turns out to read: all rows of a call
+        are of one state, got by one request. At most 1000 rows can be read, and 10,000 written.
+
+        Args:
+            work: Reads and writes rows, and has no other effects. It is called again when it needs further rows, or
+                when any writer has changed meanwhile the rows that it read. May be asynchronous.
+            timeout_s: Limit of the whole call in seconds.
+            max_attempts: Maximum number of writes that other writers may spoil.
+
+        Returns:
+            The id of the transaction; ``None`` when nothing was written.
+
+        Raises:
+            LockConflict: No attempt is left.
+            NotAppendedError: The deadline has passed.
+            OutcomeUnknownError: The same, and the rows may have been written.
+            ValueError: The work reads too many rows.
+
+        Raises the errors of ``work``, too.
+        """
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        return await transacted(self.transacting(timeout_s=limit_s, max_attempts=max_attempts), work)
+
+    def transacting(self, *, timeout_s: float = TIMEOUT_S, max_attempts: int | None = None) -> ServedTransacting:
+        """A transaction step by step, for work that does not run on this loop."""
+
+        async def got(pairs: Sequence[Pair], limit_s: float) -> list[TableRow | None]:
+            rows, _ = await self._got(GetQuestion(pairs), Present.OWN, limit_s)
+            return rows
+
+        return ServedTransacting(self._partition_id, got, self._write, timeout_s, max_attempts)
+
+    async def _write(self, question: WriteQuestion, timeout_s: float | None, consistency: str | None = None) -> int:
+        query = {} if consistency is None else {"consistency": consistency}
+        try:
+            answer = await self._writing("/batch", query, question.message(), timeout_s)
+        except ServedConflict as conflict:  # what is read next has what is in the way
+            self._seen = max(self._seen, conflict.applied)
+            raise
+        return self._appended(answer)
+
+    async def _writing(self, path: str, query: dict[str, str], message: Json, timeout_s: float | None) -> Fields:
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            answer = await self._calls.ask("POST", path, query, message, timeout_s=limit_s, writes=True)
+        except NotGuaranteedError as error:  # it is committed, and reads through this object see it
+            self._seen = max(self._seen, error.transaction_id)
+            raise
+        return fields_of(answer)
+
+    def _appended(self, answer: Fields) -> int:
+        transaction_id = number_of(answer.get("transaction"))
         self._seen = max(self._seen, transaction_id)
         return transaction_id
 
     # Reads
 
-    async def refresh(self) -> None:
-        """Have later reads see every transaction that was committed before the call; raises like :meth:`get`."""
-        await self._state(fresh=True)
+    async def refresh(self, *, strict: bool = True) -> None:
+        """Have later reads see every transaction that was committed before the call; raises like :meth:`get`.
 
-    async def high_water_mark(self) -> int:
+        Args:
+            strict: With ``False``, a server that cannot confirm its mark, such as the original's, may tell its own
+                mark: later reads lag then if that server has lost the partition without knowing it yet.
+        """
+        if strict:
+            await self._state(Present.FRESH)
+        else:
+            self._seen = max(self._seen, await self.high_water_mark(strict=False))
+
+    async def high_water_mark(self, *, strict: bool = True) -> int:
         """A mark that covers every transaction committed before the call; -1 for an empty log.
+
+        Args:
+            strict: With ``False``, a server that cannot confirm its mark tells its own.
 
         Raises:
             ConfirmedMarkNotSupportedError: The server cannot confirm its mark.
             DeadlineExceededError: No answer came in time.
         """
-        return await self._client.high_water_mark(self._partition_id, confirmed=True)
+        try:
+            return await self._client.high_water_mark(self._partition_id, confirmed=True)
+        except ConfirmedMarkNotSupportedError:
+            if strict:
+                raise
+            return await self._client.high_water_mark(self._partition_id)
 
     async def get(
-        self, keys: Sequence[bytes], *, prefix: bytes = b"", raw: bool = False, fresh: bool = False
-    ) -> list[TableRow | None]:
+        self,
+        keys: Sequence[bytes],
+        *,
+        prefix: bytes = b"",
+        raw: bool = False,
+        fresh: bool = False,
+        consistency: ReadConsistency | None = None,
+    ) -> Answer:
         """The rows of keys, in the order of the keys. With ``raw``, tombstones and expired rows are returned, too.
 
         With ``fresh`` the view first catches up with every transaction committed before the call, on any server. More
         than a thousand keys are got by several requests, and may be of several states.
 
+        Args:
+            keys: Keys of one prefix.
+            prefix: The prefix.
+            raw: Whether tombstones and expired rows are returned, too.
+            fresh: The same as ``consistency="fresh"``.
+            consistency: What the answer has: ``"fresh"``, ``"any"``, ``AtLeast(id)`` or a level by the names of Amza.
+                By default at least what was written and read through this object.
+
+        Returns:
+            The rows, and as ``applied`` the last transaction whose effect is surely in them.
+
         Raises:
             ViewUnavailableError: No view node has the answer in time.
             ConfirmedMarkNotSupportedError: The server cannot confirm its mark, which ``fresh`` needs.
+            ConsistencyRefusedError: The property ``consistency`` of the partition does not go with that level.
             NotAuthorizedError: The client lacks the right to read.
+            ValueError: There is no such level, or it is ``AsOf``: view nodes have the present state only.
         """
+        demand = demand_of(fresh, consistency)
         rows: list[TableRow | None] = []
-        for first in range(0, len(keys), MAX_KEYS):
-            question = GetQuestion(prefix, keys[first : first + MAX_KEYS], raw)
-            answer = _fields(
-                await self._calls.ask("POST", "/get", self._query(fresh), question.message(), timeout_s=self._timeout_s)
-            )
-            found = answer.get("rows")
-            if not isinstance(found, list) or len(found) != len(question.keys):
-                raise _foreign("other rows than were asked for")
-            rows += [None if row is None else _row(row) for row in found]
-            self._saw(answer)
-        return rows
+        applied: list[int] = []
+        for first in range(0, max(len(keys), 1), MAX_KEYS):
+            question = GetQuestion([(prefix, key) for key in keys[first : first + MAX_KEYS]], raw)
+            found, at = await self._got(question, demand, self._limit_s(demand))
+            rows += found
+            applied.append(at)
+        return Answer(rows, min(applied))
+
+    async def _got(self, question: GetQuestion, demand: Demand, limit_s: float) -> tuple[list[TableRow | None], int]:
+        """Rows of one state, and what that is."""
+        answer = fields_of(
+            await self._calls.ask("POST", "/get", self._query(demand), question.message(), timeout_s=limit_s)
+        )
+        found = answer.get("rows")
+        if not isinstance(found, list) or len(found) != len(question.pairs):
+            raise foreign("other rows than were asked for")
+        rows = [None if row is None else row_in(row) for row in found]
+        if any(
+            row is not None and (row.prefix, row.key) != pair for row, pair in zip(rows, question.pairs, strict=True)
+        ):
+            raise foreign("rows of other keys")
+        self._saw(answer)
+        return rows, number_of(answer.get("applied"))
 
     async def get_slice(
-        self, key: bytes, offset: int, size: int, *, prefix: bytes = b"", fresh: bool = False
+        self,
+        key: bytes,
+        offset: int,
+        size: int,
+        *,
+        prefix: bytes = b"",
+        fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> bytes | None:
         """Part of a value; ``None`` for a missing row or a null value. Raises ``ValueError`` for numbers below 0."""
         if offset < 0 or size < 0:
             raise ValueError("offset and size must not be negative")
-        (row,) = await self.get([key], prefix=prefix, fresh=fresh)
+        (row,) = await self.get([key], prefix=prefix, fresh=fresh, consistency=consistency)
         return None if row is None or row.value is None else row.value[offset : offset + size]
 
     async def scan(
@@ -187,6 +378,7 @@ class ServedTable:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> AsyncGenerator[TableRow, None]:
         """The rows of ranges of keys, in order, all of one state of the table.
 
@@ -194,9 +386,9 @@ class ServedTable:
         ``ViewUnavailableError`` for a scan that the view node could not end within a minute.
         """
         question = ScanQuestion(ranges_of(ranges, prefix), reverse, limit, raw)
-        async with aclosing(self._scan(question, fresh=fresh)) as lines:
+        async with aclosing(self._scan(question, demand_of(fresh, consistency))) as lines:
             async for fields in lines:
-                yield _row(fields)
+                yield row_in(fields)
 
     async def scan_keys(
         self,
@@ -207,26 +399,26 @@ class ServedTable:
         limit: int | None = None,
         raw: bool = False,
         fresh: bool = False,
+        consistency: ReadConsistency | None = None,
     ) -> AsyncGenerator[tuple[bytes, bytes], None]:
         """Prefixes and keys of the rows of :meth:`scan`, without the values on the way."""
         question = ScanQuestion(ranges_of(ranges, prefix), reverse, limit, raw, keys_only=True)
-        async with aclosing(self._scan(question, fresh=fresh)) as lines:
+        async with aclosing(self._scan(question, demand_of(fresh, consistency))) as lines:
             async for fields in lines:
-                yield _bytes(fields, "prefix"), _bytes(fields, "key")
+                yield bytes_in(fields, "prefix"), bytes_in(fields, "key")
 
-    async def _scan(self, question: ScanQuestion, *, fresh: bool) -> AsyncGenerator[Fields, None]:
+    async def _scan(self, question: ScanQuestion, demand: Demand) -> AsyncGenerator[Fields, None]:
         if question.limit is not None and question.limit <= 0:
             return
-        lines = self._calls.lines(
-            "POST", "/scan", self._query(fresh), question.message(), timeout_s=self._timeout_s, idle_s=IDLE_S
-        )
+        query, message = self._query(demand), question.message()
+        lines = self._calls.lines("POST", "/scan", query, message, timeout_s=self._limit_s(demand), idle_s=IDLE_S)
         async with aclosing(lines):
             async for line in lines:
-                fields = _fields(line)
+                fields = fields_of(line)
                 if "end" not in fields:
                     yield fields
                     continue
-                end = _fields(fields["end"])
+                end = fields_of(fields["end"])
                 self._saw(end)
                 if end.get("reason") == "time":
                     raise ViewUnavailableError(
@@ -237,13 +429,58 @@ class ServedTable:
 
     async def approximate_count(self, *, raw: bool = False) -> int:
         """Number of rows, expired ones included, tombstones only with ``raw``. Raises like :meth:`get`."""
-        state = await self._state(fresh=False)
-        return _number(state.get("rows")) + (_number(state.get("tombstones")) if raw else 0)
+        state = await self._state(Present.OWN)
+        return number_of(state.get("rows")) + (number_of(state.get("tombstones")) if raw else 0)
 
-    async def _state(self, *, fresh: bool) -> Fields:
-        state = _fields(await self._calls.ask("GET", "", self._query(fresh), None, timeout_s=self._timeout_s))
+    async def _state(self, demand: Demand) -> Fields:
+        state = fields_of(await self._calls.ask("GET", "", self._query(demand), None, timeout_s=self.timeout_s))
         self._saw(state)
         return state
+
+    async def take(self, after: int, limit: int = 1000, *, prefix: bytes | None = None) -> Taken:
+        """Rows in the order of the log, overwritten ones included, of whole transactions after ``after``.
+
+        Args:
+            after: Id of the transaction before the first one; -1 for all.
+            limit: Number of rows at which the take ends, with the end of a transaction.
+            prefix: Prefix of the rows.
+
+        Returns:
+            The rows; ``at_end`` tells that the log had no later transaction at the last request for them. A take that
+            a view node has not ended when it fails goes on at the next one.
+
+        Raises:
+            ValueError: The limit is below 1.
+            ClientAheadError: The log ends before ``after``.
+
+        Raises the errors of :meth:`get`, too.
+        """
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        taken = Taken([], after, at_end=False)
+        while not taken.at_end and len(taken.rows) < limit:
+            question = TakeQuestion(taken.cursor, min(limit - len(taken.rows), MAX_TAKEN), prefix)
+            before = taken.cursor
+            try:
+                async with aclosing(self._take(question)) as parts:
+                    async for part in parts:
+                        taken = part._replace(rows=taken.rows + part.rows)
+            except ViewUnavailableError:
+                if taken.cursor == before:
+                    raise
+        return taken
+
+    async def _take(self, question: TakeQuestion) -> AsyncGenerator[Taken, None]:
+        lines = self._calls.lines("GET", "/take", question.query(), None, timeout_s=self.timeout_s, idle_s=IDLE_S)
+        async with aclosing(lines):
+            async for line in lines:
+                fields = fields_of(line)
+                if "end" in fields:
+                    end = fields_of(fields["end"])
+                    yield Taken([], number_of(end.get("cursor")), at_end=end.get("at_end") is True)
+                    return
+                yield Taken(rows_in(fields, question.prefix), number_of(fields.get("transaction")), at_end=False)
+        raise ViewUnavailableError("the answer of the view node has ended before the take")
 
     async def follow(
         self, after: int, *, prefix: bytes | None = None, until: int | None = None
@@ -278,80 +515,45 @@ class ServedTable:
                 await asyncio.sleep(0.1)
 
     async def _watch(self, after: int, prefix: bytes | None) -> AsyncGenerator[Taken, None]:
-        query = {"after": str(after), "progress_s": str(_PROGRESS_S)}
+        query: dict[str, str | bytes] = {"after": str(after), "progress_s": str(_PROGRESS_S)}
         if prefix is not None:
-            with suppress(UnicodeDecodeError):  # the library takes text only: other rows are passed over here
-                query["prefix"] = prefix.decode()
-        lines = self._calls.lines("GET", "/watch", query, None, timeout_s=self._timeout_s, idle_s=IDLE_S)
+            query["prefix"] = prefix
+        lines = self._calls.lines("GET", "/watch", query, None, timeout_s=self.timeout_s, idle_s=IDLE_S)
         began = False
         try:
             async with aclosing(lines):
                 async for line in lines:
-                    fields = _fields(line)
+                    fields = fields_of(line)
                     began = True
                     if "end" in fields:
-                        _check_end(_fields(fields["end"]))
+                        check_end(fields_of(fields["end"]))
                         break
                     if "progress" in fields:
-                        yield Taken([], _number(_fields(fields["progress"]).get("transaction")), at_end=False)
+                        yield Taken([], number_of(fields_of(fields["progress"]).get("transaction")), at_end=False)
                         continue
-                    listed = fields.get("rows", [])
-                    if not isinstance(listed, list):
-                        raise _foreign("rows that are no list")
-                    rows = [row for row in map(_row, listed) if prefix is None or row.prefix == prefix]
-                    yield Taken(rows, _number(fields.get("transaction")), at_end=False)
+                    yield Taken(rows_in(fields, prefix), number_of(fields.get("transaction")), at_end=False)
         except ViewUnavailableError:
             if not began:
                 raise
         raise _WatchOverError
 
-    def _query(self, fresh: bool) -> dict[str, str]:
-        query = ReadMode(self._seen, fresh).query()
+    def _limit_s(self, demand: Demand) -> float:
+        return demand.timeout_s if isinstance(demand, AtLeast) else self.timeout_s
+
+    def _query(self, demand: Demand) -> dict[str, str]:
+        at_least = self._seen
+        if isinstance(demand, AtLeast):
+            at_least = max(at_least, demand.transaction_id)
+        elif isinstance(demand, str) or demand is Present.ANY:
+            at_least = NO_TRANSACTION
+        level = demand if isinstance(demand, str) else None
+        query = ReadMode(at_least, demand is Present.FRESH, consistency=level).query()
         del query["timeout_ms"]  # the time that is left when the request is sent
         return query
 
     def _saw(self, fields: Fields) -> None:
-        self._seen = max(self._seen, _number(fields.get("applied")))
-
-
-def _check_end(end: Fields) -> None:
-    """Raise for an end of a watch after which another one would end in the same way."""
-    if end.get("reason") == "forbidden":
-        raise NotAuthorizedError(str(end.get("detail")))
-    if end.get("reason") == "failed":
-        raise TableError(f"a view node cannot go on with its watch: {end.get('detail')}")
+        self._seen = max(self._seen, number_of(fields.get("applied")))
 
 
 class _WatchOverError(Exception):
     """A watch has ended, and another one can go on."""
-
-
-def _foreign(what: str) -> ViewUnavailableError:
-    return ViewUnavailableError(f"a view node has answered with {what}")
-
-
-def _fields(value: object) -> Fields:
-    if not isinstance(value, dict):
-        raise _foreign("something else than an object")
-    return value
-
-
-def _number(value: object) -> int:
-    try:
-        return integer_of(value, "a number", NO_TRANSACTION)
-    except MessageError as error:
-        raise _foreign(str(error)) from error
-
-
-def _bytes(fields: Fields, name: str) -> bytes:
-    try:
-        return bytes_of(fields.get(name), name)
-    except MessageError as error:
-        raise _foreign(str(error)) from error
-
-
-def _row(value: object) -> TableRow:
-    try:
-        return row_of(value)
-    except MessageError as error:
-        raise _foreign(str(error)) from error

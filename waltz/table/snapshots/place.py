@@ -126,7 +126,7 @@ async def remove_old(place: SnapshotPlace, keep: int) -> Removed:
     program saved, and ``ValueError`` for less than one.
     """
     if keep < 1:
-        raise ValueError("at least one snapshot is kept")
+        raise ValueError(f"keep must be at least 1; found {keep}")
     kept, gone, files = 0, [], 0
     for applied in reversed(await place.ids()):
         manifest: Manifest | None = None

@@ -18,6 +18,7 @@ import pytest_asyncio
 import waltz
 from tests.unit.client.fake_server import until
 from tests.unit.client.postgres import PostgresServer, find_postgres
+from tests.unit.quick_files import quick_directory
 from waltz.client.databases.batches import StoredMarkError
 from waltz.client.databases.callbacks import DatabaseCallbacks
 from waltz.client.databases.kinds import DbApiDatabase, ForbiddenDatabaseCallError, SqlAlchemyDatabase
@@ -72,8 +73,9 @@ def rows(connect: Connect) -> list[tuple[int, str, str]]:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite"
+def path() -> Iterator[Path]:
+    with quick_directory() as directory:
+        yield Path(directory) / "ledger.sqlite"
 
 
 @pytest.fixture

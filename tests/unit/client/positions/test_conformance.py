@@ -3,7 +3,6 @@
 import asyncio
 import random
 import sqlite3
-import tempfile
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 
 import waltz
 from tests.unit.client.positions.test_sql import records
+from tests.unit.quick_files import quick_directory
 from waltz.client.databases.batches import DatabaseBatches
 from waltz.client.databases.kinds import DbApiDatabase
 from waltz.client.mock import MockDriver, MockServerPartition
@@ -137,7 +137,7 @@ async def in_zookeeper(faults: Faults) -> AsyncIterator[Make]:
 
 @asynccontextmanager
 async def in_directory(kind: Callable[[Path, Faults], PositionStore], faults: Faults) -> AsyncIterator[Make]:
-    with tempfile.TemporaryDirectory() as directory:
+    with quick_directory() as directory:
         yield lambda: kind(Path(directory) / "positions", faults)
 
 
@@ -276,7 +276,7 @@ def test_effects_are_those_of_the_transactions_up_to_the_position(
             position = (await kind(path, Faults()).load("key", [0]))[0]
             assert effects == list(range(position + 1))
 
-    with tempfile.TemporaryDirectory() as directory:
+    with quick_directory() as directory:
         asyncio.run(run(Path(directory) / "application.sqlite"))
 
 
@@ -344,5 +344,5 @@ def test_callbacks_change_a_database_once_for_each_transaction(steps: list[tuple
             assert effects == list(range(mark + 1))
             assert mark >= batches.marks[0] >= first
 
-    with tempfile.TemporaryDirectory() as directory:
+    with quick_directory() as directory:
         asyncio.run(run(Path(directory) / "marks.sqlite"))

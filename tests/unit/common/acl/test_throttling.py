@@ -115,6 +115,28 @@ async def test_the_modes_of_partitions_count_and_peers_without_a_proof_have_none
     assert admitted(unproved, 0, 5, now_s=9.0) == 1  # the share of one partition of three
 
 
+async def test_another_mode_counts_at_once_for_those_who_are_appending() -> None:
+    document = ENFORCED._replace(quotas=(Quota("svc-a", "*", 5),))
+    node = Node(document._replace(mode=Mode.OFF))
+    throttle = node.access.rights_of("svc-a").throttle
+    assert throttle is not None
+
+    def taken() -> int | None:
+        passage = throttle.take(0, [1] * 9, PEER, 0.0)
+        return None if passage is None else passage.admitted
+
+    assert taken() is None
+    node.apply(document)
+    assert taken() == 5
+    node.apply(document._replace(mode=Mode.AUDIT))
+    assert taken() is None
+    node.apply(document._replace(modes=(PartitionMode("0", Mode.OFF),)))
+    assert taken() is None
+    node.apply(document)
+    assert taken() == 0
+    assert node.counts() == {("refused", "enforce"): 13, ("delayed", "enforce"): 5, ("refused", "audit"): 9}
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["svc-a", "svc-b", "ops"]), st.integers(0, COUNT - 1), st.integers(1, 9)), max_size=30
 )

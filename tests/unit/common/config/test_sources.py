@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from waltz.common.config.reader import Given, flat, ignored, keys, settle
+from waltz.common.config.reader import Given, flat, ignored, keys, secret_keys, settle
 from waltz.common.config.schemas import MODELS, CliConfig, ClientConfig, ServerConfig, StorageConfig
 from waltz.common.config.sources import (
     ALL_VARIABLES,
@@ -87,7 +87,7 @@ def test_what_counts_more(
     assert set(reading.replaced) == {key for key in in_file if expected[key] != in_file[key]}
 
 
-@given(st.sampled_from(sorted(keys(StorageConfig) - {"zookeeper.password"})), st.text())
+@given(st.sampled_from(sorted(keys(StorageConfig) - secret_keys(StorageConfig))), st.text())
 def test_settings_are_taken_as_they_are(key: str, value: str) -> None:
     first, last = Setting(key, "first"), Setting(key, value)
     assert from_settings(StorageConfig, [first, last]) == {key: Given(value, f"--set {key}")}
@@ -105,6 +105,30 @@ def test_settings_are_taken_as_they_are(key: str, value: str) -> None:
 def test_settings_of_nothing(key: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(complaint)}"):
         from_settings(ServerConfig, [Setting("server.port", "1"), Setting(key, "secret")])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_passwords_and_tokens_are_refused(model: type[BaseModel]) -> None:
+    secret = {key for key in keys(model) if key.lower().endswith(("password", "token.value"))}
+    assert secret_keys(model) == secret
+    for key in secret:
+        with pytest.raises(ConfigError, match=f"--set {key} would show .* {variable_of(key)}$") as refused:
+            from_settings(model, [Setting(key, "s3cret")])
+        assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "place"),
+    [
+        ("zookeeper.password", "zookeeper.passwordFile"),
+        ("server.ssl.token.value", "server.ssl.token.location"),
+        ("server.ssl.keyStore.password", "a configuration file"),
+        ("server.ssl.trustStore.password", "a configuration file"),
+    ],
+)
+def test_where_passwords_and_tokens_are_put_instead(key: str, place: str) -> None:
+    with pytest.raises(ConfigError, match=f"; use {place}, or the environment variable "):
+        from_settings(ServerConfig, [Setting(key, "s3cret")])
 
 
 def test_variables_of_others_are_left_alone() -> None:

@@ -71,7 +71,7 @@ def test_users_that_cannot_be(keys: dict[str, object], why: str) -> None:
 def test_sources_of_the_password() -> None:
     given = from_environment(CliConfig, {"WALTZ_ZOOKEEPER_PASSWORD": "secret", "WALTZ_ZOOKEEPER_USER": "svc"}).given
     assert {key: each.value for key, each in given.items()} == {"zookeeper.password": "secret", "zookeeper.user": "svc"}
-    with pytest.raises(ConfigError, match="would show the password to every user of this machine") as refused:
+    with pytest.raises(ConfigError, match="would show its value to every user of this machine") as refused:
         from_settings(CliConfig, [setting("zookeeper.password=secret")])
     assert "secret" not in str(refused.value)
 

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from kazoo.exceptions import ConnectionLoss
-from kazoo.protocol.states import KazooState
+from kazoo.exceptions import AuthFailedError, ConnectionLoss
+from kazoo.protocol.states import KazooState, KeeperState
+from pydantic import SecretStr
 
 from waltz.common.zk import kazoo_client
-from waltz.common.zk.client import State
+from waltz.common.zk.client import NotPermittedError, State
 from waltz.common.zk.kazoo_client import KazooZooKeeper
+from waltz.common.zk.protected import Login
 
 TIMEOUT_S = 30.0
 
@@ -46,6 +48,8 @@ class Kazoo:
 
     def __init__(self, **settings: object) -> None:
         self.client_id = (7, b"")
+        self.client_state = KeeperState.CONNECTED
+        self.starts = 0
         self.asked: list[Result] = []
         self.say: Callable[[str], None]
 
@@ -53,7 +57,15 @@ class Kazoo:
         self.say = listener
 
     def start_async(self) -> None:
+        self.starts += 1
+        self.client_state = KeeperState.CONNECTED
         self.say(KazooState.CONNECTED)
+
+    def refuse_user(self) -> None:
+        self.client_state = KeeperState.AUTH_FAILED
+        self.say(KazooState.LOST)
+        for each in self.asked:
+            each.answer(AuthFailedError())
 
     def exists_async(self, path: str, watch: object = None) -> Result:
         self.asked.append(Result())
@@ -175,3 +187,80 @@ async def test_a_question_that_fails_is_asked_again(setup: Setup) -> None:
     setup.clock.now_s += 20
     await setup.look()
     assert setup.told == [State.LOST]
+
+
+class WithUser:
+    """A client with a user that is being opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kazoo = Kazoo()
+        monkeypatch.setattr(kazoo_client, "KazooClient", lambda **_: self.kazoo)
+        monkeypatch.setattr(kazoo_client, "_RECONNECT_MAX_DELAY_S", 0)
+        opening = KazooZooKeeper.open(
+            "localhost:1",
+            session_timeout_s=TIMEOUT_S,
+            connect_timeout_s=None,
+            operation_timeout_s=1,
+            login=Login("ops", SecretStr("secret"), "/waltz"),
+        )
+        self.opening = asyncio.ensure_future(opening)
+
+    async def opened(self) -> Setup:
+        await turns()
+        self.kazoo.asked.pop().answer()
+        return Setup(await self.opening, Clock(), self.kazoo)
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_with_a_user_the_first_answer_makes_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_user = WithUser(monkeypatch)
+    await turns()
+    assert not with_user.opening.done()
+    setup = await with_user.opened()
+    assert setup.zookeeper.state is State.CONNECTED
+    await setup.says(KazooState.SUSPENDED)
+    await setup.says(KazooState.CONNECTED)
+    setup.kazoo.asked.pop().answer(ConnectionLoss())
+    await setup.turns()
+    assert setup.told == [State.SUSPENDED]
+    await setup.says(KazooState.SUSPENDED)
+    await setup.says(KazooState.CONNECTED)
+    setup.kazoo.asked.pop().answer()
+    await setup.turns()
+    assert setup.told == [State.SUSPENDED, State.CONNECTED]
+    await setup.zookeeper.close()
+
+
+async def test_a_client_whose_user_is_refused_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_user = WithUser(monkeypatch)
+    await turns()
+    with_user.kazoo.refuse_user()
+    with pytest.raises(NotPermittedError, match="ZooKeeper refuses user ops: the server takes no passwords"):
+        await with_user.opening
+    assert with_user.kazoo.starts == 1
+
+
+async def test_an_open_client_whose_user_is_refused_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = await WithUser(monkeypatch).opened()
+    connected = asyncio.Event()
+    setup.zookeeper.add_listener(lambda state: connected.set() if state is State.CONNECTED else None)
+    for starts in (2, 3):
+        setup.kazoo.asked.clear()
+        setup.kazoo.refuse_user()
+        while not setup.kazoo.asked:
+            await asyncio.sleep(0.001)
+        assert setup.kazoo.starts == starts
+        assert setup.zookeeper.state is State.LOST
+    setup.kazoo.client_id = (8, b"")
+    setup.kazoo.asked.pop().answer()
+    await connected.wait()
+    assert setup.told == [State.LOST, State.CONNECTED]
+    assert setup.zookeeper.session_id == 8
+    setup.kazoo.refuse_user()
+    await setup.zookeeper.close()
+    await turns()
+    assert setup.kazoo.starts == 3, "a closed client does not start again"

@@ -14,6 +14,8 @@ from waltz.common.errors import DeadlineExceededError
 from waltz.common.zk.client import ConnectionLossError
 from waltz.common.zk.mutex import mutex
 
+pytestmark = pytest.mark.virtual_time
+
 
 class TestMutex(MutexCases):
     @pytest.fixture

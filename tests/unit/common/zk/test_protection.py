@@ -47,7 +47,7 @@ def protections(draw: st.DrawFn) -> Protection:
     admins = draw(st.integers(1, len(identities)))
     users: dict[Role, tuple[str, ...]] = {Role.ADMIN: tuple(sorted(identities[:admins]))}
     for identity in identities[admins:]:
-        role = draw(st.sampled_from([Role.SERVER, Role.STORAGE, Role.CLIENT]))
+        role = draw(st.sampled_from([Role.SERVER, Role.STORAGE, Role.CLIENT, Role.ENFORCER]))
         users[role] = tuple(sorted((*users.get(role, ()), identity)))
     return Protection({role: users.get(role, ()) for role in Role}, draw(st.booleans()))
 
@@ -61,7 +61,7 @@ def naive_permissions(role: str, path: str) -> set[str]:
         while pattern and names and pattern[0] in ("*", names[0]):
             pattern, names = pattern[1:], names[1:]
         if not pattern and not names:
-            return set(getattr(line, role))
+            return set(getattr(line, role)) | (set(line.client) if role == "enforcer" else set())
     return set()
 
 
@@ -91,7 +91,22 @@ def test_only_what_the_original_creates_may_be_open(protection: Protection, path
 @given(PATHS)
 def test_nobody_but_admins_changes_lists(path: str) -> None:
     line = rights_at(path)
-    assert "a" not in line.server + line.storage + line.client + line.original
+    assert "a" not in line.server + line.storage + line.client + line.enforcer + line.original
+
+
+@given(PATHS)
+def test_enforcers_are_clients_that_may_read_the_access_rules(path: str) -> None:
+    """They may tell which rules they apply, as nodes do; nobody but admins writes the rules or the names."""
+    line = rights_at(path)
+    of_rules = path in ("ext/acl", "ext/acl/applied", "ext/names") or (
+        path.startswith("ext/acl/applied/") and path.count("/") == 3
+    )
+    assert bool(line.enforcer) is of_rules
+    if of_rules:
+        assert line.enforcer == line.server == line.storage
+        assert line.client == line.original == ""
+    if path in ("ext/acl", "ext/names"):
+        assert "w" not in line.enforcer
 
 
 def test_the_lines_are_in_order_and_each_can_match() -> None:
@@ -124,7 +139,7 @@ def test_every_path_of_a_cluster_has_a_line() -> None:
     }
     methods = {name for name, kind in vars(ClusterPaths).items() if callable(kind) and not name.startswith("_")}
     assert methods - {"of"} <= given_by.keys(), "a path that this test does not know yet"
-    closed = {name for name, path in given_by.items() if not any(rights_at(relative("/r", path) or "")[1:5])}
+    closed = {name for name, path in given_by.items() if not any(rights_at(relative("/r", path) or "")[1:6])}
     assert closed == {"admin_lock", "replica_moves", "replica_move", "replica_moves_lock"}
 
 
@@ -171,6 +186,16 @@ def test_golden_document() -> None:
         "withOriginalNodes": False,
         "users": {"server": [], "storage": [], "client": [], "admin": [identity]},
     }
+
+
+def test_versions_without_enforcers_read_a_document_without_any() -> None:
+    identity = identity_of("ops", "password")
+    without = Protection({Role.ADMIN: (identity,), Role.ENFORCER: ()})
+    assert "enforcer" not in json.loads(without.encode())["users"]
+    assert Protection.decode(without.encode()).users[Role.ENFORCER] == ()
+    enforcer = identity_of("view", "password")
+    document = json.loads(Protection({Role.ADMIN: (identity,), Role.ENFORCER: (enforcer,)}).encode())
+    assert document["users"]["enforcer"] == [enforcer]
 
 
 @given(

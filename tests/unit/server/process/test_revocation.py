@@ -349,26 +349,25 @@ async def test_feeds_of_many_connections_end_with_other_turns_in_between(setup: 
     assert len(set(map(id, lost))) == 1  # one row for all of them
 
 
-async def appends_wait(setup: Ruled, mode: Mode) -> dict[str, int]:
-    """The right goes while they wait."""
-    await setup.allow(Right.APPEND, mode=mode)
+async def _two_appends_wait(setup: Ruled, mode: Mode, *rights: Right) -> dict[str, int]:
+    """While they wait all rights go but one that lets nobody append."""
+    await setup.allow(*rights, mode=mode)
     link = mounted(setup)
     setup.made[0].log.end_session()
     setup.service.append(link, [append(2), append(3)])
     await setup.allow(Right.METADATA, mode=mode)
     setup.made[0].log.open_session()
     return {"append": 2}
+
+
+async def appends_wait(setup: Ruled, mode: Mode) -> dict[str, int]:
+    """The right goes while they wait."""
+    return await _two_appends_wait(setup, mode, Right.APPEND)
 
 
 async def appends_wait_without_the_right(setup: Ruled, mode: Mode) -> dict[str, int]:
     """Another right goes while they wait."""
-    await setup.allow(Right.METADATA, Right.FENCE, mode=mode)
-    link = mounted(setup)
-    setup.made[0].log.end_session()
-    setup.service.append(link, [append(2), append(3)])
-    await setup.allow(Right.METADATA, mode=mode)
-    setup.made[0].log.open_session()
-    return {"append": 2}
+    return await _two_appends_wait(setup, mode, Right.METADATA, Right.FENCE)
 
 
 async def some_appends_wait_with_the_right(setup: Ruled, mode: Mode) -> dict[str, int]:

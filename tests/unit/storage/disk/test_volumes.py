@@ -459,7 +459,7 @@ def test_what_cannot_be_moved_is_told() -> None:
     volumes = open_volumes(files)
     with pytest.raises(StorageError, match=f"partition {partition_id} cannot be moved: volume .* is missing"):
         volumes.move(partition_id, "/two")
-    with pytest.raises(StorageError, match="/three is none of the directories of the node: /first, /two"):
+    with pytest.raises(StorageError, match="/three is none of the directories of the node; give one of /first, /two"):
         volumes.move(99, "/three")
     with pytest.raises(StorageError, match="partition 99 has no files in /first"):
         volumes.move(99, "/two")

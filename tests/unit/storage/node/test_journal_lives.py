@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -213,12 +214,17 @@ class Life:
             model.seq_num = client.send(partition_id, wire.TruncateRequest, model.session_id, last, False)
 
 
-@pytest.mark.parametrize("seed", range(30))
+def some_of(count: int, *, by_day: int) -> list[Any]:
+    """Seeds, of which most are left to the long tests."""
+    return [*range(by_day), *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(by_day, count))]
+
+
+@pytest.mark.parametrize("seed", some_of(30, by_day=8))
 async def test_nothing_acknowledged_is_lost_by_any_crash(seed: int) -> None:
     await Life(seed).live()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", some_of(10, by_day=3))
 async def test_nothing_acknowledged_is_lost_when_journals_fail(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(checkpoints, "RENEWALS_S", (0.0,) * 1000)
     await Life(1000 + seed, journal_fails=True).live()

@@ -19,7 +19,7 @@ from waltz.storage.remote.admin_client import StorageAdminClient
 LIMIT_S = 2.0
 SIGN_INTERVAL_S = 0.05
 SIGN_SIZE_BYTES = 7
-ENOUGH_SIGNS = int(1.5 * LIMIT_S / SIGN_INTERVAL_S)
+ENOUGH_SIGNS = int(1.1 * LIMIT_S / SIGN_INTERVAL_S)
 """So many come in longer than the limit."""
 
 

@@ -4,7 +4,7 @@ from tests.unit.table.stores.cases import feed
 from waltz.table.ages import NO_AGES, Ages
 from waltz.table.envelope import Batch, Row
 from waltz.table.face.locks import TABLE_LOCK, row_lock
-from waltz.table.face.transaction import NOT_COMMITTED, TableTransaction
+from waltz.table.face.transaction import NOT_COMMITTED, TableTransaction, ViewState
 from waltz.table.rows import Version
 from waltz.table.stores.memory import MemoryEngine
 from waltz.table.stores.ordered import OrderedStore
@@ -16,7 +16,7 @@ NOW_MS = 1000
 def begun(*rows: Row, ages: Ages = NO_AGES) -> TableTransaction:
     store = OrderedStore(MemoryEngine())
     feed(store, [Batch(500, rows)])
-    return TableTransaction(Reading(store, NOW_MS, ages, raw=True))
+    return TableTransaction(ViewState(Reading(store, NOW_MS, ages, raw=True)))
 
 
 def test_reads_see_the_table_and_own_writes() -> None:

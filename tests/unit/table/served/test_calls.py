@@ -25,7 +25,9 @@ def cluster() -> list[MockServerPartition]:
 
 @pytest.fixture
 async def client(cluster: list[MockServerPartition]) -> AsyncIterator[waltz.Client]:
-    async with waltz.connect(MockDriver(cluster)) as opened:
+    driver = MockDriver(cluster)
+    driver.serves_tables = False
+    async with waltz.connect(driver) as opened:
         await waltz.table.configure(opened, 0, {"format": "table"})
         yield opened
 

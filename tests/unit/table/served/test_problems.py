@@ -28,7 +28,7 @@ from waltz.table.errors import (
     VersionConflict,
     ViewUnavailableError,
 )
-from waltz.table.served.problems import error_of, problem_of, refused, refused_now
+from waltz.table.served.problems import ServedConflict, error_of, problem_of, refused, refused_now
 from waltz.table.served.texts import MessageError
 
 AFTER_WHICH_IT_CAN_BE_IN_THE_LOG = {202, 504}
@@ -38,7 +38,8 @@ AFTER_WHICH_IT_CAN_BE_IN_THE_LOG = {202, 504}
     ("error", "status", "becomes"),
     [
         (MessageError("x"), 400, ValueError),
-        (VersionConflict("x"), 412, VersionConflict),
+        (VersionConflict("x"), 412, ServedConflict),
+        (ServedConflict("x", 5), 412, ServedConflict),
         (TimestampError("x"), 400, TimestampError),
         (KeyTooLongError("x"), 400, KeyTooLongError),
         (EnvelopeError("x"), 400, EnvelopeError),
@@ -46,8 +47,8 @@ AFTER_WHICH_IT_CAN_BE_IN_THE_LOG = {202, 504}
         (PropertiesError("x"), 409, PropertiesError),
         (NotAuthorizedError("x"), 403, NotAuthorizedError),
         (ConfirmedMarkNotSupportedError(3), 501, ConfirmedMarkNotSupportedError),
-        (ClientAheadError(3), 409, ViewUnavailableError),
-        (ConsistencyRefusedError(3, "quorum", "x"), 409, NotAppendedError),
+        (ClientAheadError(3), 409, ClientAheadError),
+        (ConsistencyRefusedError(3, "quorum", "x"), 409, ConsistencyRefusedError),
         (LockConflict(3, 5), 503, NotAppendedError),
         (NotAppendedError("x"), 503, NotAppendedError),
         (OutcomeUnknownError("x"), 504, OutcomeUnknownError),
@@ -74,6 +75,10 @@ def test_an_error_becomes_the_same_at_the_client(error: Exception, status: int, 
     assert type(found) is becomes
     if isinstance(found, NotGuaranteedError):
         assert found.transaction_id == 5
+    if isinstance(found, ConsistencyRefusedError):
+        assert (str(found), found.level) == (str(error), "quorum")
+    if isinstance(found, ServedConflict):
+        assert found.applied == (error.applied if isinstance(error, ServedConflict) else -1)
     is_unknown = isinstance(error, OutcomeUnknownError | NotGuaranteedError)
     assert (status in AFTER_WHICH_IT_CAN_BE_IN_THE_LOG) is is_unknown
 

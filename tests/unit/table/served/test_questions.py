@@ -2,7 +2,7 @@
 
 import base64
 import json
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 from hypothesis import given
@@ -14,12 +14,14 @@ from waltz.table.rows import Version, row_key
 from waltz.table.served.questions import (
     MAX_KEYS,
     MAX_RANGES,
+    MAX_TAKEN,
     MAX_TIMEOUT_MS,
     Condition,
     GetQuestion,
     Place,
     ReadMode,
     ScanQuestion,
+    TakeQuestion,
     WriteQuestion,
     bytes_in,
     get_question,
@@ -29,6 +31,8 @@ from waltz.table.served.questions import (
     read_mode,
     scan_of_query,
     scan_question,
+    sweep_question,
+    take_of_query,
     write_question,
 )
 from waltz.table.served.texts import MessageError, line_of, parsed
@@ -57,8 +61,26 @@ WRITTEN = st.builds(
 
 @given(SHORT, st.lists(SHORT, max_size=5), st.booleans())
 def test_gets_come_back(prefix: bytes, keys: list[bytes], raw: bool) -> None:
-    question = GetQuestion(prefix, keys, raw)
+    question = GetQuestion([(prefix, key) for key in keys], raw)
     assert get_question(parsed(line_of(question.message()))) == question
+
+
+@given(st.lists(st.tuples(SHORT, SHORT), max_size=5), st.booleans())
+def test_gets_of_several_prefixes_come_back(pairs: list[tuple[bytes, bytes]], raw: bool) -> None:
+    question = GetQuestion(pairs, raw)
+    assert get_question(parsed(line_of(question.message()))) == question
+
+
+@given(st.integers(-1, 1 << 62), st.integers(1, MAX_TAKEN), st.none() | st.binary(max_size=5))
+def test_takes_come_back(after: int, limit: int, prefix: bytes | None) -> None:
+    question = TakeQuestion(after, limit, prefix)
+    assert take_of_query(query_of(urlencode(question.query()))) == question
+
+
+def test_sweeps_are_made_in_any_case_or_if_due() -> None:
+    assert [sweep_question({}), sweep_question({"if_due": True}), sweep_question({"if_due": False})] == [
+        *(False, True, False),
+    ]
 
 
 @given(SCANS)
@@ -68,7 +90,7 @@ def test_scans_come_back(question: ScanQuestion) -> None:
 
 @given(st.lists(WRITTEN, min_size=1, max_size=5), st.booleans())
 def test_writes_come_back(rows: list[Row], any_timestamp: bool) -> None:
-    question = WriteQuestion(rows, [], any_timestamp)
+    question = WriteQuestion(rows, None, any_timestamp)
     assert write_question(parsed(line_of(question.message()))) == question
 
 
@@ -134,7 +156,7 @@ def test_pages_have_all_keys_of_a_scan_once(
     ],
 )
 def test_foreign_tokens_are_refused(token: object) -> None:
-    with pytest.raises(MessageError, match="none of this scan"):
+    with pytest.raises(MessageError, match="does not fit this scan"):
         place_of(token, 1)
 
 
@@ -150,11 +172,29 @@ def test_foreign_tokens_are_refused(token: object) -> None:
         {"keys": [], "other": 1},
         {"keys": [], "raw": 1},
         {"keys": [], "prefix": None},
+        {"keys": [], "rows": []},
+        {"prefix": "", "rows": []},
+        {"rows": {}},
+        {"rows": [{"prefix": ""}]},
+        {"rows": [{"key": "a", "value": "b"}]},
+        {"rows": [{"key": "a"}] * (MAX_KEYS + 1)},
     ],
 )
 def test_foreign_gets_are_refused(message: object) -> None:
     with pytest.raises(MessageError):
         get_question(message)
+
+
+@pytest.mark.parametrize("query", ["after=x", "after=-2", "limit=0", f"limit={MAX_TAKEN + 1}"])
+def test_foreign_takes_are_refused(query: str) -> None:
+    with pytest.raises(MessageError):
+        take_of_query(query_of(query))
+
+
+@pytest.mark.parametrize("message", [None, [], {"if_due": 1}, {"due": True}])
+def test_foreign_sweeps_are_refused(message: object) -> None:
+    with pytest.raises(MessageError):
+        sweep_question(message)
 
 
 @pytest.mark.parametrize(
@@ -245,3 +285,49 @@ def test_a_number_has_bounds() -> None:
     assert number("-1", "it", -1) == -1
     with pytest.raises(MessageError, match="it must be"):
         number("--1", "it", -1)
+
+
+WORDS = st.sampled_from(
+    [
+        "prefix",
+        "keys",
+        "key",
+        "rows",
+        "raw",
+        "ranges",
+        "limit",
+        "token",
+        "if",
+        "version",
+        "value",
+        "tombstone",
+        "if_due",
+    ]
+)
+PARAMETERS = st.sampled_from(
+    ["after", "limit", "prefix", "start", "end", "token", "raw", "at_least", "fresh", "timeout_ms"]
+)
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS | st.just("base64"), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(ANY_JSON)
+def test_any_message_is_a_question_or_is_refused(message: object) -> None:
+    for read in (get_question, scan_question, write_question, sweep_question):
+        try:
+            read(message)
+        except (MessageError, EnvelopeError):
+            continue
+
+
+@given(st.dictionaries(PARAMETERS, st.text(max_size=5)))
+def test_any_parameters_are_a_question_or_are_refused(parameters: dict[str, str]) -> None:
+    query = query_of(urlencode(parameters))
+    for read in (take_of_query, scan_of_query, read_mode):
+        try:
+            read(query)
+        except MessageError:
+            continue

@@ -127,7 +127,7 @@ async def test_damaged_snapshots_are_removed_and_not_counted() -> None:
     store.objects[place.manifest_path(2)] = b"nothing"
     assert (await remove_old(place, 1)).snapshots == [0, 2]
     await check_whole(place, [1])
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="keep must be at least 1; found 0"):
         await remove_old(place, 0)
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.unit.quick_files import quick_directory
 from tests.unit.table.model import Model
 from tests.unit.table.stores.cases import (
     KEEPING,
@@ -34,6 +35,13 @@ from waltz.table.stores.memory import MemoryEngine
 from waltz.table.stores.ordered import OrderedStore, Pending, pack_pending, unpack_pending, unpack_progress
 from waltz.table.stores.zones import ZONE_ROWS
 from waltz.table.view import Reading
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """What these stores do at a sync is the same without a disk."""
+    with quick_directory() as directory:
+        yield Path(directory)
 
 
 @pytest.mark.parametrize("name", KEEPING)
@@ -323,7 +331,7 @@ class Counting(MemoryEngine):
         return read
 
 
-ROWS = 20_000
+ROWS = 8_000
 FIRST_MS = 1_000_000
 
 

@@ -14,6 +14,8 @@ import pytest
 from tests.unit.storage.crash_files import CrashFiles
 from waltz.storage.disk.files.files import GroupSync, OsFiles
 
+pytestmark = pytest.mark.real_syncs
+
 
 @pytest.fixture
 def files() -> Iterator[OsFiles]:

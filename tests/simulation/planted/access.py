@@ -1,9 +1,10 @@
 """Bugs to plant in access rules and quotas: what is judged when, what a revocation ends, which rules a node applies."""
 
 import contextlib
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
+from weakref import WeakKeyDictionary
 
 from waltz.common.access import Rights
 from waltz.common.acl.document import Document, Mode, Quota
@@ -21,6 +22,7 @@ from waltz.server.partition import partition as partition_module
 from waltz.server.partition.fencing import Fencing
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.process import service
+from waltz.server.process.service import ServerService
 from waltz.server.requests.appends import AppendCall
 from waltz.server.requests.failures import tell_failed
 from waltz.server.requests.link import ClientLink
@@ -252,6 +254,21 @@ def forget_with_the_session() -> Iterator[None]:
 def take_the_whole_limit(throttles: Throttles, quota: Quota) -> Share:
     """Each server takes the limit for itself."""
     return Share(1, 1)
+
+
+@contextlib.contextmanager
+def keep_shares_of_lost_partitions() -> Iterator[None]:
+    """A server keeps its shares of quotas for partitions that other servers have now."""
+    set_partitions = ServerService.set_partitions
+    ever: WeakKeyDictionary[ServerService, set[int]] = WeakKeyDictionary()
+
+    def kept(own: ServerService, generations: Mapping[int, int]) -> None:
+        set_partitions(own, generations)
+        ever.setdefault(own, set()).update(generations)
+        own._access.owns(ever[own])
+
+    with mock.patch.object(ServerService, "set_partitions", kept):
+        yield
 
 
 @contextlib.contextmanager

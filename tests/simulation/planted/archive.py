@@ -24,6 +24,13 @@ def _entry(page: Page, sealed: SealedObject) -> tuple[ArchivedRange, Page]:
     return added, with_range(page, added)
 
 
+async def _object_put(place: Place, page: Page, sealed: SealedObject) -> tuple[str, Page]:
+    """Put the object; the path of its entry, and the page that belongs there."""
+    added, wanted = _entry(page, sealed)
+    await place.store.put(place.object_path(added), sealed.data)
+    return place.entry_path(added.first), wanted
+
+
 async def entry_before_object(
     place: Place, page: Page, sealed: SealedObject, first_time_ms: int | None, last_time_ms: int | None
 ) -> Page:
@@ -38,9 +45,8 @@ async def overwritten(
     place: Place, page: Page, sealed: SealedObject, first_time_ms: int | None, last_time_ms: int | None
 ) -> Page:
     """Entries are written as objects are: over what is there."""
-    added, wanted = _entry(page, sealed)
-    await place.store.put(place.object_path(added), sealed.data)
-    await place.store.put(place.entry_path(added.first), encode_page(wanted))
+    path, wanted = await _object_put(place, page, sealed)
+    await place.store.put(path, encode_page(wanted))
     return wanted
 
 
@@ -48,9 +54,8 @@ async def conflict_ignored(
     place: Place, page: Page, sealed: SealedObject, first_time_ms: int | None, last_time_ms: int | None
 ) -> Page:
     """An entry that is there already is taken for one's own."""
-    added, wanted = _entry(page, sealed)
-    await place.store.put(place.object_path(added), sealed.data)
-    await place.store.create(place.entry_path(added.first), encode_page(wanted))
+    path, wanted = await _object_put(place, page, sealed)
+    await place.store.create(path, encode_page(wanted))
     return wanted
 
 
@@ -58,10 +63,9 @@ async def silence_is_success(
     place: Place, page: Page, sealed: SealedObject, first_time_ms: int | None, last_time_ms: int | None
 ) -> Page:
     """A write whose answer is lost is taken for done."""
-    added, wanted = _entry(page, sealed)
-    await place.store.put(place.object_path(added), sealed.data)
+    path, wanted = await _object_put(place, page, sealed)
     try:
-        await place.store.create(place.entry_path(added.first), encode_page(wanted))
+        await place.store.create(path, encode_page(wanted))
     except StoreUnavailableError:
         return wanted
     return await newest_page(place, page)
