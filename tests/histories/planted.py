@@ -18,12 +18,12 @@ def command(module: str, arguments: Sequence[str], bugs: str) -> list[str]:
 
 def stale_views() -> None:
     """A view node answers fresh reads from the state that it has."""
-    from waltz.view import reading
+    from waltz.table.served import answers
 
-    async def caught_up(exchange: object, at_least: int = -1) -> None:
+    async def caught_up(asked: answers.Asked, at_least: int = -1) -> None:
         """At once."""
 
-    reading.caught_up = caught_up
+    answers.caught_up = caught_up
 
 
 def effects_first() -> None:
