@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         SessionNotSupportedError,
         TimesNotSupportedError,
         TransactionTooLargeError,
+        TrimmedError,
     )
     from waltz.client.events import ClientEvent
     from waltz.client.locks import PartitionLocalLock
@@ -161,6 +162,7 @@ __all__ = [
     "TransactionBuilder",
     "TransactionContext",
     "TransactionTooLargeError",
+    "TrimmedError",
     "ValueClient",
     "WaltzClient",
     "WaltzClientCallbacks",
@@ -212,6 +214,7 @@ _HOMES = {
         "SessionNotSupportedError",
         "TimesNotSupportedError",
         "TransactionTooLargeError",
+        "TrimmedError",
     ),
     "waltz.client.events": ("ClientEvent",),
     "waltz.client.locks": ("PartitionLocalLock",),

@@ -29,6 +29,7 @@ from waltz.common.wire.storage_times import (
     TimeListRequest,
     TimeQuestion,
 )
+from waltz.common.wire.storage_trim import BeginRequest, TrimRequest
 from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
 from waltz.common.wire.write_sessions import (
     FenceOption,
@@ -169,6 +170,7 @@ CLIENT_ANSWERS: Final = frozenset(
         "TimeResponse",
         "TransactionDataListResponse",
         "TransactionDataResponse",
+        "Trimmed",
     }
 )
 """Messages that only servers send."""
@@ -193,6 +195,8 @@ STORAGE_REQUESTS: Final = (
     Row(Right.CLUSTER, NODE, TimeEntryRequest(1, 2, PARTITION, TimeQuestion.LAST_AT, 5)),
     Row(Right.CLUSTER, NODE, TimeListRequest(1, 2, PARTITION, 0, 5)),
     Row(Right.CLUSTER, NODE, EnterTimesRequest(1, 2, PARTITION, False, [CommitTime(0, 5)])),
+    Row(Right.CLUSTER, NODE, TrimRequest(1, 2, PARTITION, 0)),
+    Row(Right.CLUSTER, NODE, BeginRequest(1, 2, PARTITION, 5, False)),
 )
 """Requests to the data port of storages."""
 
@@ -208,6 +212,7 @@ STORAGE_ANSWERS: Final = frozenset(
         "SuccessResponse",
         "TimeEntryResponse",
         "TimeListResponse",
+        "TrimResponse",
     }
 )
 """Messages that only storages send, from the data port."""

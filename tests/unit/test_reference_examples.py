@@ -32,10 +32,14 @@ from tests.unit.reference_examples import (
 from tests.unit.view.node import view_node
 from waltz.client.engine.environment import Environment
 from waltz.client.mock import MockDriver
+from waltz.client.mock.connection import MockConnection
 from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import WaltzError
 from waltz.common.net.channel import Channel
+from waltz.common.wire.client_server import Message
 from waltz.common.wire.refused import NotAuthorized
+from waltz.common.wire.trimmed import Trimmed
+from waltz.common.wire.version5 import TransactionDataListRequest
 from waltz.table import codecs
 
 pytestmark = pytest.mark.timeout(60)
@@ -134,6 +138,19 @@ def without_a_right(stage: Stage) -> None:
     stage.monkeypatch.setattr("waltz.client.mock.connection.AppendFailed", not_authorized)
     stage.driver.silent_faults = False
     stage.driver.force_next_append_fail()
+
+
+def trimmed_log(stage: Stage) -> None:
+    """The first transactions are trimmed."""
+    handle = MockConnection._handle
+
+    def judged(connection: MockConnection, message: Message) -> None:
+        if isinstance(message, TransactionDataListRequest) and message.transaction_id < 1:
+            connection._send(Trimmed(message.req_id, 1))
+        else:
+            handle(connection, message)
+
+    stage.monkeypatch.setattr(MockConnection, "_handle", judged)
 
 
 async def in_sessions(stage: Stage) -> None:
@@ -253,6 +270,7 @@ SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     f"{ERRORS}NotAppendedError": unreachable,
     f"{ERRORS}NotGuaranteedError": slow_storage,
     f"{ERRORS}NotAuthorizedError": without_a_right,
+    f"{ERRORS}TrimmedError": trimmed_log,
     f"{ERRORS}DataChecksumError": damaged_record,
     f"{ERRORS}RpcError": transaction_that_is_gone,
     f"{ERRORS}ServerError": transaction_that_is_gone,

@@ -11,6 +11,7 @@ from waltz.cli.moving import carry_out, moving_options
 from waltz.cli.output import counted, logger_option, show
 from waltz.cli.server_metrics import add_http_option, read_metrics
 from waltz.cli.session import Nouns, Session, cluster_command, noun, number, partition_ranges
+from waltz.cli.trimming import register_features
 from waltz.common.consistency import consistency_named
 from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Json
@@ -117,6 +118,7 @@ def register(nouns: Nouns) -> None:
     what.add_argument("--apply", action="store_true", help="carry out the plan, one partition after the other")
     moving_options(parser)
     replica_rebalancing.replica_options(parser)
+    register_features(verbs)
 
 
 def _address(text: str) -> StorageAddress:

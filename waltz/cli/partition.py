@@ -14,6 +14,7 @@ from waltz.cli.session import (
     noun,
     partition_ranges,
 )
+from waltz.cli.trimming import register_trim
 from waltz.common.errors import WaltzError
 from waltz.common.partition_ids import check_partition
 from waltz.common.zk.store_admin import read_store_params, sync_cluster
@@ -51,6 +52,7 @@ def register(nouns: Nouns) -> None:
     _add_partitions(parser, required=True)
     parser.add_argument("time", type=moment, metavar="TIME", help="e.g. 2026-03-01T12:00:00Z")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each partition")
+    register_trim(verbs)
 
 
 def _add_partitions(parser: argparse.ArgumentParser, *, required: bool) -> None:

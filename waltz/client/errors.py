@@ -508,6 +508,30 @@ class NotAuthorizedError(ServerError):
         super().__init__(text or "the client lacks a right; the server does not say which")
 
 
+class TrimmedError(ClientError):
+    """The wanted transactions of a partition were trimmed: they are not available any more, anywhere in the cluster.
+
+    A reader that needs them has to begin at :attr:`first_available`, or with a state that has them: a snapshot of the
+    table, the archive, a backup of its database.
+
+    Examples:
+        ```python
+        async with client.feed(0, after=-1) as feed:
+            try:
+                print((await anext(feed)).data)
+            except waltz.TrimmedError as error:
+                print("begin there:", error.first_available)
+        ```
+    """
+
+    def __init__(self, partition_id: int, first_available: int) -> None:
+        super().__init__(f"partition {partition_id} is trimmed: its first available transaction is {first_available}")
+        self.partition_id = partition_id
+        """The partition."""
+        self.first_available = first_available
+        """The id of the first transaction that can be read."""
+
+
 class RpcError(ServerError):
     """A server answered a request for transaction data with this error text.
 

@@ -13,6 +13,7 @@ from waltz.common.errors import ConnectFailedError, WaltzError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.storage_labels import nearness, read_labels
+from waltz.common.zk.trim_points import read_trim_point
 from waltz.operations.copying import Pace, SourceError, copy_records
 from waltz.operations.storages import TIMEOUT_S, admin_endpoint, connection
 from waltz.operations.times import copy_times_of_members
@@ -68,6 +69,7 @@ class ReplicaFilling:
         self._pace: Pace | None = None
         self._replicas: Replicas | None = None
         self._current = NO_TRANSACTION
+        self._trim_point = 0
 
     async def run(self) -> None:
         """Fill the replica until only the newest transactions are missing, and switch it on.
@@ -132,6 +134,7 @@ class ReplicaFilling:
         # The metadata are read after the mark (rule S6).
         replicas = await read_replicas(self._cluster.zookeeper, self._cluster.root, [self._partition_id])
         self._replicas = replicas
+        await self._begin_at_trim_point(data, info, mark)
         sources = replicas.choose(self._partition_id).sources
         reasons = []
         labels = (await read_labels(self._cluster.zookeeper, self._cluster.root)).labels
@@ -157,6 +160,22 @@ class ReplicaFilling:
             f"{'; '.join(reasons) or 'none is a member of the present store session'}"
         )
 
+    async def _begin_at_trim_point(self, data: StorageClient, info: SessionInfo, mark: int) -> None:
+        """Begin the replica with the first transaction that is not trimmed, if the replica has nothing from there on:
+        the others may not have the transactions before."""
+        partition_id = self._partition_id
+        self._trim_point = await read_trim_point(self._cluster.zookeeper, self._cluster.root, partition_id)
+        begin = min(self._trim_point, mark + 1)
+        if self._current + 1 >= begin:
+            return
+        if not data.trims:
+            raise WaltzError(
+                f"partition {partition_id} is trimmed before {begin}, and {self._storage} cannot begin there: it is a "
+                "node of the original, or of an older version"
+            )
+        await data.begin(info.session_id, partition_id, begin, offline=True, timeout_s=TIMEOUT_S)
+        self._current = begin - 1
+
     async def _copy_times(self, data: StorageClient, info: SessionInfo) -> None:
         """Copy the times of the commits, from where an earlier run has ended. The servers copy the others' later."""
         if self._replicas is None or not data.keeps_times:
@@ -176,8 +195,8 @@ class ReplicaFilling:
 
     async def _compare(self, admin: StorageAdminClient, source: StorageAdminClient) -> None:
         """Raise ``WaltzError`` if the destination's last transaction differs from the source's."""
-        if self._current == NO_TRANSACTION:
-            return
+        if self._current < max(self._trim_point, 0):
+            return  # there is none, or it may be trimmed
         try:
             theirs = await source.records(self._partition_id, self._current, 1)
         except WaltzError as error:

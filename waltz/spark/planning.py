@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
+from waltz.client.errors import TrimmedError
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.marks import MarkUnknownError, read_committed_marks
 from waltz.common.cluster.owners import RETRY_INITIAL_S, RETRY_MAXIMUM_S
@@ -26,6 +27,7 @@ from waltz.common.zk.configured import configured_login, configured_tls
 from waltz.common.zk.kazoo_client import connect
 from waltz.common.zk.storage_labels import Labels, nearness, read_labels
 from waltz.common.zk.store_admin import StoreAdminError, read_store_params
+from waltz.common.zk.trim_points import read_trim_point
 from waltz.common.zk.znodes import StoreParams
 from waltz.spark.errors import PlanningError
 from waltz.spark.offsets import (
@@ -191,8 +193,9 @@ async def plan_ranges(
 async def plan_pieces(
     zookeeper: ZooKeeper, options: RangeOptions, store: StoreParams, pieces: Sequence[OffsetRange], deadline_s: float
 ) -> list[Split]:
-    """A split of each of the ranges; as :func:`plan_ranges`."""
+    """A split of each of the ranges; as :func:`plan_ranges`. Raises ``TrimmedError``, too."""
     wanted = {piece.partition_id for piece in pieces}
+    await _check_available(zookeeper, options.cluster_root, pieces)
     sources = await read_sources(zookeeper, options.cluster_root, wanted, deadline_s)
     labels = (await read_labels(zookeeper, options.cluster_root)).labels if options.zone else {}
     # The position in the whole list also spreads partitions that have a single split.
@@ -205,6 +208,18 @@ async def plan_pieces(
         )
         for index, piece in enumerate(pieces)
     ]
+
+
+async def _check_available(zookeeper: ZooKeeper, root: str, pieces: Sequence[OffsetRange]) -> None:
+    """Raise ``TrimmedError`` if a range begins before the first transaction that was not trimmed: a shorter answer
+    would be a wrong one."""
+    starts: dict[int, int] = {}
+    for partition_id, start, _ in pieces:
+        starts[partition_id] = min(start, starts.get(partition_id, start))
+    points = await asyncio.gather(*(read_trim_point(zookeeper, root, partition_id) for partition_id in starts))
+    for (partition_id, start), point in zip(starts.items(), points, strict=True):
+        if start < point:
+            raise TrimmedError(partition_id, point)
 
 
 def nearest_first(sources: Iterable[Source], zone: Labels, labels: Mapping[str, Labels]) -> tuple[Source, ...]:

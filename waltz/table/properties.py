@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from waltz.common.trim_point import TRIM_POINT
 from waltz.common.zk.client import BadVersionError, NodeExistsError, Nodes, NoNodeError, Watch
 from waltz.common.zk.paths import ClusterPaths
 from waltz.table.ages import Ages
@@ -116,6 +117,8 @@ class PartitionProperties(BaseModel):
         "forceCompactionOnStartup", False
     )
     view: Annotated[str, _only("client", "servers keep no views yet")] = "client"
+    trim_point: Annotated[int, Field(ge=0, strict=True)] = _named(TRIM_POINT, 0)
+    """The first transaction that was not trimmed. Only a trim changes it, and it only grows."""
 
     @model_validator(mode="after")
     def _check_store(self) -> "PartitionProperties":
@@ -190,6 +193,8 @@ def changed(properties: PartitionProperties, changes: Mapping[str, object]) -> P
 
     Raises :class:`PropertiesError`, which names the key.
     """
+    if TRIM_POINT in changes:
+        raise PropertiesError(f"{TRIM_POINT} is changed by a trim only: waltz partition trim")
     fields: dict[str, object] = properties.model_dump(by_alias=True, exclude_defaults=True)
     fields.update(changes)
     known = _validated({key: value for key, value in fields.items() if value is not None})

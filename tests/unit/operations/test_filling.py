@@ -15,6 +15,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.records import RECORD_OVERHEAD_BYTES, Record
 from waltz.common.wire.storage_times import CommitTime
 from waltz.common.zk.paths import ClusterPaths
+from waltz.common.zk.trim_points import raise_trim_point
 from waltz.common.zk.znodes import ReplicaAssignments
 from waltz.operations import filling
 from waltz.operations.filling import FillOptions, ReplicaFilling
@@ -219,3 +220,31 @@ async def test_a_replica_is_filled_although_its_times_cannot_be_copied(
         assert known_times(made.made, 0) == []
         assert "the times of its transactions were not copied: " in made.made.lines[-1]
         assert "busy" in made.made.lines[-1]
+
+
+async def test_a_replica_of_a_trimmed_partition_begins_at_the_trim_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with filled(tmp_path, monkeypatch) as made:
+        zookeeper = await made.made.server.connect()
+        await raise_trim_point(zookeeper, ROOT, 0, 30)
+        await zookeeper.close()
+        await made.fill()
+        admin = await made.made.nodes[0].admin()
+        assert await admin.records(0, 0, 1000) == []
+        assert await admin.records(0, 30, 1000) == LOG[30:]
+        assert (await admin.last_session_info(0)).low_water_mark == 39
+        assert made.made.lines[-1].startswith("partition 0: copying transactions 30 to 39 from ")
+        made.marks = iter([39])
+        await made.fill()  # once more: nothing is missing
+        assert await admin.records(0, 30, 1000) == LOG[30:]
+
+
+async def test_a_node_that_cannot_begin_there_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with filled(tmp_path, monkeypatch) as made:
+        zookeeper = await made.made.server.connect()
+        await raise_trim_point(zookeeper, ROOT, 0, 30)
+        await zookeeper.close()
+        monkeypatch.setattr(StorageClient, "trims", False)
+        with pytest.raises(WaltzError, match="partition 0 is trimmed before 30, and .* cannot begin there"):
+            await made.fill()

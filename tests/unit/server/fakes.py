@@ -144,6 +144,7 @@ class FakeLog:
         self.reads: list[tuple[int, int]] = []
         self.failing_reads = 0
         self.max_records_per_read = 1 << 30
+        self.first_available = 0
 
     def start(self) -> None:
         self.started += 1
@@ -168,6 +169,9 @@ class FakeLog:
 
     def set_replicas(self, replicas: frozenset[str]) -> None:
         self.replicas = replicas
+
+    def set_trim_point(self, transaction_id: int) -> None:
+        self.first_available = max(self.first_available, transaction_id)
 
     @property
     def takes_more(self) -> bool:

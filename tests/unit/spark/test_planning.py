@@ -8,11 +8,13 @@ from tests.memory_zookeeper import MemoryZooKeeperServer
 from tests.unit.common.cluster.conftest import ROOT
 from tests.unit.common.cluster.fakes import KEY, SESSION, FakeCluster, FakeOwner, make_metadata, storage_name
 from tests.unit.common.zk.lagging import LaggingZooKeeper
+from waltz.client.errors import TrimmedError
 from waltz.common.cluster.replicas import Replicas, Source, read_replicas
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ZooKeeper, ZooKeeperUnreachableError
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.storage_labels import parse_labels
+from waltz.common.zk.trim_points import raise_trim_point
 from waltz.common.zk.znodes import UNRESOLVED
 from waltz.spark import planning
 from waltz.spark.errors import PlanningError
@@ -101,6 +103,18 @@ async def test_times_that_nobody_knows_are_no_plan(cluster: FakeCluster) -> None
     cluster.owner.times = None
     with pytest.raises(PlanningError, match="none of its storages keeps the times of commits"):
         await make_plan(cluster, startingTimestamp="2026-03-01T12:00:00Z")
+
+
+async def test_what_is_trimmed_is_not_left_out_but_told(cluster: FakeCluster) -> None:
+    await raise_trim_point(cluster.zookeeper, ROOT, 0, 4)
+    for start in ("earliest", '{"0": 3}'):
+        for fail in ("true", "false"):
+            with pytest.raises(TrimmedError, match="its first available transaction is 4") as told:
+                await make_plan(cluster, startingOffsets=start, partitions="0", failOnDataLoss=fail)
+            assert (told.value.partition_id, told.value.first_available) == (0, 4)
+    splits = await make_plan(cluster, startingOffsets='{"0": 4}', partitions="0")
+    assert [split.range for split in splits] == [OffsetRange(0, 4, 10)]
+    assert [split.range for split in await make_plan(cluster, partitions="2")] == [OffsetRange(2, 0, 1)]
 
 
 async def test_nothing_to_read_needs_no_replica(cluster: FakeCluster) -> None:

@@ -23,7 +23,6 @@ from waltz.client.errors import (
     ClientClosedError,
     ClientTimeoutError,
     InvalidOperationError,
-    NotAuthorizedError,
     PartitionInactiveError,
     PartitionNotFoundError,
 )
@@ -300,8 +299,8 @@ class Engine:
     async def advanced(self, partition_id: int, transaction_id: int) -> None:
         """Return when a followed partition certainly has a transaction.
 
-        Raises ``ClientClosedError``, ``PartitionInactiveError``, and ``NotAuthorizedError`` while the client may not
-        follow the partition.
+        Raises ``ClientClosedError``, ``PartitionInactiveError``, ``NotAuthorizedError`` while the client may not
+        follow the partition, and ``TrimmedError``.
         """
         partition = self.partitions[partition_id]
         while partition.feed.applied < transaction_id:
@@ -309,8 +308,7 @@ class Engine:
                 raise ClientClosedError
             if not partition.active:
                 raise PartitionInactiveError(partition_id)
-            if partition.mount.refusal is not None:
-                raise NotAuthorizedError(str(partition.mount.refusal))
+            partition.mount.raise_refusal()
             await partition.feed.advanced.wait()
 
     def obstacle(self, partition_id: int) -> WaltzError | None:

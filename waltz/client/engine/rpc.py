@@ -41,6 +41,7 @@ from waltz.common.wire.confirmed_marks import ConfirmedMarkResponse
 from waltz.common.wire.frames import Bounds
 from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.storage_times import TimeQuestion
+from waltz.common.wire.trimmed import Trimmed
 from waltz.common.wire.version5 import TransactionDataListResponse
 from waltz.common.wire.write_sessions import LastTransactionIdResponse
 
@@ -87,6 +88,7 @@ class RpcClient:
             TimeResponse: RpcPartition.time_response,
             LastTransactionIdResponse: RpcPartition.last_response,
             NotAuthorized: RpcPartition.not_authorized,
+            Trimmed: RpcPartition.trimmed,
         }
 
     async def __aenter__(self) -> Self:

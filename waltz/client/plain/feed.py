@@ -191,6 +191,7 @@ class Feed:
             OtherLogError: The log has another transaction than the expected one at that place.
             DeadlineExceededError: Servers fail for too long.
             DataChecksumError: Servers send damaged data.
+            TrimmedError: The next transactions are trimmed; the error tells the first available one.
             ClientClosedError: The client or the feed is closed.
             InvalidOperationError: The call is made in another event loop, or another call is waiting for transactions
                 of the feed.

@@ -68,7 +68,7 @@ class BulkReader:
         """The next transactions. Waits until there is at least one.
 
         Raises ``BulkReadsNotSupportedError``, ``DeadlineExceededError`` when servers fail for too long,
-        ``DataChecksumError`` and ``ClientClosedError``.
+        ``DataChecksumError``, ``TrimmedError`` and ``ClientClosedError``.
         """
         loop = asyncio.get_running_loop()
         failing_since_s: float | None = None

@@ -38,6 +38,7 @@ from waltz.common.wire.lags import LagMessage, lag_layouts
 from waltz.common.wire.mark_feed import MarkFeedMessage, mark_feed_layouts
 from waltz.common.wire.refused import NotAuthorized, refused_layouts
 from waltz.common.wire.structures import verify_checksum
+from waltz.common.wire.trimmed import Trimmed, trimmed_layouts
 from waltz.common.wire.version5 import (
     AppendFailed,
     PartitionClosed,
@@ -60,6 +61,7 @@ from waltz.common.wire.versions import (
     FIRST_WITH_PARTITION_STATE,
     FIRST_WITH_PREFERENCES,
     FIRST_WITH_TIME,
+    FIRST_WITH_TRIM,
 )
 from waltz.common.wire.write_sessions import WriteSessionMessage
 
@@ -258,6 +260,7 @@ Message = (
     | ClientTimeMessage
     | MarkFeedMessage
     | NotAuthorized
+    | Trimmed
     | AppendsDelayed
     | ConsistencyMessage
     | LagMessage
@@ -356,6 +359,8 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         layouts.update(append_delay_layouts())
     if version >= FIRST_WITH_CONSISTENCY:
         layouts.update(consistency_layouts())
+    if version >= FIRST_WITH_TRIM:
+        layouts.update(trimmed_layouts())
     if version >= FIRST_WITH_APPEND_ORDER:
         layouts.update(append_order_layouts())
     return layouts

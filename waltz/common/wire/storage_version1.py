@@ -2,8 +2,9 @@
 
 Version 0 is the original's. Version 1 is an extension of this implementation: only its own nodes offer it in their
 hello. It adds one frame for the appends of many partitions, since a frame for each partition would cost more; and
-messages about times (:mod:`waltz.common.wire.storage_times`). All else is as in version 0: an append among many is the
-same request, with the same answer, as an append in its own frame. So partitions stay independent of each other.
+messages about times (:mod:`waltz.common.wire.storage_times`) and about trims (:mod:`waltz.common.wire.storage_trim`).
+All else is as in version 0: an append among many is the same request, with the same answer, as an append in its own
+frame. So partitions stay independent of each other.
 """
 
 import struct
@@ -17,6 +18,7 @@ from waltz.common.wire.catalogue import Catalogue, layout
 from waltz.common.wire.fields import INT, LONG, list_of, structure
 from waltz.common.wire.frames import FRAME_HEADER, STORAGE
 from waltz.common.wire.storage_times import StorageTimeMessage, storage_time_layouts
+from waltz.common.wire.storage_trim import StorageTrimMessage, storage_trim_layouts
 from waltz.common.wire.structures import RECORD_LIST
 
 OUR_VERSION = 1
@@ -63,7 +65,7 @@ class AppendManyRequest(NamedTuple):
     appends: list[PartitionAppend]
 
 
-Message = wire.Message | AppendManyRequest | StorageTimeMessage
+Message = wire.Message | AppendManyRequest | StorageTimeMessage | StorageTrimMessage
 """All messages of the data port."""
 
 _ENTRIES = list_of(structure(PartitionAppend, LONG, INT, RECORD_LIST), ENTRY_OVERHEAD_BYTES)
@@ -77,6 +79,7 @@ _CATALOGUES: dict[int, Catalogue[Any]] = {
             **wire.LAYOUTS,
             APPEND_MANY_REQUEST: layout(AppendManyRequest, LONG, LONG, INT, _ENTRIES),
             **storage_time_layouts(),
+            **storage_trim_layouts(),
         },
     ),
 }

@@ -65,5 +65,8 @@ FIRST_WITH_APPEND_DELAYS = 6
 FIRST_WITH_CONSISTENCY = 6
 """Appends have a level of consistency, and a server knows which transactions are on all storages of a partition."""
 
+FIRST_WITH_TRIM = 6
+"""A server tells the first available transaction to a client that asks for trimmed ones."""
+
 FIRST_WITH_APPEND_ORDER = 6
 """Appends enter the log at the ids that their client has foreseen, or not at all."""

@@ -97,6 +97,21 @@ class ClusterPaths(NamedTuple):
         """Written to know ZooKeeper's time: our own."""
         return f"{self.root}/ext/clock"
 
+    @property
+    def features(self) -> str:
+        """The features that not all nodes can live with: our own. May be missing."""
+        return f"{self.root}/ext/features"
+
+    @property
+    def cursors(self) -> str:
+        """Parent of the groups whose positions are in ZooKeeper. May be missing."""
+        return f"{self.root}/ext/cursor"
+
+    @property
+    def consumers(self) -> str:
+        """Parent of the groups whose instances share partitions. May be missing."""
+        return f"{self.root}/ext/consumer"
+
     def cursor(self, group: str, partition_id: int) -> str:
         """Position of a group of consumers in a partition."""
         return f"{self.root}/ext/cursor/{group}/{partition_id}"

@@ -104,6 +104,7 @@ TABLE = (
     Rights("ext/protection", server="r", storage="r", client="r"),
     Rights("ext/partition", server="r", client="r"),
     Rights("ext/partition/*", server="r", client="r"),
+    Rights("ext/features", server="r", client="r"),
     Rights("ext/clock", client="rw"),
     Rights("ext/cursor", client="cr"),
     Rights("ext/cursor/*", client="cr"),

@@ -308,3 +308,9 @@ def refuse_list(link: ClientLink, request: TransactionDataListRequest) -> None:
     """Refuse: the partition is not here, or not yet, or another server may have committed the requested records."""
     status = DataListStatus.NOT_READY
     link.send(TransactionDataListResponse(request.req_id, request.transaction_id, status, LONG_MIN, [], None))
+
+
+def fail_list(link: ClientLink, request: TransactionDataListRequest, text: str) -> None:
+    """Refuse for a reason that does not pass."""
+    status = DataListStatus.FAILED
+    link.send(TransactionDataListResponse(request.req_id, request.transaction_id, status, LONG_MIN, [], text))

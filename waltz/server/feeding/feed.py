@@ -109,6 +109,7 @@ class Feed:
     ) -> None:
         """``lag`` observes the number of transactions that a connection lacks after each send."""
         self.high_water_mark = NO_TRANSACTION
+        self._first_available = 0
         self.contexts_added = 0
         self.contexts_removed = 0
         """How many of the contexts added are finished or dropped."""
@@ -177,8 +178,11 @@ class Feed:
     def add(self, context: FeedContext) -> None:
         """Take a promise of at least one transaction, or of marks, not ahead of the high-water mark.
 
-        It replaces an earlier promise of marks. Raises ``ProtocolError`` when the connection has too many already.
+        It replaces an earlier promise of marks. Raises ``ProtocolError`` when the connection has too many already, or
+        when the transactions are trimmed.
         """
+        if self._wants_trimmed(context):
+            raise ProtocolError(f"partition {self._partition_id} begins with transaction {self._first_available}")
         for earlier in [known for known in self._of_link.get(context.link, ()) if known.of_marks]:
             self._end(earlier)
         contexts = self._of_link.setdefault(context.link, {})
@@ -187,6 +191,18 @@ class Feed:
         contexts[context] = None
         self.contexts_added += 1
         self._place(context)
+
+    def trim(self, first_available: int) -> None:
+        """The transactions before this one are trimmed. Connections that still need them are closed, so that their
+        clients mount again and get the error."""
+        self._first_available = first_available
+        for contexts in list(self._of_link.values()):
+            for context in list(contexts):
+                if self._wants_trimmed(context):
+                    context.link.fail(WaltzError(f"partition {self._partition_id} begins with {first_available} now"))
+
+    def _wants_trimmed(self, context: FeedContext) -> bool:
+        return context.position + 1 < self._first_available and not context.of_marks
 
     def forget(self, link: ClientLink) -> None:
         """Drop the contexts of a connection that has closed, or whose client begins anew."""

@@ -22,25 +22,23 @@ class _Order(NamedTuple):
 class AppendOrders:
     """The orders of the connections of one partition."""
 
-    __slots__ = ("_orders",)
+    __slots__ = ("by_link",)
 
     def __init__(self) -> None:
-        self._orders: dict[ClientLink, _Order] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._orders)
+        self.by_link: dict[ClientLink, _Order] = {}
+        """Most partitions have none; each run of appends looks."""
 
     def set(self, link: ClientLink, message: AppendOrderRequest) -> None:
         """The order of the appends of a mounted connection that follow."""
-        self._orders[link] = _Order(ReqId(message.req_id).seq_num, message.transaction_id)
+        self.by_link[link] = _Order(ReqId(message.req_id).seq_num, message.transaction_id)
 
     def forget(self, link: ClientLink) -> None:
         """A connection has closed, or mounts again."""
-        self._orders.pop(link, None)
+        self.by_link.pop(link, None)
 
     def admitted_count(self, link: ClientLink, requests: Sequence[AppendCall], next_id: int) -> int:
         """How many requests, from the first on, are at their place if the next transaction gets the id ``next_id``."""
-        order = self._orders.get(link)
+        order = self.by_link.get(link)
         if order is None:
             return len(requests)
         for count, request in enumerate(requests):

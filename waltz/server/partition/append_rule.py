@@ -1,4 +1,4 @@
-"""What the properties of a partition say about appends. Pure.
+"""What the properties of a partition say to its server: about appends, and where the log begins. Pure.
 
 Servers use only these properties; all others are for clients.
 """
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from waltz.common.consistency import Consistency, accepts, consistency_named
+from waltz.common.trim_point import trim_point_of
 
 
 class AppendRule(NamedTuple):
@@ -19,6 +20,8 @@ class AppendRule(NamedTuple):
     """Whether appends at a level that does not go with :attr:`consistency` are refused."""
     refuses_legacy: bool = False
     """Whether writers whose protocol has no levels are refused like writers at leader_quorum."""
+    first_available: int = 0
+    """The trim point: the first transaction that was not trimmed. No rule about appends, but of the same node."""
 
     def describe(self) -> str:
         """The properties, as operators set them."""
@@ -60,4 +63,5 @@ def append_rule(properties: object) -> AppendRule:
         consistency_named(properties.get("consistency", Consistency.LEADER_QUORUM.word)),
         required,
         refuses_legacy,
+        trim_point_of(properties),
     )

@@ -22,6 +22,7 @@ from waltz.common.tasks import owned
 from waltz.common.wall_clock import now_ms
 from waltz.common.wire.append_order import AppendOrderRequest
 from waltz.common.wire.client_server import (
+    FeedRequest,
     FlushRequest,
     HighWaterMarkRequest,
     LockFailure,
@@ -35,11 +36,12 @@ from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
 from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
 from waltz.common.wire.lags import UNKNOWN_LAG, PartitionLags, ReplicaLag
+from waltz.common.wire.trimmed import Trimmed
 from waltz.common.wire.version5 import AppendFailure, PartitionClosed, TransactionDataListRequest
-from waltz.common.wire.versions import FIRST_WITH_PARTITION_CLOSED
+from waltz.common.wire.versions import FIRST_WITH_PARTITION_CLOSED, FIRST_WITH_TRIM
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
 from waltz.server.feeding.caches import FeedCache, TransactionCache
-from waltz.server.feeding.data_lists import TransactionListReader, refuse_list
+from waltz.server.feeding.data_lists import TransactionListReader, fail_list, refuse_list
 from waltz.server.feeding.feed import Feed
 from waltz.server.feeding.feed_frames import FEED_VERSION
 from waltz.server.feeding.transaction_data import NOT_READY_TEXT, TransactionDataReader, error_response
@@ -225,6 +227,7 @@ class ServerPartition:
                 "is-closed": lambda: self.closed,
                 "generation": lambda: self.generation,
                 "high-water-mark": lambda: self.high_water_mark,
+                "first-available": lambda: self._log.first_available,
                 "acknowledgements-awaited": lambda: self._levels.asking_count,
             }
         )
@@ -387,6 +390,8 @@ class ServerPartition:
     def set_append_rule(self, rule: AppendRule) -> None:
         """The properties of the partition changed."""
         self._levels.set_rule(rule, self._registrations.sessions())
+        self._log.set_trim_point(rule.first_available)
+        self._feed.trim(self._log.first_available)
 
     def set_replicas(self, replicas: frozenset[str]) -> None:
         """Take over another set of storages."""
@@ -491,7 +496,17 @@ class ServerPartition:
         impossible high-water mark.
         """
         _check_mark(request.client_high_water_mark)
-        if self._registrations.register(link, ReqId(request.req_id).generation, request.req_id):
+        if self._is_trimmed(request.client_high_water_mark + 1):
+            if not self._tell_trimmed(link, request.req_id):
+                self._log_quietly.warning(
+                    "partition %d: %s wants transactions from %d on, which are trimmed; the first one is %d",
+                    self.partition_id,
+                    link.channel.peer,
+                    request.client_high_water_mark + 1,
+                    self._log.first_available,
+                )
+                link.send(MountResponse(request.req_id, PartitionState.NOT_READY))
+        elif self._registrations.register(link, ReqId(request.req_id).generation, request.req_id):
             link.mounts[self] = link.passes_audit(Right.METADATA, self.partition_id)
             self._feed.forget(link)  # the promise of an earlier mount of the connection
             self._levels.mounted(link, request.req_id)
@@ -531,7 +546,10 @@ class ServerPartition:
         if not self._registrations.is_valid(link):
             return
         mark = self.high_water_mark
-        if mark is None:
+        if type(request) is FeedRequest and self._is_trimmed(request.client_high_water_mark + 1):
+            if not self._tell_trimmed(link, request.req_id):
+                link.fail(WaltzError(self._trimmed_text(request.client_high_water_mark + 1)))
+        elif mark is None:
             self._line_up(Pending(link, request))
         elif request.client_high_water_mark > mark:
             pending = Pending(link, request)
@@ -541,17 +559,39 @@ class ServerPartition:
 
     def transaction_data(self, link: ClientLink, request: TransactionDataRequest) -> None:
         """Answer with the data of one committed transaction, or with the reason for missing data."""
-        if self.high_water_mark is None:
+        if self._is_trimmed(request.transaction_id):
+            if not self._tell_trimmed(link, request.req_id):
+                link.send(error_response(request, self._trimmed_text(request.transaction_id)))
+        elif self.high_water_mark is None:
             link.send(error_response(request, NOT_READY_TEXT))
         else:
             self._data.request(link, request, self.high_water_mark)
 
     def transaction_list(self, link: ClientLink, request: TransactionDataListRequest) -> None:
         """Answer with consecutive committed transactions and their data, and with the mark while a session is open."""
-        if self.high_water_mark is None:
+        if self._is_trimmed(request.transaction_id):
+            if not self._tell_trimmed(link, request.req_id):
+                fail_list(link, request, self._trimmed_text(request.transaction_id))
+        elif self.high_water_mark is None:
             refuse_list(link, request)
         else:
             self._lists.request(link, request, self.high_water_mark)
+
+    def _is_trimmed(self, transaction_id: int) -> bool:
+        return 0 <= transaction_id < self._log.first_available
+
+    def _trimmed_text(self, transaction_id: int) -> str:
+        return (
+            f"transaction {transaction_id} of partition {self.partition_id} is trimmed: the first available one is "
+            f"{self._log.first_available}"
+        )
+
+    def _tell_trimmed(self, link: ClientLink, req_id: bytes) -> bool:
+        """Tell the first available transaction; false if the version of the client has no message for that."""
+        told = link.channel.version >= FIRST_WITH_TRIM
+        if told:
+            link.send(Trimmed(req_id, self._log.first_available))
+        return told
 
     def ask_high_water_mark(self, link: ClientLink, request: HighWaterMarkRequest) -> None:
         """Answer when a store session is open; at the time limit answer "unknown".
@@ -691,7 +731,7 @@ class ServerPartition:
             assert self.high_water_mark is not None
             self._fencing.refuse(link, requests, self.high_water_mark)
             return
-        if self._orders:
+        if self._orders.by_link:
             requests = self._in_order(link, requests)
             if not requests:
                 return

@@ -59,6 +59,13 @@ class PartitionLog(Protocol):
     def set_replicas(self, replicas: frozenset[str]) -> None:
         """Take over another set of storages (``host:port``)."""
 
+    @property
+    def first_available(self) -> int:
+        """The first transaction that is not trimmed."""
+
+    def set_trim_point(self, transaction_id: int) -> None:
+        """Take over another trim point. A lower one than before has no effect."""
+
     def await_all(self, transaction_id: int) -> None:
         """Call the listener's ``stored_by_all`` now and, until all storages have the transaction, at each change."""
 

@@ -184,7 +184,10 @@ class ServerService:
             rule, former = self._append_rule(partition_id), before.get(partition_id, DEFAULT_RULE)
             if rule.disabled != former.disabled:
                 logger.info("partition %d is %s", partition_id, "disabled" if rule.disabled else "enabled")
-            if rule._replace(disabled=former.disabled) != former:
+            if rule.first_available != former.first_available:
+                logger.info("partition %d begins with transaction %d now", partition_id, rule.first_available)
+            others = former._replace(disabled=rule.disabled, first_available=rule.first_available)
+            if rule != others:
                 logger.info("partition %d takes appends by other rules: %s", partition_id, rule.describe())
         for partition_id, partition in self.partitions.items():
             partition.set_append_rule(self._append_rule(partition_id))

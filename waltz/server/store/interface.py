@@ -29,6 +29,10 @@ class ReadFailedError(WaltzError):
     """No replica could deliver committed records within the deadline."""
 
 
+class TrimmedReadError(WaltzError):
+    """The records are trimmed, and not available any more."""
+
+
 class TimesNotKeptError(WaltzError):
     """No storage that answered keeps the times of commits."""
 

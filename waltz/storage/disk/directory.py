@@ -17,6 +17,7 @@ from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.journal.replay import forget_lost, lost_reason
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.log.trim_point import forget_trim_point
 from waltz.storage.disk.salvage import Reported, Salvage, Staged, Survey
 from waltz.storage.disk.times.time_format import TIME_INDEX_SUFFIX
 from waltz.storage.disk.volumes import Volumes
@@ -143,6 +144,7 @@ class StorageDirectory:
             self._files.remove(path)
         if found:
             self._files.sync_directory(directory)
+        forget_trim_point(self._files, directory)
         forget_lost(self._files, directory)
 
     def _check_journal(self, partition_id: int) -> None:

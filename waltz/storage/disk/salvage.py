@@ -13,6 +13,7 @@ from uuid import UUID
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.records import Record
 from waltz.storage.disk.files.files import File, Files
+from waltz.storage.disk.log.trim_point import read_trim_point
 from waltz.storage.disk.segment.scan import STEP_BYTES, Run, TolerantReader
 from waltz.storage.disk.segment.segment_format import (
     DATA_SUFFIX,
@@ -107,7 +108,7 @@ class Salvage:
         self._partition_id = partition_id
 
     def survey(self, local_low_water_mark: int, last_known_id: int, damaged: Collection[str] = ()) -> Survey:
-        """Find the intact records.
+        """Find the intact records. Those before the trim point are not missed.
 
         Segments with errors at opening, and the segments at the paths ``damaged``, are scanned completely. Expected are
         all records up to the local low-water mark, up to ``last_known_id``, and before any intact record. Raises
@@ -121,9 +122,12 @@ class Salvage:
             last = max(local_low_water_mark, last_known_id) if following is None else following - 1
             surveys.append(self._survey_segment(path, first, known, last, deep=path in damaged))
         last_id = max(local_low_water_mark, last_known_id)
-        if not found and last_id > NO_TRANSACTION:
-            path = str(Path(self._directory) / data_file_name(0))
-            surveys.append(SegmentSurvey(path, 0, last_id + 1, (), whole=False))
+        begin = read_trim_point(self._files, self._directory, self._partition_id)
+        # Without a trim point, old segments may have been taken away by the operator.
+        stop = last_id + 1 if not found else found[0][0] if begin else 0
+        if begin < stop:
+            path = str(Path(self._directory) / data_file_name(begin))
+            surveys.insert(0, SegmentSurvey(path, begin, stop, (), whole=False))
         return Survey(tuple(surveys))
 
     def _first_ids(self) -> list[tuple[int, str]]:

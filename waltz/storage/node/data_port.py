@@ -15,6 +15,7 @@ from waltz.common.wire import storage as wire
 from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import Bounds
 from waltz.common.wire.storage_times import COMMITTED_NOTICE, EnterTimesRequest, TimeEntryRequest, TimeListRequest
+from waltz.common.wire.storage_trim import BeginRequest, TrimRequest
 from waltz.common.wire.structures import RpcException
 from waltz.storage.errors import StorageError
 from waltz.storage.node.manager import StorageManager
@@ -81,7 +82,7 @@ class DataConnection:
             if isinstance(message, wire.OpenRequest):
                 self.answer(self._open(message))
             else:
-                self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
+                self._dispatch(_new_tuple(PartitionRequest, (message, buffer[start], end - start, self)))
         self._regulate()
 
     def _take_one_by_one(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:
@@ -111,7 +112,7 @@ class DataConnection:
                 take_notice(self._manager.partitions, buffer, start, end)
             return
         message = our_wire.decode(buffer, start, end, self._version)
-        if not isinstance(message, TimeEntryRequest | TimeListRequest | EnterTimesRequest):
+        if not isinstance(message, TimeEntryRequest | TimeListRequest | EnterTimesRequest | TrimRequest | BeginRequest):
             raise ProtocolError(f"{type(message).__name__} is not a request")
         self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
 

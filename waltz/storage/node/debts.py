@@ -13,8 +13,8 @@ class Debts:
 
     def owe(self, partition_id: int, number: int) -> None:
         """Note that a group has changes of the partition. The numbers ascend."""
-        oldest, _ = self._owed.get(partition_id, (number, number))
-        self._owed[partition_id] = oldest, number
+        owed = self._owed.get(partition_id)
+        self._owed[partition_id] = number if owed is None else owed[0], number
 
     def paid(self, partition_id: int, covered: int) -> None:
         """Note that the changes of the partition in the groups up to ``covered`` are durable in their own files."""

@@ -138,6 +138,13 @@ class Durability(Protocol):
         """Remove all records behind ``transaction_id``, durably; the new maximum. Raises as :meth:`write`."""
         ...
 
+    async def trim(self, log: PartitionLog, change: Callable[[], Result]) -> Result:
+        """Take the first records away by ``change``, which changes the log, durably, and may block.
+
+        Raises what ``change`` raises, and as :meth:`write`.
+        """
+        ...
+
     async def change(self, partition_id: int, function: Callable[[], Result]) -> Result:
         """Change flags, or data that can be computed from records.
 
@@ -222,6 +229,9 @@ class SyncEach:
 
     async def truncate(self, log: PartitionLog, transaction_id: int) -> int:
         return await self._files.run(partial(log.truncate, transaction_id))
+
+    async def trim(self, log: PartitionLog, change: Callable[[], Result]) -> Result:
+        return await self._files.run(change)
 
     async def change(self, partition_id: int, function: Callable[[], Result]) -> Result:
         return await self._files.run(function)

@@ -10,6 +10,8 @@ from waltz.storage.disk.log.log import PartitionLog, Prepared
 
 T = TypeVar("T")
 
+_new_tuple = tuple.__new__  # the inner call of a named tuple's constructor, at half the cost
+
 NO_SESSION = -1
 """A session that is older than every real session. Also used in entries without a meaningful session."""
 
@@ -99,10 +101,12 @@ class Append:
             return []
         self._prepared = prepared
         segment_first_id = prepared.start.segment_first_id
-        return [
-            Records(log.partition_id, NO_SESSION, segment_first_id, offset, first_id, len(record_offsets), chunks)
-            for first_id, _starts_segment, offset, chunks, record_offsets, _end_offset, _checkpoint in prepared.writes
-        ]
+        if not prepared.writes:
+            return []
+        (write,) = prepared.writes
+        first_id, _starts_segment, offset, chunks, record_offsets, _end_offset, _checkpoint = write
+        fields = (log.partition_id, NO_SESSION, segment_first_id, offset, first_id, len(record_offsets), chunks)
+        return [_new_tuple(Records, fields)]
 
     def end(self) -> Prepared | None:
         """Return the written group; ``None`` when nothing was written, because the group begins another segment."""
@@ -131,11 +135,10 @@ class Truncation:
         behind = self._log.end_behind(self._transaction_id)
         if behind.segment_first_id != self._log.end.segment_first_id:
             return []
-        self._log.times.cut(self._transaction_id)
+        last_id = behind.next_transaction_id - 1
+        self._log.times.cut(last_id)
         self._behind = behind
-        return [
-            Truncated(self._log.partition_id, NO_SESSION, self._transaction_id, behind.segment_first_id, behind.offset)
-        ]
+        return [Truncated(self._log.partition_id, NO_SESSION, last_id, behind.segment_first_id, behind.offset)]
 
     def end(self) -> int | None:
         """Cut the log, and return the new maximum; ``None`` when nothing was cut, because the truncation removes

@@ -109,7 +109,7 @@ class JournalState:
         """Note that entries of a partition are durable in this group of the journal."""
         for entry in entries:
             self._last_entry[partition_id] = number
-            if isinstance(entry, Records | Truncated):
+            if type(entry) is Records or isinstance(entry, Truncated):  # a union would be made anew for each entry
                 self.segments.owe(partition_id, number)
                 self._last_records[partition_id] = number
             elif isinstance(entry, Fenced | Marked):

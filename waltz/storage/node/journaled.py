@@ -166,6 +166,11 @@ class Journaled(SyncEach):
             await self._settle(log)
         return await super().truncate(log, transaction_id)
 
+    async def trim(self, log: PartitionLog, change: Callable[[], Result]) -> Result:
+        """Trim after the partition is settled: a replay must not look for records in segments that are gone."""
+        await self._settle(log)
+        return await super().trim(log, change)
+
     async def close(self, log: PartitionLog) -> None:
         state, partition_id = self.state, log.partition_id
         covered = state.completed

@@ -19,6 +19,8 @@ from typing import NamedTuple, TypeVar
 from waltz.common.records import Record
 from waltz.common.tasks import owned
 from waltz.common.wire import storage as wire
+from waltz.common.wire import storage_version1 as our_wire
+from waltz.common.wire.storage_trim import BeginRequest, TrimRequest, TrimResponse
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.disk.control_file import ControlFile, PartitionInfo
 from waltz.storage.disk.fence import FenceFile
@@ -44,6 +46,8 @@ from waltz.storage.node.session_rule import ReadRequest
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+
+_new_tuple = tuple.__new__  # the inner call of a named tuple's constructor, at half the cost
 
 MAX_READ_BYTES_AT_ONCE = 8 << 20
 """The reader ends its turn when one answer, or the records that were read for the answer, reach this size."""
@@ -211,7 +215,8 @@ class StoragePartition:
             return
         if message.session_id > self._session_id:
             self._session_id = message.session_id
-        overtakes = isinstance(message, ReadRequest) and self._may_overtake(message)
+        is_append = type(message) is wire.AppendRequest  # most are: a look into the union of reads costs more
+        overtakes = not is_append and isinstance(message, ReadRequest) and self._may_overtake(message)
         if not self.queue.offer(request, self.queue.reads if overtakes else self.queue.ordered):
             self._turn_away(request)
             return
@@ -344,8 +349,9 @@ class StoragePartition:
         if not requests:
             self.release()
             return None
-        self._gathered = _Taken(requests, self._metrics.clock())
-        self._calls_begun_s["append"] = self._gathered.started_s
+        started_s = self._metrics.clock()
+        self._gathered = _new_tuple(_Taken, (requests, started_s))
+        self._calls_begun_s["append"] = started_s
         return _batches(requests), sum([request.size_bytes for request in requests])
 
     def ended(self, prepared: Prepared | None, error: Exception | None) -> None:
@@ -359,7 +365,7 @@ class StoragePartition:
                 self.queue.put_back(taken.requests)
                 self._apart = True
             else:
-                self._publish(_Group(taken.requests, prepared, taken.started_s))
+                self._publish(_new_tuple(_Group, (taken.requests, prepared, taken.started_s)))
         except Exception as defect:
             self._died(defect)
         self.release()
@@ -507,7 +513,7 @@ class StoragePartition:
             return
         finally:
             del self._calls_begun_s["append"]
-        written = _Group(requests, prepared, started_s)
+        written = _new_tuple(_Group, (requests, prepared, started_s))
         if not ahead:
             self._publish(written)
             return
@@ -525,8 +531,7 @@ class StoragePartition:
                 frames.append(wire.encode_success(message.session_id, message.seq_num, message.partition_id))
             else:
                 frames.append(failure_frame(message, refused.wire_text()))
-        duration_s = self._metrics.clock() - durable.started_s
-        self._metrics.appended(len(frames), duration_s, durable.prepared.sync_s)
+        self._metrics.appended(len(frames), durable.started_s, durable.prepared.sync_s)
         self._acknowledge(durable.requests, frames)
 
     async def _run_syncer(self) -> None:
@@ -578,9 +583,24 @@ class StoragePartition:
                 set_mark = partial(self._durability.set_low_water_mark, self._control_file, self._log)
                 await self._timed_change(partial(set_mark, message.session_id, mark, directly))
                 answer = wire.SuccessResponse(*ids)
+            case TrimRequest(transaction_id=first):
+                self._check_trim(first)
+                change = partial(self._log.trim, first)
+                first = await self._timed_change(partial(self._durability.trim, self._log, change))
+                return our_wire.encode(TrimResponse(*ids, first), our_wire.OUR_VERSION)
+            case BeginRequest(transaction_id=first):
+                begin = partial(self._log.begin, first)
+                await self._timed_change(partial(self._durability.trim, self._log, begin))
+                return our_wire.encode(TrimResponse(*ids, first), our_wire.OUR_VERSION)
             case _:
                 raise UnknownRequestError(request.kind)
         return wire.encode(answer)
+
+    def _check_trim(self, first: int) -> None:
+        """Refuse to trim transactions that may not be committed. Raises ``StorageError``."""
+        mark = self.info.low_water_mark
+        if first > mark + 1:
+            raise StorageError(f"the low-water mark is {mark}: transactions up to {first - 1} may not be trimmed")
 
     def _set_low_water_mark(self, session_id: int, low_water_mark: int) -> None:
         """Make the log durable, then the marks; blocking."""

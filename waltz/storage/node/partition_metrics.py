@@ -83,11 +83,12 @@ class PartitionMetrics:
         form = GaugeForm(name="torn-cut-bytes")
         self._registry.gauge(self._group, "torn-bytes-cut", lambda: log.damage.cut_bytes, form)
 
-    def appended(self, count: int, duration_s: float, sync_s: float | None) -> None:
-        """Count ``count`` answered append requests. ``duration_s`` is the time since they were taken up together;
+    def appended(self, count: int, started_s: float, sync_s: float | None) -> None:
+        """Count ``count`` answered append requests. They were taken up together at ``started_s``, by :attr:`clock`;
         ``sync_s`` is the duration of the sync, if there was one."""
-        self._appends.mark(count)
-        self._append_latency.update(duration_s, count)
+        now_s = self.clock()
+        self._appends.mark(count, now_s)
+        self._append_latency.update(now_s - started_s, count, now_s)
         if sync_s is not None:
             self._sync_duration.observe(sync_s)
 

@@ -7,6 +7,7 @@ checked again (rule S1): a newer session may have sent a request during the sync
 from waltz.common.wire import storage as wire
 from waltz.common.wire.fencing import fence_message, offline_fence_message
 from waltz.common.wire.storage_times import EnterTimesRequest, TimeEntryRequest, TimeListRequest
+from waltz.common.wire.storage_trim import BeginRequest, TrimRequest
 from waltz.storage.disk.control_file import ASSIGNED, AVAILABLE, PartitionInfo
 from waltz.storage.errors import ConcurrentUpdateError, StorageError
 
@@ -31,6 +32,8 @@ StorageRequest = (
     | TimeEntryRequest
     | TimeListRequest
     | EnterTimesRequest
+    | TrimRequest
+    | BeginRequest
 )
 """All messages that can arrive for a partition: every message but the open request. Responses are refused when taken
 up."""
@@ -47,12 +50,13 @@ ReadRequest = (
 """What changes no record. Times are entered among reads: they do not wait for the disk's writes and syncs."""
 
 _OfflineRequest = (
-    wire.LastSessionInfoRequest
+    wire.AppendRequest  # the first, since it is the most frequent
+    | wire.LastSessionInfoRequest
     | wire.SetLowWaterMarkRequest
     | wire.TruncateRequest
-    | wire.AppendRequest
     | wire.MaxTransactionIdRequest
     | EnterTimesRequest
+    | BeginRequest
 )
 
 

@@ -35,6 +35,7 @@ from waltz.common.wire.storage_times import (
     TimeListResponse,
     TimeQuestion,
 )
+from waltz.common.wire.storage_trim import BeginRequest, TrimRequest, TrimResponse
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.connection import StorageConnection, verify_payloads
 from waltz.storage.remote.errors import RemoteStorageError
@@ -337,6 +338,24 @@ class StorageClient(StorageConnection[our_wire.Message]):
         request = EnterTimesRequest(session_id, self._calls.next_seq_num(), partition_id, offline, list(times))
         found = await self._partition_call(request, TimeEntryResponse, timeout_s)
         return None if found.transaction_id == NO_TRANSACTION else CommitTime(found.transaction_id, found.time_ms)
+
+    @property
+    def trims(self) -> bool:
+        """Whether the storage can do without the oldest transactions. A storage of the original cannot."""
+        return self._version >= our_wire.OUR_VERSION
+
+    async def trim(self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float) -> int:
+        """Trim everything before a transaction, at most one segment; the first transaction that the storage still has.
+        Only for connections with :attr:`trims`."""
+        request = TrimRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id)
+        return (await self._partition_call(request, TrimResponse, timeout_s)).transaction_id
+
+    async def begin(
+        self, session_id: int, partition_id: int, transaction_id: int, *, offline: bool = False, timeout_s: float
+    ) -> None:
+        """Begin the log of the storage at a transaction, without records. Only for connections with :attr:`trims`."""
+        request = BeginRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id, offline)
+        await self._partition_call(request, TrimResponse, timeout_s)
 
     # The channel's callbacks
 

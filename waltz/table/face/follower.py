@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import count
 from operator import itemgetter
 
-from waltz.client.errors import ClientClosedError
+from waltz.client.errors import ClientClosedError, TrimmedError
 from waltz.client.plain.feed import BatchFeed
 from waltz.common.records import Record
 from waltz.table.envelope import Envelope, announced_body_bytes
@@ -56,6 +56,7 @@ class Follower:
         Raises:
             TableError: The view has stopped, even after that transaction; the reason is the exception's cause.
             CodecUnavailableError: It has stopped at an envelope of a codec that is not installed.
+            TrimmedError: It has stopped because what comes next is trimmed.
         """
         task = self._task
         if task is None or task.done():  # even for applied transactions: an old state would pass for the present one
@@ -132,11 +133,13 @@ class Follower:
             if not future.done():
                 future.set_exception(self._stopped())
 
-    def _stopped(self) -> TableError:
+    def _stopped(self) -> TableError | TrimmedError:
         cause: BaseException | None = None
         if self._task is not None and self._task.done():
             with contextlib.suppress(asyncio.CancelledError):
                 cause = self._task.exception()
+        if isinstance(cause, TrimmedError):
+            return TrimmedError(cause.partition_id, cause.first_available)
         kind = CodecUnavailableError if isinstance(cause, CodecUnavailableError) else TableError
         error = kind(f"the view of partition {self._partition_id} has stopped: {cause or 'it is closed'}")
         error.__cause__ = cause

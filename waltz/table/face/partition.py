@@ -13,12 +13,14 @@ from waltz.client.errors import (
     NotAppendedError,
     NotGuaranteedError,
     OtherLogError,
+    TrimmedError,
 )
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
 from waltz.client.plain.feed import BatchFeed
 from waltz.common.errors import DeadlineExceededError
 from waltz.common.ids import NO_TRANSACTION
+from waltz.common.zk.trim_points import read_trim_point
 from waltz.table.codecs import Codec
 from waltz.table.envelope import Batch, Envelope, encode
 from waltz.table.errors import StoreError, TimestampError
@@ -92,6 +94,7 @@ class TablePartition:
 
             try:
                 await self._begin(reopened)
+                await self._check_available()
                 feed = await self._feed()
                 if feed is None:
                     self.store.condemn()
@@ -118,6 +121,13 @@ class TablePartition:
         await begin_with_saved(
             self.client, self.partition_id, self._snapshots, self.properties.max_body_bytes, self.store, reopened
         )
+
+    async def _check_available(self) -> None:
+        """Raise ``TrimmedError`` if the log does not have all that the view lacks: its rows would be incomplete."""
+        nodes, root = self.client.directory
+        first_available = await read_trim_point(nodes, root, self.partition_id)
+        if self.store.progress.applied + 1 < first_available:
+            raise TrimmedError(self.partition_id, first_available)
 
     async def save_snapshot(self, url: str) -> int:
         """Catch up, and save the rows of the view; returns its last transaction, -1 without any."""

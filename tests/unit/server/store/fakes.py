@@ -22,6 +22,10 @@ SE = "com.wepay.waltz.storage.exception.StorageException: "
 CUE = "com.wepay.waltz.storage.exception.ConcurrentUpdateException: "
 
 
+TRIMMED = Record(-1, bytes(16), 0, b"", 0)
+"""In the place of a record that was removed by a trim."""
+
+
 @dataclass(slots=True)
 class FakePartition:
     """Log and control record of one partition on one storage; ``records[i]`` has id ``i``."""
@@ -53,8 +57,26 @@ class FakePartition:
         self.session_id, self.low_water_mark, self.local_low_water_mark = session_id, mark, self.maximum
 
     def truncate(self, transaction_id: int) -> int:
-        del self.records[transaction_id + 1 :]
+        del self.records[max(transaction_id + 1, self.first) :]
         return self.maximum
+
+    @property
+    def first(self) -> int:
+        """The id of the first record that is left, or of the next one."""
+        return next((i for i, record in enumerate(self.records) if record is not TRIMMED), len(self.records))
+
+    def trim(self, transaction_id: int) -> int:
+        if transaction_id > self.low_water_mark + 1:
+            raise RemoteStorageError(f"{SE}the low-water mark is {self.low_water_mark}")
+        if transaction_id > self.maximum + 1:
+            raise RemoteStorageError(f"{SE}the log ends with transaction {self.maximum}")
+        self.records[:transaction_id] = [TRIMMED] * transaction_id
+        return self.first
+
+    def begin(self, transaction_id: int) -> None:
+        if self.maximum >= transaction_id:
+            raise RemoteStorageError(f"{SE}the log has transactions up to {self.maximum}")
+        self.records[:] = [TRIMMED] * transaction_id
 
     def append(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -77,6 +99,7 @@ class FakeStorage:
         self.refuse_appends: str | None = None
         self.connect_count = 0
         self.keeps_times = True
+        self.trims = True
 
     @property
     def partition(self) -> FakePartition:
@@ -328,7 +351,20 @@ class FakeClient:
     async def records(
         self, session_id: int, partition_id: int, first: int, max_count: int, *, timeout_s: float
     ) -> list[Record]:
-        return await self._call(session_id, partition_id, timeout_s, lambda p: p.records[first : first + max_count])
+        def read(partition: FakePartition) -> list[Record]:
+            return [] if first < partition.first else partition.records[first : first + max_count]
+
+        return await self._call(session_id, partition_id, timeout_s, read)
+
+    @property
+    def trims(self) -> bool:
+        return self._storage.trims
+
+    async def trim(self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float) -> int:
+        return await self._call(session_id, partition_id, timeout_s, lambda p: p.trim(transaction_id))
+
+    async def begin(self, session_id: int, partition_id: int, transaction_id: int, *, timeout_s: float) -> None:
+        await self._call(session_id, partition_id, timeout_s, lambda p: p.begin(transaction_id))
 
     @property
     def keeps_times(self) -> bool:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from tests.unit.server.store.fakes import FakePartition
+from tests.unit.server.store.fakes import TRIMMED, FakePartition
 from waltz.common.records import Record
 from waltz.common.zk.znodes import UNRESOLVED, PartitionMetadata, ReplicaId, ReplicaState
 from waltz.server.store.recovery.recovery import RecoveryMachine, Step
@@ -60,8 +60,11 @@ class Model:
         session_id: int = 999,
         generation: int = 10,
         seed: int = 0,
+        trim_point: int = 0,
     ) -> None:
         self.random = random.Random(seed)
+        self.trim_point = trim_point
+        self.begun: list[str] = []
         self.storages = {name: partition_of(stored) for name, stored in storages.items()}
         entries = {replica(name): ReplicaState(replica(name), *state) for name, state in states.items()}
         self.metadata = PartitionMetadata(generation, session_id - 1, entries)
@@ -113,10 +116,18 @@ class Model:
         self.joined.pop(name, None)
         unanswered = [effect for effect in self._pending if self._target(effect) == name]
         self._pending = [effect for effect in self._pending if effect not in unanswered]
-        in_doubt = [effect for effect in unanswered if isinstance(effect, Truncate | SetLowWaterMark | Copy)]
+        in_doubt = [
+            effect
+            for effect in unanswered
+            if isinstance(effect, Truncate | SetLowWaterMark | Copy) or self._begin_of(effect) is not None
+        ]
         for effect in in_doubt:
             if self.random.random() < 0.5:
-                self._apply(effect)
+                begin = self._begin_of(effect)
+                if begin is None:
+                    self._apply(effect)
+                else:
+                    self.storages[name].begin(begin)
         self._take(self.machine.replica_lost(replica(name), change_unanswered=bool(in_doubt)))
 
     @property
@@ -177,6 +188,14 @@ class Model:
             return None
         return effect.replica_id.connect_string
 
+    def _begin_of(self, effect: Effect) -> int | None:
+        """The transaction with which a replica begins anew instead of this effect."""
+        if not isinstance(effect, Copy | Compare):
+            return None
+        assert self.machine is not None
+        compared = isinstance(effect, Compare)
+        return self.machine.begin_of(effect.replica_id, effect.source, self.trim_point, compared=compared)
+
     def _apply(self, effect: Effect) -> int:
         match effect:
             case Truncate(replica_id=key, transaction_id=transaction_id):
@@ -187,6 +206,8 @@ class Model:
             case Copy(replica_id=key, source=source, first=first, last=last):
                 count = self.random.randint(1, min(20, last - first + 1))
                 records = self.storages[source.connect_string].records[first : first + count]
+                if TRIMMED in records:
+                    return -1
                 self.storages[key.connect_string].append(records)
                 return self.storages[key.connect_string].maximum if records else -1
             case _:
@@ -195,6 +216,14 @@ class Model:
     def _answer(self, effect: Effect) -> None:
         machine = self.machine
         assert machine is not None
+        begin = self._begin_of(effect)
+        if begin is not None:
+            name = self._target(effect)
+            assert name is not None
+            self.storages[name].begin(begin)
+            self.begun.append(name)
+            self._take(machine.begun(replica(name), begin - 1))
+            return
         match effect:
             case GetMaximum(replica_id=key):
                 self._take(machine.maximum_known(key, self.storages[key.connect_string].maximum))
@@ -208,6 +237,10 @@ class Model:
                     self._take(machine.comparison_failed(key, source))
                 else:
                     own, other = (self.storages[each.connect_string].records[transaction_id] for each in (key, source))
+                    if TRIMMED in (own, other):
+                        assert transaction_id < self.trim_point
+                        self._take(machine.comparison_failed(key, source))
+                        return
                     self._take(machine.compared(key, source, transaction_id, same=own == other))
             case Copy(replica_id=key, source=source):
                 if source.connect_string not in self.connected or self._apply(effect) < 0:

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from waltz.client.mock.cluster import FixedCluster
 from waltz.client.mock.nodes import MockNodes
 from waltz.client.options import ClientOptions
 from waltz.common.zk.client import ConnectionLossError, NoNodeError, Stat, Watch
+from waltz.common.zk.trim_points import raise_trim_point
 from waltz.table.errors import PropertiesError, TableError
 from waltz.table.face import configured
 from waltz.table.face.table import Table
@@ -182,6 +184,25 @@ async def test_a_partition_that_has_just_become_a_table_is_one() -> None:
         assert (await waltz.table.properties_of(client, 0)).format == "raw"
         async with client.table(0) as table:
             assert await table.put(b"k", b"v") == 0
+
+
+async def test_a_view_without_what_is_trimmed_does_not_open(tmp_path: Path) -> None:
+    """Its rows would be incomplete."""
+    async with waltz.connect(MockDriver(1)) as client:
+        await waltz.table.configure(client, 0, {"format": "table"})
+        async with client.table(0) as table:
+            for number in range(5):
+                await table.put(b"%d" % number, b"v")
+        async with client.table(0, store="sqlite", directory=tmp_path) as table:
+            await table.get([b"4"], fresh=True)
+        nodes, root = client.directory
+        await raise_trim_point(nodes, root, 0, 4)
+        with pytest.raises(waltz.TrimmedError) as told:
+            async with client.table(0):
+                pass
+        assert told.value.first_available == 4
+        async with client.table(0, store="sqlite", directory=tmp_path) as table:
+            assert (await table.get([b"0"], fresh=True)).applied == 4, "it had everything before the trim"
 
 
 @pytest.fixture

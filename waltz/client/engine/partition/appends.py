@@ -158,8 +158,7 @@ class PartitionAppends:
         """Whether, according to the server's answer to a mount, the client has applied more than is in the log."""
         while self._mount.channel is None and not self._mount.ahead:
             self.check_active()
-            if self._mount.refusal is not None:
-                raise NotAuthorizedError(str(self._mount.refusal))
+            self._mount.raise_refusal()
             await self.signal.wait()
         return self._mount.ahead
 
@@ -425,8 +424,7 @@ class PartitionAppends:
             self.check_active()
             if mount.ahead and own_deadline_s is None:
                 raise ClientAheadError(self.partition_id)
-            if mount.refusal is not None:
-                raise NotAuthorizedError(str(mount.refusal))
+            mount.raise_refusal()
             if sending and (refusal := self.session.refusal) is not None:
                 raise refusal
             if mount.channel is not None and not (sending and self.session.state is SessionState.ASKING):

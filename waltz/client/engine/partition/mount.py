@@ -7,7 +7,7 @@ from collections.abc import Callable
 from waltz.client.engine.links.links import ServerLink
 from waltz.client.engine.partition.feed import PartitionFeed
 from waltz.client.engine.partition.mount_states import SESSION_STATES, Action, Event, State, next_step
-from waltz.client.errors import NotAuthorizedError
+from waltz.client.errors import NotAuthorizedError, TrimmedError
 from waltz.client.options import ClientOptions
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.net.channel import Channel
@@ -24,6 +24,7 @@ from waltz.common.wire.client_server import (
 )
 from waltz.common.wire.mark_feed import MarkFeedRequest
 from waltz.common.wire.refused import NotAuthorized
+from waltz.common.wire.trimmed import Trimmed
 from waltz.common.wire.version5 import PartitionClosed
 from waltz.common.wire.versions import FIRST_WITH_MARK_FEED, FIRST_WITH_PARTIAL_MOUNTS
 
@@ -73,7 +74,7 @@ class Mount:
         """The connection on which the partition is mounted; ``None`` while it is not."""
         self.fed_marks = False
         """Whether the server was last asked for marks instead of transactions."""
-        self.refusal: NotAuthorizedError | None = None
+        self.refusal: NotAuthorizedError | TrimmedError | None = None
         """The reason why the server refuses the mount, or has ended it. The server is asked again after pauses."""
         self._partition_id = partition_id
         self._feed = feed
@@ -175,6 +176,25 @@ class Mount:
         self._step(Event.CLOSED)
         self._changed()
         return True
+
+    def trimmed(self, message: Trimmed) -> None:
+        """The client needs transactions that are trimmed, according to the server (version 6)."""
+        if message.req_id != self._session:
+            return
+        error = TrimmedError(self._partition_id, message.transaction_id)
+        if self.refusal is None:
+            logger.error("%s; the client needs transaction %d", error, self._feed.received + 1)
+        self.refusal = error
+        self._step(Event.CLOSED)
+        self._changed()
+
+    def raise_refusal(self) -> None:
+        """Raise the reason why the server refuses the mount, if there is one."""
+        refusal = self.refusal
+        if isinstance(refusal, TrimmedError):
+            raise TrimmedError(refusal.partition_id, refusal.first_available)
+        if refusal is not None:
+            raise NotAuthorizedError(str(refusal))
 
     def reached(self, session_id: bytes) -> None:
         """All transactions before the READY of this session are applied."""

@@ -33,6 +33,7 @@ from waltz.common.wire.client_server import (
 from waltz.common.wire.consistency import AppendAck, ConsistencyRefused, PartitionConsistency
 from waltz.common.wire.mark_feed import MarkAdvanced
 from waltz.common.wire.refused import NotAuthorized
+from waltz.common.wire.trimmed import Trimmed
 from waltz.common.wire.version5 import AppendFailed, PartitionClosed
 from waltz.common.wire.write_sessions import HeartbeatResponse, SessionFenced
 
@@ -88,6 +89,7 @@ class StreamPartition:
             SessionFenced: self.appends.session_fenced,
             HeartbeatResponse: self.session.response,
             NotAuthorized: self._not_authorized,
+            Trimmed: self._trimmed,
             AppendsDelayed: self.appends.delayed,
             AppendAck: self.appends.guarantees.acknowledged,
             ConsistencyRefused: self.appends.consistency_refused,
@@ -228,6 +230,10 @@ class StreamPartition:
             self.feed.advanced.notify()  # calls that wait for transactions would wait for ever
         elif not self.session.refused(message):
             self.appends.not_authorized(message)
+
+    def _trimmed(self, message: Trimmed) -> None:
+        self.mount.trimmed(message)
+        self.feed.advanced.notify()  # calls that wait for transactions would wait for ever
 
     def _mounted(self) -> None:
         self.appends.mount_changed()

@@ -132,7 +132,7 @@ class DataLists:
             request.finish(RpcError(for_people(message.error or "the server gave no reason")))
 
     def refused(self, req_id: bytes, error: WaltzError) -> bool:
-        """The client lacks the right to read. False if that concerns another request."""
+        """The client lacks the right to read, or what it wants is trimmed. False if that concerns another request."""
         request = self._sent.pop(req_id, None)
         if request is not None:
             request.finish(error)

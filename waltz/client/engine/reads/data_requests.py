@@ -13,7 +13,14 @@ from waltz.client.engine.reads.data_lists import DataLists, PendingList
 from waltz.client.engine.reads.last_transaction import Answer, LastTransactionQuestions
 from waltz.client.engine.reads.marks import MarkQuestions
 from waltz.client.engine.reads.times import TimeQuestions
-from waltz.client.errors import ClientClosedError, ClientError, DataChecksumError, NotAuthorizedError, RpcError
+from waltz.client.errors import (
+    ClientClosedError,
+    ClientError,
+    DataChecksumError,
+    NotAuthorizedError,
+    RpcError,
+    TrimmedError,
+)
 from waltz.client.options import ClientOptions
 from waltz.common.errors import DeadlineExceededError, TlsRefusedError, WaltzError
 from waltz.common.ids import LONG_MIN, SEQ_NUM_MASK, ReqId
@@ -29,6 +36,7 @@ from waltz.common.wire.client_times import TimeResponse
 from waltz.common.wire.confirmed_marks import ConfirmedMarkResponse, ConfirmedMarkStatus
 from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.storage_times import TimeQuestion
+from waltz.common.wire.trimmed import Trimmed
 from waltz.common.wire.version5 import TransactionDataListResponse
 from waltz.common.wire.write_sessions import FenceOption, LastTransactionIdResponse
 
@@ -202,7 +210,7 @@ class RpcPartition:
     async def read(self, transaction_id: int, timeout_s: float, first: PendingData | None = None) -> bytes:
         """The data of a transaction. After errors of the server the request is repeated until ``timeout_s`` has passed.
 
-        Raises ``DeadlineExceededError``, ``DataChecksumError`` and ``ClientClosedError``.
+        Raises ``DeadlineExceededError``, ``DataChecksumError``, ``TrimmedError`` and ``ClientClosedError``.
         """
         pending = first or self.request(transaction_id)
         if pending.data is not None:
@@ -253,6 +261,17 @@ class RpcPartition:
         if any(each.refused(message.req_id, error) for each in asked):
             return
         for transaction_id in list(self._sent):
+            request = self._take(transaction_id)
+            if request is not None:
+                request.finish(None, error)
+        self._send()
+
+    def trimmed(self, message: Trimmed) -> None:
+        """A request was for transactions that are trimmed, and so were all others before the first available one."""
+        error = TrimmedError(self._partition_id, message.transaction_id)
+        if self._lists.refused(message.req_id, error):
+            return
+        for transaction_id in [each for each in self._sent if each < message.transaction_id]:
             request = self._take(transaction_id)
             if request is not None:
                 request.finish(None, error)

@@ -30,6 +30,7 @@ from waltz.server.store.interface import (
     SessionEndedError,
     StoreOptions,
     TimeEntry,
+    TrimmedReadError,
     encode_appends,
 )
 from waltz.server.store.log.batching import PendingAppends
@@ -97,6 +98,7 @@ class ReplicatedLog:
         "_untimed",
         "_wake",
         "_without_session_since_s",
+        "first_available",
         "partition_id",
     )
 
@@ -118,6 +120,8 @@ class ReplicatedLog:
         ``options.ring_size_bytes``.
         """
         self.partition_id = partition_id
+        self.first_available = 0
+        """The trim point: the first transaction that is not trimmed."""
         self._generation = generation
         self._replicas = replicas
         self._connections = connections
@@ -283,6 +287,16 @@ class ReplicatedLog:
             self._change.reset()
             self._assignment_changed()
 
+    def set_trim_point(self, transaction_id: int) -> None:
+        """Take over another trim point: the storages may remove what is before it, as far as it is certainly committed.
+
+        A lower one than before has no effect: nothing that was trimmed comes back.
+        """
+        self.first_available = max(self.first_available, transaction_id)
+        for session in (self._opening, self._session):
+            if session is not None:
+                session.set_trim_point(self.first_available)
+
     async def close(self) -> None:
         """Stop. Appends in flight have the stall time-out to be committed. Undecided appends are never reported."""
         session = self._session
@@ -370,6 +384,7 @@ class ReplicatedLog:
             floor=NO_TRANSACTION if self._high_water_mark is None else self._high_water_mark,
             promised=self._promised,
             untimed=self._untimed,
+            trim_point=self.first_available,
         )
         self._opening = session
         try:
@@ -652,12 +667,18 @@ class ReplicatedLog:
     # Reading
 
     async def read(self, first_id: int, max_count: int, max_bytes: int, timeout_s: float) -> list[Record]:
-        """Committed records; see :meth:`LogReader.read`."""
+        """Committed records; see :meth:`LogReader.read`. Raises ``TrimmedReadError``, too."""
+        self._check_available(first_id)
         return await self._reader.read(first_id, max_count, max_bytes, timeout_s)
 
     async def read_headers(self, first_id: int, max_count: int, timeout_s: float) -> list[RecordHeader]:
-        """Headers of committed records; see :meth:`LogReader.read_headers`."""
+        """Headers of committed records; see :meth:`LogReader.read_headers`. Raises ``TrimmedReadError``, too."""
+        self._check_available(first_id)
         return await self._reader.read_headers(first_id, max_count, timeout_s)
+
+    def _check_available(self, first_id: int) -> None:
+        if 0 <= first_id < self.first_available:
+            raise TrimmedReadError(f"transaction {first_id} is trimmed; the first one is {self.first_available}")
 
     async def confirmed_mark(self, timeout_s: float) -> int | None:
         """A value of :attr:`high_water_mark` that was certainly the mark of the log; see

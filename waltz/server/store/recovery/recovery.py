@@ -192,6 +192,24 @@ class RecoveryMachine:
         settled = (Step.ABSENT, Step.REFUSED, Step.JOINED)
         return any(replica.step not in settled and not replica.stuck for replica in self._replicas.values())
 
+    def begin_of(self, replica_id: ReplicaId, source: ReplicaId, trim_point: int, *, compared: bool) -> int | None:
+        """The first transaction with which a replica has to begin anew, instead of a :class:`Copy` from the source, or
+        a :class:`Compare` with the source (``compared``); ``None``: the effect can be carried out.
+
+        The source of a copy may not have what is trimmed. Doubtful records are not kept if all of them are trimmed.
+        Everything before the begin is certainly committed: by the decision of the session, or according to the
+        low-water mark at the source.
+        """
+        replica, other, decided = self._replicas[replica_id], self._replicas[source], self.high_water_mark
+        if replica.mark is None or other.mark is None:
+            return None
+        certain = other.low_water_mark if other.proved else NO_TRANSACTION
+        if decided is not None:
+            certain = max(certain, decided)
+        begin = min(trim_point, certain + 1, other.mark + 1)
+        lacking = begin > replica.mark + 1 or (compared and begin == replica.mark + 1)
+        return begin if lacking and begin > 0 else None
+
     def connections_of(self, replica_id: ReplicaId) -> int:
         """The number of connections of the replica so far: reads over an earlier connection prove nothing about a later
         one."""
@@ -307,6 +325,19 @@ class RecoveryMachine:
         assert replica.mark is not None
         assert last > replica.mark
         replica.mark = last
+        replica.failed_copies = 0
+        replica.step = Step.KNOWN
+        return self._progress()
+
+    def begun(self, replica_id: ReplicaId, last: int) -> list[Effect]:
+        """Answer to :class:`Copy` and :class:`Compare`: the replica has begun anew behind ``last`` instead, without
+        records. Everything up to there is committed and trimmed, so the replica counts as one that has it."""
+        replica = self._replicas[replica_id]
+        assert replica.step in (Step.COPYING, Step.COMPARING)
+        assert replica.mark is not None
+        assert last >= replica.mark
+        replica.mark = last
+        replica.proved = True
         replica.failed_copies = 0
         replica.step = Step.KNOWN
         return self._progress()
@@ -430,7 +461,8 @@ class RecoveryMachine:
             replica.pin = False
             replica.pinned_mark = maximum
             replica.step = Step.PINNING
-            self._effects.append(SetLowWaterMark(replica.replica_id, replica.low_water_mark))
+            # A log that cannot be cut to the mark begins behind it (:meth:`begun`): everything before is committed.
+            self._effects.append(SetLowWaterMark(replica.replica_id, max(replica.low_water_mark, maximum)))
             return
         if (replica.may_vote or replica.aligned) and maximum < replica.acknowledged:
             self._close(replica, maximum)

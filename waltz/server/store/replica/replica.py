@@ -88,6 +88,7 @@ class Replica:
         "_session",
         "_stage",
         "_told",
+        "_trimmed",
         "_wake",
         "_watched_bytes",
         "_watched_position",
@@ -141,6 +142,8 @@ class Replica:
         self._last_failure = ""
         self._refused = False
         self._told = NO_TRANSACTION
+        self._trimmed = 0
+        """The transaction before which the storage was told to remove everything, over the present connection."""
         self._clock = options.timings.clock
         self._acknowledgement = options.timings.acknowledgements.of(self.storage)
 
@@ -279,6 +282,7 @@ class Replica:
         self._life += 1
         self._failure = None
         self._told = NO_TRANSACTION
+        self._trimmed = 0
         self._serving_since_s = None
         self._in_flight_bytes = self._in_flight_count = 0
         self._watched_position = None
@@ -350,7 +354,7 @@ class Replica:
                         await client.set_low_water_mark(*ids, mark, timeout_s=timeout_s)
                     session.execute(machine.low_water_mark_set(self.replica_id))
                 case Compare():
-                    await self._compare(effect)
+                    await self._compare(client, effect)
                 case Copy():
                     await self._copy(client, effect)
 
@@ -379,10 +383,15 @@ class Replica:
             raise self._failure
         return effect
 
-    async def _compare(self, effect: Compare) -> None:
+    async def _compare(self, client: StorageRpc, effect: Compare) -> None:
         session, (_, source, transaction_id) = self._session, effect
-        own = (await self._read_from((self.replica_id, 0), transaction_id, 1))[0]
+        if await self._begin_anew(client, source, compared=True):
+            return
+        if transaction_id >= session.trim_point:  # otherwise it may be trimmed at either of them
+            own = (await self._read_from((self.replica_id, 0), transaction_id, 1))[0]
         try:
+            if transaction_id < session.trim_point:
+                own = (await self._read_from((self.replica_id, 0), transaction_id, 1))[0]
             other = (await self._read_from((source, 0), transaction_id, 1))[0]
         except (WaltzError, OSError) as error:
             session.noticed(error)
@@ -394,6 +403,8 @@ class Replica:
 
     async def _copy(self, client: StorageRpc, effect: Copy) -> None:
         session = self._session
+        if await self._begin_anew(client, effect.source, compared=False):
+            return
         ids = (session.session_id, session.partition_id)
         source = (effect.source, session.machine.connections_of(effect.source))
         try:
@@ -409,6 +420,26 @@ class Replica:
         self._note_untimed(records)
         self._backoff.reset()
         session.execute(session.machine.copied(self.replica_id, records[-1].transaction_id))
+
+    async def _begin_anew(self, client: StorageRpc, source: ReplicaId, *, compared: bool) -> bool:
+        """Begin the log of the storage at the trim point instead of a copy or a comparison, if the machine wants that.
+        Returns false if not."""
+        session, machine = self._session, self._session.machine
+        begin = machine.begin_of(self.replica_id, source, session.trim_point, compared=compared)
+        if begin is None:
+            return False
+        if not client.trims:
+            raise ReplicaRefusedError(
+                f"the storage cannot begin at transaction {begin}, before which the partition is trimmed: it is a node"
+                " of the original, or of an older version"
+            )
+        with self._changing():
+            await client.begin(
+                session.session_id, session.partition_id, begin, timeout_s=session.options.change_timeout_s
+            )
+        self._log_state(f"begins at transaction {begin}, before which the partition is trimmed")
+        session.execute(machine.begun(self.replica_id, begin - 1))
+        return True
 
     def _note_untimed(self, copied: list[Record]) -> None:
         """The storage has got records without the times of their commits."""
@@ -443,12 +474,38 @@ class Replica:
     async def _serve(self, client: StorageRpc) -> None:
         """Follow the session until a failure. Raises the failure."""
         while True:
+            await self._trim(client)
             await self._wake.wait()
             self._wake.clear()
             if self._failure is not None:
                 raise self._failure
             if self._stage is _LAGGING and self._in_flight_bytes == 0:
                 await self._catch_up(client)
+
+    def trim_soon(self) -> None:
+        """More transactions are trimmed than before."""
+        self._wake.set()
+
+    async def _trim(self, client: StorageRpc) -> None:
+        """Have the storage remove what is trimmed: a segment for each request, so that appends are not held up long.
+
+        Without success the storage keeps more than it has to, until the next session or trim.
+        """
+        session = self._session
+        bound, first = session.trim_bound, NO_TRANSACTION
+        if bound <= self._trimmed:
+            return
+        self._trimmed = bound
+        if not client.trims:
+            self._log_state("keeps trimmed transactions: it is a node of the original, or of an older version")
+            return
+        ids, timeout_s = (session.session_id, session.partition_id), session.options.rpc_timeout_s
+        try:
+            while (found := await client.trim(*ids, bound, timeout_s=timeout_s)) > first and self._failure is None:
+                first = found
+        except RemoteStorageError as error:
+            session.noticed(error)
+            self._log_failure(error)
 
     def pump(self) -> None:
         """Send the batches that fit into the window. Called for new batches and after acknowledgements.

@@ -22,6 +22,14 @@ class ReplicaSession(Protocol):
     untimed: dict[str, int]
     """By storage the first transaction that it has got as a copy, without the times of commits."""
 
+    trim_point: int
+    """The first transaction that is not trimmed."""
+
+    @property
+    def trim_bound(self) -> int:
+        """The transaction before which the storages may remove everything."""
+        ...
+
     @property
     def ring(self) -> BatchRing | None:
         """The batches; ``None`` before the session has opened and after its end."""

@@ -116,6 +116,7 @@ class StoreSession:
         "ring",
         "session_id",
         "storages",
+        "trim_point",
         "untimed",
         "watches_all",
     )
@@ -134,6 +135,7 @@ class StoreSession:
         floor: int = NO_TRANSACTION,
         promised: Mapping[str, int] = MappingProxyType({}),
         untimed: dict[str, int] | None = None,
+        trim_point: int = 0,
     ) -> None:
         """``metadata`` and ``version`` are those of the write that began the session; ``replicas`` are the connect
         strings of the assigned storages.
@@ -141,7 +143,7 @@ class StoreSession:
         ``floor`` is the highest id that the owner has reported as committed. ``promised`` has, for each storage, the
         highest of these ids that it has made durable in earlier sessions, as far as is known. ``untimed``, which
         outlives the session, has for each storage the first transaction that it has received as a copy, without the
-        times of commits.
+        times of commits. ``trim_point`` is the first transaction that is not trimmed.
         """
         storages = frozenset(replicas)
         assigned = frozenset(ReplicaId(partition_id, storage) for storage in storages)
@@ -154,6 +156,8 @@ class StoreSession:
         self.connections = connections
         self.options = options
         self.untimed = {} if untimed is None else untimed
+        self.trim_point = trim_point
+        """The first transaction that is not trimmed."""
         self._timings = options.timings
         self.watches_all = False
         """Whether the owner wants to hear of every acknowledgement."""
@@ -214,6 +218,12 @@ class StoreSession:
     def low_water_mark(self) -> int:
         """The mark with which the session opened."""
         return self._low_water_mark
+
+    @property
+    def trim_bound(self) -> int:
+        """The transaction before which the storages may remove everything: what is trimmed, and was certainly committed
+        when the session opened."""
+        return min(self.trim_point, self._low_water_mark + 1)
 
     @property
     def undecided_bytes(self) -> int:
@@ -499,6 +509,12 @@ class StoreSession:
             self._told_below_floor = self.machine.below_floor
             if self.trouble is not None:
                 logger.critical("partition %d: %s", self.partition_id, self.trouble)
+
+    def set_trim_point(self, transaction_id: int) -> None:
+        """More transactions are trimmed."""
+        self.trim_point = transaction_id
+        for replica in self._members:
+            replica.trim_soon()
 
     def give_up(self, reason: str) -> None:
         """End the session, so that the log tries another one."""

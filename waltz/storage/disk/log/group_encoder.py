@@ -16,6 +16,10 @@ from waltz.storage.disk.segment.segment_recovery import CHECKPOINT_INTERVAL
 from waltz.storage.errors import StorageError
 
 _COPY_LIMIT_BYTES = 4096
+_JOIN_LIMIT_BYTES = 256 << 10
+"""Smaller writes are one piece, made once for the segment and the journal."""
+
+_new_tuple = tuple.__new__  # the inner call of a named tuple's constructor, at half the cost
 
 
 class LogEnd(NamedTuple):
@@ -77,12 +81,18 @@ def encode_group(
         errors.append(error)
     if record_offsets:
         writes.append(_write(write_first_id, starts_segment, write_offset, chunks, record_offsets, offset))
-    return writes, LogEnd(next_id, segment_first_id, offset), errors
+    end: LogEnd = _new_tuple(LogEnd, (next_id, segment_first_id, offset))
+    return writes, end, errors
 
 
 def _write(
     first_id: int, starts_segment: bool, offset: int, chunks: list[bytes], record_offsets: list[int], end_offset: int
 ) -> SegmentWrite:
+    if end_offset - offset <= _JOIN_LIMIT_BYTES:
+        chunks = [b"".join(chunks)]
     next_id = first_id + len(record_offsets)
     checkpoint = next_id // CHECKPOINT_INTERVAL != first_id // CHECKPOINT_INTERVAL
-    return SegmentWrite(first_id, starts_segment, offset, chunks, record_offsets, end_offset, checkpoint)
+    write: SegmentWrite = _new_tuple(
+        SegmentWrite, (first_id, starts_segment, offset, chunks, record_offsets, end_offset, checkpoint)
+    )
+    return write

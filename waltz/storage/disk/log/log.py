@@ -23,8 +23,9 @@ from waltz.storage.disk.files.descriptors import DescriptorCache, SegmentFiles
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log.damage import LogDamage
 from waltz.storage.disk.log.group_encoder import LogEnd, encode_group
-from waltz.storage.disk.log.log_opening import open_segments
+from waltz.storage.disk.log.log_opening import open_segments, remove_trimmed, trimmed_segments
 from waltz.storage.disk.log.log_view import LogView
+from waltz.storage.disk.log.trim_point import forget_trim_point, read_trim_point, write_trim_point
 from waltz.storage.disk.segment.segment import (
     Converter,
     ReadLimit,
@@ -47,6 +48,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MAX_READ_ATTEMPTS = 8
+
+_new_tuple = tuple.__new__  # the inner call of a named tuple's constructor, at half the cost
 
 
 @dataclass(slots=True)
@@ -98,12 +101,15 @@ class PartitionLog:
         segments: tuple[Segment, ...],
         descriptors: DescriptorCache,
         segment_size_threshold_bytes: int,
+        trim_point: int,
     ) -> None:
         """Use :meth:`open`."""
         self.directory = directory
         self.partition_id = partition_id
         self.read_only_reason: str | None = None
         """The failed write or sync after which nothing is written any more. Lasts until the log is opened again."""
+        self.trim_point = trim_point
+        """The first id that was not trimmed. Records before it may still be here, since whole segments are removed."""
         self._files = files
         self._cluster_key = cluster_key
         self._threshold_bytes = segment_size_threshold_bytes
@@ -142,6 +148,7 @@ class PartitionLog:
         records are damaged or missing, ``OSError``.
         """
         descriptors = DescriptorCache(segment_cache_capacity)
+        trim_point = read_trim_point(files, directory, partition_id)
         try:
             segments = open_segments(
                 files,
@@ -150,6 +157,7 @@ class PartitionLog:
                 partition_id,
                 local_low_water_mark=local_low_water_mark,
                 clean_end=clean_end,
+                trim_point=trim_point,
                 descriptors=descriptors,
             )
         except BaseException:
@@ -163,6 +171,7 @@ class PartitionLog:
             segments=segments,
             descriptors=descriptors,
             segment_size_threshold_bytes=segment_size_threshold_bytes,
+            trim_point=trim_point,
         )
         log._open_times()
         if log.max_transaction_id < local_low_water_mark:
@@ -189,7 +198,7 @@ class PartitionLog:
 
     @property
     def first_transaction_id(self) -> int:
-        """The first id of the first segment; 0 unless old segments were removed."""
+        """The first id of the first segment; 0 unless the log is trimmed."""
         return self._view.segments[0].first_transaction_id
 
     @property
@@ -225,7 +234,7 @@ class PartitionLog:
             if prepared.start != view.end:
                 raise self._order_error()
             segments = self._change("write", partial(self._write_and_sync, view.segments, prepared))
-            view = LogView(segments, prepared.end, view.epoch)
+            view = _new_tuple(LogView, (segments, prepared.end, view.epoch))
         prepared.view = view
 
     def write(self, prepared: Prepared, after: Prepared | None = None) -> bool:
@@ -250,7 +259,7 @@ class PartitionLog:
             except BaseException as error:
                 self._give_up("write", error)
                 raise
-            view = LogView(view.segments, prepared.end, view.epoch)
+            view = _new_tuple(LogView, (view.segments, prepared.end, view.epoch))
         prepared.view = view
         return True
 
@@ -320,6 +329,7 @@ class PartitionLog:
     def truncate(self, transaction_id: int) -> int:
         """Remove all records behind ``transaction_id``, durably. Returns the new maximum. Blocking.
 
+        A trimmed log has no end before its first id: nothing is left of it then, and the maximum is the id before.
         Raises ``StorageError`` when the id is out of range or the place to cut is damaged (nothing has changed then),
         ``OSError`` (the log may be read-only then).
         """
@@ -327,9 +337,10 @@ class PartitionLog:
         self._check_writable()
         if self.max_transaction_id <= transaction_id:
             return self.max_transaction_id
+        end = self.end_behind(transaction_id)
+        transaction_id = end.next_transaction_id - 1
         kept = self._kept(transaction_id)
         last = kept[-1]
-        end = self.end_behind(transaction_id)
         self.times.cut(transaction_id)
         # The records leave the view before the file; the changed epoch tells readers in the middle of a read.
         self._view = LogView(kept, end, view.epoch + 1)
@@ -339,9 +350,12 @@ class PartitionLog:
     def end_behind(self, transaction_id: int) -> LogEnd:
         """The end of the log after a removal of all records behind ``transaction_id``. Blocking.
 
-        Raises ``StorageError`` when the id is out of range or the place to cut is damaged, ``OSError``.
+        A trimmed log ends before its first id at the earliest. Raises ``StorageError`` when the id is out of range or
+        the place to cut is damaged, ``OSError``.
         """
         self._check_writable()
+        if self.trim_point:
+            transaction_id = max(transaction_id, self.first_transaction_id - 1)
         last = self._kept(transaction_id)[-1]
         with self._pinned(last) as handles:
             offset = last.cut_offset(handles, transaction_id)
@@ -376,6 +390,63 @@ class PartitionLog:
         self._files.sync_directory(self.directory)
         self._descriptors.discard(segment)
         self.damage.forget(segment)
+
+    def trim(self, transaction_id: int) -> int:
+        """Record that everything before a transaction is trimmed, and remove the oldest segment if it has no other
+        records, durably. Returns the first id after that. Blocking.
+
+        Raises ``StorageError`` when the log ends before (nothing has changed then), ``OSError`` (the log may be
+        read-only then).
+        """
+        self._check_writable()
+        if transaction_id > self.max_transaction_id + 1:
+            raise StorageError(f"the log ends with transaction {self.max_transaction_id}, before {transaction_id}")
+        self._change("trim", partial(self._trim, transaction_id))
+        return self.first_transaction_id
+
+    def _trim(self, transaction_id: int) -> None:
+        if transaction_id > self.trim_point:
+            write_trim_point(self._files, self.directory, transaction_id)
+            self.trim_point = transaction_id
+        view = self._view
+        if trimmed_segments([segment.first_transaction_id for segment in view.segments], self.trim_point):
+            self._drop_first(1)
+
+    def _drop_first(self, count: int) -> None:
+        """Remove the first segments. Readers no longer see them when their files are removed."""
+        view = self._view
+        self._view = LogView(view.segments[count:], view.end, view.epoch + 1)
+        for segment in view.segments[:count]:
+            self.times.forget(segment.first_transaction_id)
+            logger.info("partition %d: removing %s, which is trimmed", self.partition_id, segment.path)
+            remove_trimmed(self._files, self.directory, segment.path)
+            self._descriptors.discard(segment)
+            self.damage.forget(segment)
+
+    def begin(self, transaction_id: int) -> None:
+        """Begin the log at a transaction, without records, durably: everything before is trimmed. Blocking.
+
+        Raises ``StorageError`` when the log has the transaction, or later ones (nothing has changed then), ``OSError``
+        (the log may be read-only then).
+        """
+        self._check_writable()
+        maximum = self.max_transaction_id
+        if maximum >= transaction_id:
+            raise StorageError(f"the log has transactions up to {maximum}, and does not begin at {transaction_id}")
+        self._change("trim", partial(self._begin, transaction_id))
+
+    def _begin(self, transaction_id: int) -> None:
+        # After this the log is one that lags behind the trim point. After the next step a start removes the rest.
+        write_trim_point(self._files, self.directory, max(transaction_id, self.trim_point))
+        self.trim_point = max(transaction_id, self.trim_point)
+        view = self._view
+        if view.end.segment_first_id != transaction_id:  # otherwise the last segment is such a begin already
+            segment, handles = create_segment(
+                self._files, self.directory, self._cluster_key, self.partition_id, transaction_id
+            )
+            self._descriptors.set_current(segment, handles)
+            self._view = LogView((*view.segments, segment), _end_of(segment), view.epoch + 1)
+        self._drop_first(len(self._view.segments) - 1)
 
     def write_times(self) -> None:
         """Write the entries of the time index that are in memory. Blocking; entries that cannot be written may be
@@ -417,6 +488,7 @@ class PartitionLog:
         self._descriptors.close()
         for segment in reversed(self._view.segments):
             self._remove(segment)
+        forget_trim_point(self._files, self.directory)
 
     def _check_writable(self) -> None:
         if self._closed:

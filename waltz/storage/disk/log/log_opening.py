@@ -1,6 +1,8 @@
 """Opens the segments of a log: finds the files, their order, and the content of each."""
 
 import logging
+from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
@@ -10,9 +12,10 @@ from waltz.storage.disk.files.descriptors import DescriptorCache
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log.group_encoder import LogEnd
 from waltz.storage.disk.segment.segment import Segment
-from waltz.storage.disk.segment.segment_format import DATA_SUFFIX, SegmentHeader, index_path
+from waltz.storage.disk.segment.segment_format import DATA_SUFFIX, INDEX_SUFFIX, SegmentHeader, index_path
 from waltz.storage.disk.segment.segment_opening import create_segment, open_segment, read_header
 from waltz.storage.disk.segment.segment_recovery import Known, SegmentEnd
+from waltz.storage.disk.times.time_format import TIME_INDEX_SUFFIX
 from waltz.storage.errors import CorruptionError
 
 logger = logging.getLogger(__name__)
@@ -26,12 +29,13 @@ def open_segments(
     *,
     local_low_water_mark: int,
     clean_end: LogEnd | None,
+    trim_point: int,
     descriptors: DescriptorCache,
 ) -> tuple[Segment, ...]:
     """Open and recover all segments of a directory; a missing directory or first segment is created. Blocking.
 
-    ``clean_end`` is the end of the log at the orderly stop of the node, ``None`` if it is not known. The files stay
-    open in ``descriptors``.
+    The removal of trimmed segments, which a crash may have interrupted, is completed. ``clean_end`` is the end of the
+    log at the orderly stop of the node, ``None`` if it is not known. The files stay open in ``descriptors``.
 
     Raises ``StorageError`` when files belong to another cluster or partition, ``CorruptionError`` when required records
     are damaged or missing, ``OSError``.
@@ -40,6 +44,7 @@ def open_segments(
         files.make_directory(directory)
     segments: list[Segment] = []
     headers = _segment_headers(files, directory, cluster_key, partition_id, local_low_water_mark)
+    headers = _without_trimmed(files, directory, partition_id, headers, trim_point)
     for position, (path, header) in enumerate(headers):
         following = headers[position + 1][1].first_transaction_id if position + 1 < len(headers) else None
         known = Known(local_low_water_mark, following)
@@ -83,6 +88,47 @@ def _segment_headers(
         reason = f"there is no segment, but the local low-water mark is {local_low_water_mark}"
         raise CorruptionError(partition_id, None, directory, reason)
     return headers
+
+
+def _without_trimmed(
+    files: Files, directory: str, partition_id: int, headers: list[tuple[str, SegmentHeader]], trim_point: int
+) -> list[tuple[str, SegmentHeader]]:
+    """Remove the segments that have no records from the trim point on. Returns the other segments."""
+    if not (headers and trim_point):
+        return headers
+    first_id = headers[0][1].first_transaction_id
+    if first_id > trim_point:
+        reason = f"the log begins with transaction {first_id}, but only those before {trim_point} were trimmed"
+        raise CorruptionError(partition_id, trim_point, directory, reason)
+    trimmed_count = trimmed_segments([header.first_transaction_id for _, header in headers], trim_point)
+    for path, _ in headers[:trimmed_count]:
+        logger.info("partition %d: removing %s, which is trimmed", partition_id, path)
+        remove_trimmed(files, directory, path)
+    kept = headers[trimmed_count:]
+    # A crash may have left any of the files of a segment whose removal was not durable yet.
+    for name in files.list_directory(directory):
+        stem = Path(name).stem
+        left = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and stem.isdecimal()
+        if left and int(stem) < kept[0][1].first_transaction_id:
+            files.remove(str(Path(directory) / name))
+    return kept
+
+
+def trimmed_segments(first_ids: Sequence[int], trim_point: int) -> int:
+    """The number of segments, by their ascending first ids, that have no records from the trim point on. The last
+    segment, which grows, is never one of them."""
+    return max(bisect_right(first_ids, trim_point) - 1, 0)
+
+
+def remove_trimmed(files: Files, directory: str, path: str) -> None:
+    """Remove the files of a trimmed segment by the path of its data file. Blocking; raises ``OSError``.
+
+    The data file is the last one: as long as it exists, the next start completes the removal.
+    """
+    for each in (str(Path(path).with_suffix(TIME_INDEX_SUFFIX)), index_path(path), path):
+        if files.exists(each):
+            files.remove(each)
+    files.sync_directory(directory)
 
 
 def _discard_unfinished(files: Files, directory: str, path: str, partition_id: int, beyond: int) -> None:

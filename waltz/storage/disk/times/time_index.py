@@ -189,6 +189,11 @@ class TimeIndex:
                 self._unwritten = [each for each in self._unwritten if each.transaction_id <= transaction_id]
                 self._last = self._unwritten[-1] if self._unwritten else last
 
+    def forget(self, first_id: int) -> None:
+        """Forget the entries of a segment that is removed together with its file of times. Blocking."""
+        with self._on_disk:
+            self._first_ids = [each for each in self._first_ids if each != first_id]
+
     def at(self, time_ms: int) -> TimeEntry | None:
         """The last entry that is not later than a time. Raises ``OSError``."""
         with self._on_disk:

@@ -117,6 +117,9 @@ class Machine:
     def mark(self, replica_id: ReplicaId) -> int | None:
         return None
 
+    def begin_of(self, replica_id: ReplicaId, source: ReplicaId, trim_point: int, *, compared: bool) -> int | None:
+        return None
+
     def _next(self) -> list[ReplicaEffect]:
         effect = next(self._rest, None)
         return [] if effect is None else [effect]
@@ -167,6 +170,7 @@ class Session:
         self.machine = cast("RecoveryMachine", self.fake_machine)
         self.storage = Connections()
         self.untimed: dict[str, int] = {}
+        self.trim_point = self.trim_bound = 0
         self.connections = cast("StorageConnections", self.storage)
         self.ring: BatchRing | None = BatchRing(0, 1 << 20)
         self.high_water_mark = -1

@@ -62,6 +62,14 @@ def test_every_segment_takes_a_record_however_low_the_threshold() -> None:
     assert [len(write.record_offsets) for write in writes] == [1, 1, 1]
 
 
+def test_a_small_write_is_one_piece_and_a_large_one_is_not_copied() -> None:
+    (small,), _, _ = encode_group(START, 1 << 30, [[record(0, b"x" * 10_000), record(1, b"y")]])
+    assert len(small.chunks) == 1
+    large = record(0, b"x" * (256 << 10))
+    (write,), _, _ = encode_group(START, 1 << 30, [[large]])
+    assert any(chunk is large.data for chunk in write.chunks)
+
+
 def test_checkpoints_where_a_multiple_of_a_thousand_is_reached() -> None:
     for first, count, checkpoint in ((0, 1, False), (999, 1, True), (1000, 1, False), (990, 9, False), (5, 2000, True)):
         (write,), _, _ = encode_group(LogEnd(first, 0, 128), 1 << 30, [records(first, count)])
