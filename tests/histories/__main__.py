@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import gc
 import itertools
 import shutil
 import sys
@@ -13,12 +14,16 @@ import uvloop
 
 from tests.histories.campaign import Campaign, Options
 from tests.histories.events import read
+from tests.histories.faults import DECK, MEAN_PAUSE_S
 from tests.histories.judge import History, collect, violations
+from tests.histories.planted import BUGS
 from tests.histories.sometimes import counts
 from waltz.common.errors import WaltzError
 
 LONG = 20_000
 """A campaign of so many operations has to reach all rare states; a shorter one only tells which it has missed."""
+FAULTS = 3 * len(DECK)
+"""Operations alone say little: such a campaign lasts for so many faults by default."""
 SHOWN = 10
 """Findings of one checker that are listed; one defect easily makes thousands."""
 
@@ -30,14 +35,31 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the faults and of the load")
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--clients", type=int, default=3)
-    parser.add_argument("--faults", type=int, default=0, metavar="N", help="do not end before so many (default: 0)")
+    parser.add_argument("--views", type=int, default=2, help="view nodes")
+    parser.add_argument("--pause", type=float, default=MEAN_PAUSE_S, metavar="S", help="mean time between two faults")
+    parser.add_argument("--planted", default="", metavar="BUG,...", help=f"bugs to be found: {', '.join(BUGS)}")
+    parser.add_argument(
+        "--faults",
+        type=int,
+        metavar="N",
+        help=f"do not end before so many (default: {FAULTS} with {LONG} operations or more, otherwise 0)",
+    )
     parser.add_argument("--directory", type=Path, help="where nodes write (default: a temporary directory)")
     parser.add_argument("--keep", action="store_true", help="keep logs, data and history of a good campaign, too")
     parser.add_argument("--judge", type=Path, metavar="FILE", help="only judge the history in a file again")
     arguments = parser.parse_args()
     if arguments.judge is not None:
         return report(arguments.judge)
-    options = Options(arguments.operations, arguments.seed, arguments.servers, arguments.clients, arguments.faults)
+    options = Options(
+        operations=arguments.operations,
+        seed=arguments.seed,
+        servers=arguments.servers,
+        clients=arguments.clients,
+        views=arguments.views,
+        faults=least_faults(arguments.operations) if arguments.faults is None else arguments.faults,
+        pause_s=arguments.pause,
+        planted=arguments.planted,
+    )
     directory = Path(tempfile.mkdtemp(prefix="waltz-histories-", dir=arguments.directory))
     print(f"{options}\nlogs, data and history in {directory}", flush=True)
     campaign = Campaign(options, directory)
@@ -54,8 +76,21 @@ def main() -> int:
     return code
 
 
+def least_faults(operations: int) -> int:
+    """How many faults a campaign of so many operations lasts for, unless told otherwise."""
+    return FAULTS if operations >= LONG else 0
+
+
 def report(path: Path) -> int:
     """Judge a history, and tell the verdict. Returns the exit code."""
+    gc.disable()  # a history is millions of objects without cycles, and every collection would look at all of them
+    try:
+        return _report(path)
+    finally:
+        gc.enable()
+
+
+def _report(path: Path) -> int:
     try:
         history = collect(read(path))
     except (WaltzError, OSError) as error:
@@ -87,6 +122,9 @@ def lines(history: History, reached: Mapping[str, int]) -> Iterator[str]:
     for what, counter in (("operations", calls), ("outcomes", outcomes), ("faults", faults)):
         listed = ", ".join(f"{count:,} {name}" for name, count in counter.most_common())
         yield f"  {what:<12}{sum(counter.values()):>10,}  {listed}"
+    if history.timed:
+        seconds = (history.timed[-1].at_ns - history.timed[0].at_ns) / 1e9
+        yield f"  {'time':<12}{seconds:>10,.1f} s, {len(history.operations) / max(seconds, 0.1):,.0f} operations/s"
     records = sum(map(len, history.records.values()))
     yield f"  {'records':<12}{records:>10,}"
     yield f"  {'effects':<12}{sum(map(len, history.effects.values())):>10,}"

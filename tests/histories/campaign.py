@@ -3,22 +3,25 @@
 import asyncio
 import collections
 import contextlib
+import functools
 import itertools
 import json
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import waltz
 from tests.histories import workloads
 from tests.histories.events import EffectLine, FaultLine, Header, OwnerLine, RecordLine, merge, text_of
-from tests.histories.faults import ZOOKEEPER, Fault, Kind, schedule
+from tests.histories.faults import MEAN_PAUSE_S, ZOOKEEPER, Fault, Kind, schedule
 from tests.histories.pairs import Pairs
+from tests.histories.planted import command
+from tests.histories.view_nodes import ViewNodes
+from tests.histories.worker import BEGIN_NOTHING, END, STRIKE, arguments
 from tests.histories.worker import Options as WorkerOptions
-from tests.histories.worker import command
 from tests.integration.spare import SpareCluster
 from tests.smoke.journal import Journal
 from tests.smoke.lines import Lines
@@ -45,10 +48,13 @@ OWNER_INTERVAL_S = 0.05
 SHOW_INTERVAL_S = 5.0
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 240.0
-MOVE_TIMEOUT_S = 180.0
+TOOL_TIMEOUT_S = 180.0
+STRIKE_TIMEOUT_S = 10.0
+"""A consumer that has no share of the partitions does nothing within which it could be struck."""
 STUCK_S = 180.0
 """After so long without a finished operation a campaign is given up."""
-MOVE_ATTEMPTS = 5
+ATTEMPTS = 5
+"""Of an operator's tool, which fails while the wrong nodes are away."""
 NO_ZOOKEEPER = "no ZooKeeper server answers"
 """Nodes end with this error at their start, for their supervisor to start them again."""
 EAGER = {"storage.maxRetryInterval": 1000}
@@ -63,15 +69,22 @@ class Options(NamedTuple):
     seed: int
     servers: int = 2
     clients: int = 3
+    views: int = 2
     faults: int = 0
     """It does not end before so many have ended."""
+    pause_s: float = MEAN_PAUSE_S
+    """Mean time between two faults."""
+    planted: str = ""
+    """Bugs that processes have (see :mod:`tests.histories.planted`), with commas between them."""
 
 
 class Campaign:
     """One campaign in ``directory``, which stays; the history is in ``history.jsonl`` there."""
 
-    def __init__(self, options: Options, directory: Path) -> None:
+    def __init__(self, options: Options, directory: Path, plan: Iterable[Fault] | None = None) -> None:
+        """``plan`` are the faults; by default those that follow from the seed."""
         self._options = options
+        self._plan = plan
         self._directory = directory
         self._lines = Lines(
             directory,
@@ -81,11 +94,14 @@ class Campaign:
             plaintext=True,
             server_overrides=EAGER,
             kind=SpareCluster,
+            storages_too=True,
         )
         self._cluster = self._lines.cluster
         layout = self._cluster.layout
         self._nodes = {node.name: node for node in (*layout.servers, *layout.storages)}
         self._clients = [f"client-{number + 1}" for number in range(options.clients)]
+        names = [f"view-{number + 1}" for number in range(options.views)]
+        self._views = ViewNodes(names, layout, [REGISTERS], self._lines.zookeeper_for_clients, options.planted)
         self._workers: dict[str, Worker] = {}
         self._histories: list[Path] = []
         self._incarnations = itertools.count(1)
@@ -95,9 +111,10 @@ class Campaign:
         self._said: list[str] = []
         self._finished = asyncio.Event()
         self._pairs = Pairs(self._processes)
-        self._moving = asyncio.Lock()
-        self._move_is_half_done = False
-        self._source, self._spare = layout.storages[0], layout.storages[-1]
+        self._places = [(layout.storages[0], layout.storages[-1])] * PARTITIONS
+        """By partition the storage whose replica is moved next, and where it goes."""
+        self._half_moved: set[int] = set()
+        self._to_move = itertools.cycle(range(PARTITIONS))
         self._children: Children
         self.faults = 0
         """How many have begun."""
@@ -112,7 +129,7 @@ class Campaign:
         """Raises :class:`WaltzError` and :class:`TimeoutError` when it cannot be brought to its end."""
         try:
             with Children() as self._children:
-                async with self._lines, self._cluster:
+                async with self._lines, self._cluster, self._views.within(self._children):
                     await self._lines.opened()
                     await self._prepare()
                     for client in self._clients:
@@ -130,10 +147,13 @@ class Campaign:
         for name in (*self._nodes, ZOOKEEPER):
             for relay in self._lines.all_to(name):
                 relay.whole_from = self._pairs.of(name)
+        for name, relay in self._views.relays.items():
+            relay.whole_from = self._pairs.of(name)
         async with waltz.connect(self._cluster.layout.client_config_path) as client:
             for partition_id in (REGISTERS, LISTS):
                 await waltz.table.configure(client, partition_id, {"format": "table"})
         workloads.create_database(self._database)
+        await self._views.start()
 
     @property
     def _database(self) -> Path:
@@ -141,7 +161,7 @@ class Campaign:
 
     def _processes(self) -> dict[str, int]:
         clients = {name: worker.child.process_id for name, worker in self._workers.items() if worker.child.running}
-        return {**self._cluster.processes(), **clients}
+        return {**self._cluster.processes(), **self._views.processes(), **clients}
 
     # Clients
 
@@ -160,24 +180,34 @@ class Campaign:
             lists=LISTS,
             fences=FENCES,
             ledger=LEDGER[0],
+            views=",".join(self._views.endpoints),
             seed=self._options.seed,
         )
         log = self._cluster.layout.log_path(name)
-        worker = Worker(self._children.start(process, command(options), log, piped=True))
+        program = command("tests.histories.worker", arguments(options), self._options.planted)
+        worker = Worker(self._children.start(process, program, log, piped=True))
         worker.reader = asyncio.create_task(worker.listen())
         for line in self._said:
             _tell(worker, line)
         self._workers[name] = worker
         self._histories.append(path)
 
-    async def _kill_client(self, name: str) -> None:
+    async def _kill_client(self, name: str, *, strike: bool) -> bool:
+        """Kill a client, if possible within an effect of its consumer; whether it was."""
         worker = self._workers[name]
+        struck = False
+        if strike:
+            _tell(worker, STRIKE)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.to_thread(worker.child.wait, STRIKE_TIMEOUT_S)
+                struck = True
         await asyncio.to_thread(worker.child.signal, signal.SIGKILL)
         await asyncio.to_thread(worker.child.wait, 10)
         if worker.reader is not None:
             await worker.reader
         self._done_before += worker.number("done")
         self._children.kill(worker.child)
+        return struck
 
     async def _until(self, word: str, timeout_s: float) -> None:
         """Wait until all clients have said it. One that did not find ZooKeeper at its start is started again."""
@@ -195,6 +225,7 @@ class Campaign:
                     if NO_ZOOKEEPER not in child.log_tail():
                         child.check()
                     self._cluster.bring_back(name)
+        self._views.check(self._unwell)
         for name, worker in list(self._workers.items()):
             if self._unwell[name] or "settled" in worker.latest or worker.reader is None or not worker.reader.done():
                 continue
@@ -283,13 +314,21 @@ class Campaign:
     async def _have_faults(self, write: Callable[[str], object]) -> None:
         """Do what is planned until the end; return when everybody is well again."""
         started_at_s = time.monotonic()
-        layout = self._cluster.layout
-        servers, storages = ([node.name for node in nodes] for nodes in (layout.servers, layout.storages))
         async with asyncio.TaskGroup() as group:
-            for fault in schedule(self._options.seed, servers, storages, self._clients):
+            for fault in self._schedule() if self._plan is None else self._plan:
                 if await self._wait(started_at_s + fault.at_s - time.monotonic()):
                     return
                 group.create_task(self._have(fault, write))
+
+    def _schedule(self) -> Iterator[Fault]:
+        layout = self._cluster.layout
+        names = {
+            "server": [node.name for node in layout.servers],
+            "storage": [node.name for node in layout.storages],
+            "client": self._clients,
+            "view": list(self._views.relays),
+        }
+        return schedule(self._options.seed, names, self._options.pause_s)
 
     async def _wait(self, delay_s: float) -> bool:
         """Wait so long, or until the end; whether it is the end."""
@@ -299,33 +338,46 @@ class Campaign:
         return self._finished.is_set()
 
     async def _have(self, fault: Fault, write: Callable[[str], object]) -> None:
-        # Two faults of one process come one after the other; cuts have nothing to do with that.
-        lock = self._moving if fault.kind is Kind.MOVE else self._locks[" - ".join(fault.targets)]
+        # Two faults of one process come one after the other; cuts and operators' tools have nothing to do with that.
+        tool = fault.kind in (Kind.MOVE, Kind.DRAIN)
+        lock = self._locks[fault.kind.value if tool else " - ".join(fault.targets)]
         async with lock:
             if self._finished.is_set():
                 return
             self.faults += 1
             at_ns = time.monotonic_ns()
-            targets = list(fault.targets)
-            async with self._unwell_meanwhile(fault.targets):
-                if fault.kind is Kind.MOVE:
-                    if not await self._move():
+            kind, targets = fault.kind, list(fault.targets)
+            async with self._unwell_meanwhile([] if tool else fault.targets):
+                if kind is Kind.MOVE:
+                    partition_id = next(self._to_move)
+                    targets = [node.name for node in self._places[partition_id]]
+                    if not await self._insist(functools.partial(self._move, partition_id)):
                         return
-                elif fault.kind is Kind.CUT:
+                elif kind is Kind.DRAIN:
+                    if not await self._insist(functools.partial(self._drain, targets[0])):
+                        return
+                elif kind is Kind.CUT:
                     line = self._pairs.line(*fault.targets)
                     line.clear()
                     await self._wait(fault.lasting_s)
                     line.set()
-                elif fault.kind is Kind.PAUSE:
+                elif kind is Kind.PAUSE:
                     child = self._child(targets[0])
                     child.signal(signal.SIGSTOP)
                     await self._wait(fault.lasting_s)
                     child.signal(signal.SIGCONT)
                 else:
-                    await self._kill(targets[0], fault.lasting_s)
-            line_ = FaultLine(kind=fault.kind.value, targets=targets, at_ns=at_ns, until_ns=time.monotonic_ns())
+                    kind = await self._kill(targets[0], fault.lasting_s, kind)
+            line_ = FaultLine(kind=kind.value, targets=targets, at_ns=at_ns, until_ns=time.monotonic_ns())
             write(text_of(line_))
             self._ended_faults += 1
+
+    async def _insist(self, tool: Callable[[], Awaitable[bool]]) -> bool:
+        """Run a tool until it has done its work, but not for ever; whether it has."""
+        for _ in range(ATTEMPTS):
+            if await tool():
+                return True
+        return False
 
     @contextlib.asynccontextmanager
     async def _unwell_meanwhile(self, targets: Sequence[str]) -> AsyncIterator[None]:
@@ -338,16 +390,23 @@ class Campaign:
                 self._unwell[target] -= 1
 
     def _child(self, name: str) -> Child:
-        return self._workers[name].child if name in self._workers else self._cluster.child(name)
+        if name in self._workers:
+            return self._workers[name].child
+        return self._views.child(name) if name in self._views.relays else self._cluster.child(name)
 
-    async def _kill(self, name: str, lasting_s: float) -> None:
-        """Kill a process, and start it again later."""
+    async def _kill(self, name: str, lasting_s: float, kind: Kind) -> Kind:
+        """Kill a process, and start it again later; whether it was struck, or killed anywhere."""
         if name in self._workers:
             async with self._unwell_meanwhile([f"{name} is dead"]):
-                await self._kill_client(name)
+                struck = await self._kill_client(name, strike=kind is Kind.STRIKE)
                 await self._wait(lasting_s)
                 self._start_client(name)
-            return
+            return Kind.STRIKE if struck else Kind.KILL
+        if name in self._views.relays:
+            await asyncio.to_thread(self._views.kill, name)
+            await self._wait(lasting_s)
+            self._views.start_one(name)
+            return Kind.KILL
         await asyncio.to_thread(self._cluster.kill, name)
         await self._wait(lasting_s)
         if name == ZOOKEEPER:
@@ -356,34 +415,46 @@ class Campaign:
             self._cluster.start_server(self._nodes[name])
         else:
             self._cluster.start_storage(self._nodes[name])
+        return Kind.KILL
 
-    async def _move(self) -> bool:
-        """Move all replicas to the spare storage; whether that was possible. A later call goes on where it was not."""
-        words = ["storage", "move", "-s", self._source.connect_string, "-d", self._spare.connect_string]
+    async def _move(self, partition_id: int) -> bool:
+        """Move the replica of a partition to the other storage; whether that was possible. A later call goes on."""
+        source, destination = self._places[partition_id]
+        words = ["storage", "move", "-s", source.connect_string, "-d", destination.connect_string]
+        done = await self._tool([*words, "-p", str(partition_id), "--apply"], "move")
+        if done:
+            self._places[partition_id] = destination, source
+            self._half_moved.discard(partition_id)
+        else:
+            self._half_moved.add(partition_id)
+        return done
+
+    async def _drain(self, name: str) -> bool:
+        """Let other servers have all partitions of a server; whether that was possible."""
+        return await self._tool(["server", "drain", "-s", self._nodes[name].connect_string], "drain")
+
+    async def _tool(self, words: Sequence[str], name: str) -> bool:
+        """Run a tool of operators; whether it has done its work."""
         config = ["-c", str(self._cluster.layout.cli_config_path)]
-        program = [sys.executable, "-m", "waltz.cli.main", *words, *config, "--apply", "--yes"]
-        child = self._children.start("move", program, self._directory / "move.log")
+        program = [sys.executable, "-m", "waltz.cli.main", *words, *config, "--yes"]
+        child = self._children.start(name, program, self._directory / f"{name}.log")
         try:
-            code = await asyncio.to_thread(child.wait, MOVE_TIMEOUT_S)
+            code = await asyncio.to_thread(child.wait, TOOL_TIMEOUT_S)
         except TimeoutError:
             code = -1
         self._children.kill(child)
-        self._move_is_half_done = code != 0
-        if code == 0:
-            self._source, self._spare = self._spare, self._source
         return code == 0
 
     # The end
 
     async def _gather(self) -> None:
         """Let everything come to its end, and write the history."""
-        self._say("begin nothing new")
+        self._say(BEGIN_NOTHING)
         await self._until("finished", END_TIMEOUT_S)
-        for _ in range(MOVE_ATTEMPTS):
-            if self._move_is_half_done:
-                await self._move()
+        for partition_id in sorted(self._half_moved):
+            await self._insist(functools.partial(self._move, partition_id))
         marks = await self._drained()
-        self._say("end")
+        self._say(END)
         await self._until("settled", END_TIMEOUT_S)
         done = workloads.effects(self._database)
         effects = [EffectLine(partition=each[0], transaction=each[1], op=each[2], consumer=each[3]) for each in done]
@@ -463,7 +534,14 @@ def line_of(partition_id: int, record: Record) -> RecordLine:
     values = {row.key.decode(): row.value for row in envelope.rows if row.value is not None}
     if partition_id == REGISTERS:
         ops = {int(value.split(b".")[0]) for value in values.values()}
-        return RecordLine(partition=partition_id, transaction=record.transaction_id, op=_only(ops))
+        rows = {
+            row.key.decode(): (
+                None if row.value is None else row.value.decode(),
+                envelope.written_at_ms if row.timestamp_ms is None else row.timestamp_ms,
+            )
+            for row in envelope.rows
+        }
+        return RecordLine(partition=partition_id, transaction=record.transaction_id, op=_only(ops), rows=rows)
     lists = {key: list(_elements(value)) for key, value in values.items()}
     ops = {int(elements[-1].split(".")[0]) for elements in lists.values()}
     return RecordLine(partition=partition_id, transaction=record.transaction_id, op=_only(ops), lists=lists)

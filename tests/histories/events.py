@@ -57,9 +57,26 @@ class AppendCall(Line):
     """The number of the exclusive write session."""
 
 
+class ViewReadCall(Line):
+    """Read the rows of some keys from a view node, of a state that is as new as demanded."""
+
+    f: Literal["view read"] = "view read"
+    view: str
+    keys: list[str]
+    fresh: bool = False
+    """Of everything that was committed before."""
+    least: int = -1
+    """The view has applied this transaction."""
+
+
 Call: TypeAlias = Annotated[
-    WriteCall | SwapCall | ReadCall | TransactCall | FenceCall | AppendCall, Field(discriminator="f")
+    WriteCall | SwapCall | ReadCall | TransactCall | FenceCall | AppendCall | ViewReadCall, Field(discriminator="f")
 ]
+
+
+def may_write(call: Call) -> bool:
+    """Whether an operation may append a transaction."""
+    return not isinstance(call, ReadCall | FenceCall | ViewReadCall)
 
 
 class Invoked(Line):
@@ -87,6 +104,8 @@ class Returned(Line):
     """Bounds of the timestamp of a row that was set."""
     rows: dict[str, tuple[str, int, int]] | None = None
     """What a read has found: value, timestamp, and transaction."""
+    applied: int | None = None
+    """The last transaction that a view node had applied."""
     seen: list[list[str] | None] | None = None
     """What each step of a transaction has read."""
     attempts: int = 1
@@ -108,6 +127,8 @@ class RecordLine(Line):
     """The operation, which is part of the data; ``None`` where there are only deletions."""
     session: int | None = None
     lists: dict[str, list[str]] | None = None
+    rows: dict[str, tuple[str | None, int]] | None = None
+    """Value (``None``: deleted) and timestamp of each row of a register's transaction."""
 
 
 class EffectLine(Line):

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.histories import acknowledgements, cycles, fences, ledger
+from tests.histories import acknowledgements, cycles, fences, ledger, views
 from tests.histories.events import (
     AppendCall,
+    Call,
     EffectLine,
     Event,
     FaultLine,
@@ -19,6 +20,8 @@ from tests.histories.events import (
     RecordLine,
     Returned,
     TransactCall,
+    ViewReadCall,
+    may_write,
 )
 from waltz.bot import history as bots
 from waltz.bot.expected import Expected
@@ -94,6 +97,7 @@ def violations(history: History) -> list[str]:
     """All that is wrong, each with the name of its checker."""
     found = {
         "registers": register_violations(history),
+        "views": view_violations(history),
         "lists": list_violations(history),
         "fences": fence_violations(history),
         "ledger": ledger_violations(history),
@@ -107,17 +111,17 @@ def register_violations(history: History) -> Iterator[str]:
     expected = Expected()
     known: set[str] = set()
     for event in history.timed:
+        call = _register_call(history.operations[event.op].invoked.call)
+        if call is None:
+            continue
         if isinstance(event, Invoked):
-            if isinstance(event.call, WriteCall | SwapCall | ReadCall):
-                _begin_empty(expected, set(keys_of(event.call)) - known)
-                known.update(keys_of(event.call))
-                begin = bots.Invoked(
-                    type="invoke", op=event.op, process=0, time_ms=event.at_ns // 1_000_000, call=event.call
-                )
-                expected.take(begin)
-                if history.operations[event.op].returned is None:
-                    yield from _deviations(expected, bots.Returned(type="info", op=event.op, time_ms=begin.time_ms))
-        elif isinstance(history.operations[event.op].invoked.call, WriteCall | SwapCall | ReadCall):
+            _begin_empty(expected, set(keys_of(call)) - known)
+            known.update(keys_of(call))
+            begin = bots.Invoked(type="invoke", op=event.op, process=0, time_ms=event.at_ns // 1_000_000, call=call)
+            expected.take(begin)
+            if history.operations[event.op].returned is None:
+                yield from _deviations(expected, bots.Returned(type="info", op=event.op, time_ms=begin.time_ms))
+        else:
             end = bots.Returned(
                 type=event.type,
                 op=event.op,
@@ -128,6 +132,17 @@ def register_violations(history: History) -> Iterator[str]:
                 rows=event.rows,
             )
             yield from _deviations(expected, end)
+
+
+def _register_call(call: Call) -> WriteCall | SwapCall | ReadCall | None:
+    """The call for the checker of registers: fresh reads count wherever they are made, others promise less."""
+    match call:
+        case WriteCall() | SwapCall() | ReadCall():
+            return call
+        case ViewReadCall(fresh=True):
+            return ReadCall(f="read", keys=call.keys)
+        case _:
+            return None
 
 
 def keys_of(call: WriteCall | SwapCall | ReadCall) -> list[str]:
@@ -152,6 +167,29 @@ def _begin_empty(expected: Expected, keys: set[str]) -> None:
 def _deviations(expected: Expected, end: bots.Returned) -> Iterator[str]:
     for deviation in expected.take(end):
         yield f"key {deviation.key!r} at {deviation.time_ms} ms: {deviation.what}"
+
+
+def view_violations(history: History) -> Iterator[str]:
+    """View nodes have answered with states of the log, as new as was demanded."""
+    log = [views.Record(each.transaction, each.rows or {}) for each in history.records[history.header.registers]]
+    yield from views.check(view_reads(history), told(history), log)
+
+
+def view_reads(history: History) -> Iterator[views.Read]:
+    """All answers of view nodes."""
+    for invoked, returned in history.of(history.header.registers):
+        call = invoked.call
+        if isinstance(call, ViewReadCall) and returned is not None and returned.applied is not None:
+            rows = {key: views.Row(*row) for key, row in (returned.rows or {}).items()}
+            times = invoked.at_ns, returned.at_ns
+            yield views.Read(invoked.op, *times, call.fresh, call.least, returned.applied, call.keys, rows)
+
+
+def told(history: History) -> Iterator[views.Told]:
+    """What clients were told of transactions of registers."""
+    for _, returned in history.of(history.header.registers):
+        if returned is not None and returned.type == "ok" and returned.transaction is not None:
+            yield views.Told(returned.at_ns, returned.transaction)
 
 
 def list_violations(history: History) -> Iterator[str]:
@@ -218,7 +256,7 @@ def acknowledgement_violations(history: History) -> Iterator[str]:
         operations: list[acknowledgements.Operation] = []
         for operation in history.of(partition_id):
             invoked, returned = operation
-            if isinstance(invoked.call, ReadCall | FenceCall):
+            if not may_write(invoked.call):
                 continue
             ended_ns, transaction_id = (None, None) if returned is None else (returned.at_ns, returned.transaction)
             outcome = "info" if returned is None else returned.type

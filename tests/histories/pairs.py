@@ -5,7 +5,7 @@ All who connect to a node come through the same relay. It asks the kernel whose 
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
 TABLE = Path("/proc/net/tcp")
@@ -32,25 +32,24 @@ class Pairs:
 
 def owner_of(port: int, processes: Mapping[str, int], table: Path = TABLE) -> str:
     """The process with the end of a connection at that port of the loopback interface; empty if it is none of them."""
-    inode = _inode(port, table)
-    if inode:
-        link = f"socket:[{inode}]"
+    links = {f"socket:[{inode}]" for inode in _inodes(port, table)}
+    if links:
         for name, process_id in processes.items():
-            if _holds(process_id, link):
+            if _holds(process_id, links):
                 return name
     return ""
 
 
-def _inode(port: int, table: Path) -> str:
+def _inodes(port: int, table: Path) -> Iterator[str]:
+    """Of all sockets at that port: others of the machine may have the same one, with another peer."""
     wanted = f":{port:04X}"
     for line in table.read_text().splitlines()[1:]:
         fields = line.split()
         if fields[1].endswith(wanted) and fields[9] != "0":
-            return fields[9]
-    return ""
+            yield fields[9]
 
 
-def _holds(process_id: int, link: str) -> bool:
+def _holds(process_id: int, links: Set[str]) -> bool:
     directory = f"/proc/{process_id}/fd"
     try:
         names = os.listdir(directory)
@@ -58,7 +57,7 @@ def _holds(process_id: int, link: str) -> bool:
         return False
     for name in names:
         try:
-            if os.readlink(f"{directory}/{name}") == link:
+            if os.readlink(f"{directory}/{name}") in links:
                 return True
         except OSError:  # it was closed meanwhile
             continue

@@ -5,11 +5,16 @@ Each is counted from the history itself, so that a history tells later, too, wha
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tests.histories.events import AppendCall, FenceCall, TransactCall
-from tests.histories.judge import History, Operation
+from tests.histories.events import AppendCall, FaultLine, FenceCall, TransactCall, ViewReadCall, may_write
+from tests.histories.judge import History, Operation, told, view_reads
+from tests.histories.views import committed_before
 from waltz.bot.history import ReadCall, SwapCall, WriteCall
+from waltz.local.layout import SESSION_TIMEOUT_MS
+
+ZOOKEEPER = "zookeeper"
+SESSION_NS = SESSION_TIMEOUT_MS * 1_000_000
 
 
 def counts(history: History) -> dict[str, int]:
@@ -19,7 +24,7 @@ def counts(history: History) -> dict[str, int]:
 
 def _appends(history: History) -> Iterator[Operation]:
     """All operations that may write."""
-    return (each for each in history.operations.values() if not isinstance(each.invoked.call, ReadCall | FenceCall))
+    return (each for each in history.operations.values() if may_write(each.invoked.call))
 
 
 def _met_change(owner_times: Mapping[int, list[int]], operation: Operation) -> bool:
@@ -153,11 +158,53 @@ def handed_over(history: History) -> int:
     return sum(count - 1 for count in consumers.values() if count)
 
 
-def moved_under_load(history: History) -> int:
-    """`waltz storage move` moved replicas while appends were in flight."""
-    moves = [fault for fault in history.faults if fault.kind == "moved"]
-    begins = sorted(operation.invoked.at_ns for operation in _appends(history))
-    return sum(bisect_left(begins, each.at_ns) < bisect_left(begins, each.until_ns) for each in moves)
+def _during(kind: str, role: str = "") -> Callable[[History], int]:
+    """How often appends were begun and acknowledged during such a fault (of a process of that role)."""
+
+    def count(history: History) -> int:
+        spans = sorted(
+            (each.invoked.at_ns, each.returned.at_ns)
+            for each in _appends(history)
+            if each.returned is not None and each.outcome == "ok"
+        )
+        faults = [fault for fault in history.faults if fault.kind == kind]
+        return sum(
+            any(ended_ns < fault.until_ns for _, ended_ns in _begun_within(spans, fault))
+            for fault in faults
+            if not role or fault.targets[0].split("-")[0] == role
+        )
+
+    return count
+
+
+def _begun_within(spans: Sequence[tuple[int, int]], fault: FaultLine) -> Sequence[tuple[int, int]]:
+    return spans[bisect_left(spans, (fault.at_ns, 0)) : bisect_left(spans, (fault.until_ns, 0))]
+
+
+def long_pauses_of_zookeeper(history: History) -> int:
+    """ZooKeeper was paused for longer than sessions last."""
+    return sum(
+        fault.kind == "paused" and fault.targets == [ZOOKEEPER] and fault.until_ns - fault.at_ns > SESSION_NS
+        for fault in history.faults
+    )
+
+
+def views_behind(history: History) -> int:
+    """A view has answered with an older state than somebody knew to be committed, which was allowed."""
+    reads = committed_before(view_reads(history), told(history))
+    return sum(not read.fresh and read.applied < known for read, known in reads)
+
+
+def view_reads_over_owner_changes(history: History) -> int:
+    """A fresh read of a view was in flight while the partition got another owner, and found its answer."""
+    owner_times = _owner_times(history)
+    return sum(
+        isinstance(each.invoked.call, ViewReadCall)
+        and each.invoked.call.fresh
+        and each.outcome == "ok"
+        and _met_change(owner_times, each)
+        for each in history.operations.values()
+    )
 
 
 def _faults(kind: str, *roles: str) -> Callable[[History], int]:
@@ -184,19 +231,29 @@ CONDITIONS: dict[str, Callable[[History], int]] = {
     "an append was refused because its session was over": deposed_writers,
     "a process was killed with operations in flight": killed_in_flight,
     "a consumer went on where another one had ended": handed_over,
-    "replicas were moved under load": moved_under_load,
+    "a consumer was killed between an effect and its commit": _faults("struck", "client"),
+    "replicas were moved under load": _during("moved"),
+    "a server was drained under load": _during("drained"),
+    "appends were acknowledged while ZooKeeper was paused": _during("paused", ZOOKEEPER),
+    "ZooKeeper was paused for longer than sessions last": long_pauses_of_zookeeper,
+    "a view answered with an older state": views_behind,
+    "a fresh read of a view was in flight while the owner changed": view_reads_over_owner_changes,
     **{
         f"a {role} was {kind}": _faults(kind, role)
         for kind in ("killed", "paused")
-        for role in ("server", "storage", "zookeeper", "client")
+        for role in ("server", "storage", "zookeeper", "client", "view")
     },
     **{
         f"the lines from a {source} to a {target} were cut": _faults("cut", source, target)
         for source, target in (
             ("server", "storage"),
             ("server", "zookeeper"),
+            ("storage", "zookeeper"),
             ("client", "server"),
             ("client", "zookeeper"),
+            ("client", "view"),
+            ("view", "server"),
+            ("view", "zookeeper"),
         )
     },
 }

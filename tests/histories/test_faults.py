@@ -3,19 +3,31 @@
 import asyncio
 import itertools
 import os
+import socket
 from pathlib import Path
 
-from tests.histories.faults import CALM_S, LONGEST_S, RESTART_S, ZOOKEEPER, Fault, Kind, schedule
+from tests.histories.faults import (
+    CALM_S,
+    DECK,
+    LONG_PAUSE_S,
+    LONGEST_S,
+    RESTART_S,
+    ZOOKEEPER,
+    Fault,
+    Kind,
+    schedule,
+)
 from tests.histories.pairs import Pairs, owner_of
 from tests.smoke.proxy import Proxy
 from waltz.common.net.listener import close_server
 
 HOST = "127.0.0.1"
-SERVERS, STORAGES, CLIENTS = ["server-1", "server-2"], ["storage-1", "storage-2"], ["client-1"]
+SERVERS, STORAGES, CLIENTS, VIEWS = ["server-1", "server-2"], ["storage-1", "storage-2"], ["client-1"], ["view-1"]
+NAMES = {"server": SERVERS, "storage": STORAGES, "client": CLIENTS, "view": VIEWS}
 
 
 def some(seed: int) -> list[Fault]:
-    return list(itertools.islice(schedule(seed, SERVERS, STORAGES, CLIENTS), 600))
+    return list(itertools.islice(schedule(seed, NAMES), 25 * len(DECK)))
 
 
 def test_a_seed_is_a_schedule_in_which_everything_happens() -> None:
@@ -23,14 +35,29 @@ def test_a_seed_is_a_schedule_in_which_everything_happens() -> None:
     assert faults == some(1) != some(2)
     assert {fault.kind for fault in faults} == set(Kind)
     alone = {fault.targets[0] for fault in faults if fault.kind in (Kind.KILL, Kind.PAUSE)}
-    assert alone == {*SERVERS, *STORAGES, *CLIENTS, ZOOKEEPER}
+    assert alone == {*SERVERS, *STORAGES, *CLIENTS, *VIEWS, ZOOKEEPER}
     assert {fault.targets for fault in faults if fault.kind is Kind.CUT} == {
         *itertools.product(SERVERS, STORAGES),
-        *itertools.product(CLIENTS, SERVERS),
-        *itertools.product((*SERVERS, *CLIENTS), [ZOOKEEPER]),
+        *itertools.product(CLIENTS, (*SERVERS, *VIEWS)),
+        *itertools.product(VIEWS, SERVERS),
+        *itertools.product((*SERVERS, *STORAGES, *CLIENTS, *VIEWS), [ZOOKEEPER]),
     }
     assert all(fault.at_s >= CALM_S and fault.lasting_s <= LONGEST_S for fault in faults)
     assert str(Fault(1.0, Kind.CUT, ("a", "b"), 2.0)) == "   1.0 s  cut     a - b                    for  2.0 s"
+
+
+def test_each_deck_has_everything() -> None:
+    """A campaign that is as long as one deck meets each kind of fault at each role."""
+    faults = some(2)
+    for first in range(0, len(faults), len(DECK)):
+        dealt = [
+            (fault.kind, tuple(target.split("-")[0] for target in fault.targets))
+            for fault in faults[first : first + len(DECK)]
+        ]
+        assert sorted(dealt, key=str) == sorted(DECK, key=str)
+    pauses = [fault.lasting_s for fault in faults if (fault.kind, fault.targets) == (Kind.PAUSE, (ZOOKEEPER,))]
+    assert all(lasting_s >= LONG_PAUSE_S for lasting_s in pauses[::2])
+    assert min(pauses) < LONG_PAUSE_S
 
 
 def test_a_target_gets_well_between_two_faults() -> None:
@@ -82,6 +109,16 @@ async def test_a_cut_is_between_two_processes_only() -> None:
         for writer in writers:
             writer.transport.abort()
         await asyncio.sleep(0)  # transports free their sockets in the turn after
+
+
+def test_a_port_may_be_that_of_several_sockets(tmp_path: Path) -> None:
+    table = tmp_path / "tcp"
+    with socket.socket() as own:
+        inode = os.readlink(f"/proc/self/fd/{own.fileno()}").strip("socket:[]")
+        lines = [f"{number}: 0100007F:1F90 0100007F:0050 01 0 0 0 0 0 {each}" for number, each in enumerate((1, inode))]
+        table.write_text("\n".join(["heading", *lines]))
+        assert owner_of(0x1F90, {"client-1": os.getpid()}, table) == "client-1"
+        assert owner_of(0x1F91, {"client-1": os.getpid()}, table) == ""
 
 
 async def test_who_connects_while_its_line_is_cut_waits() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.histories import acknowledgements, fences, ledger
+from tests.histories import acknowledgements, fences, ledger, views
 from tests.histories.__main__ import SHOWN, report
 from tests.histories.events import Header, HistoryError, merge, read
 from tests.histories.judge import collect, violations
@@ -45,7 +45,12 @@ def good() -> Events:
         {"type": "fault", "kind": "moved", "targets": [], "at_ns": 5, "until_ns": 95},
         {"type": "fault", "kind": "cut", "targets": ["server-1", "storage-2"], "at_ns": 6, "until_ns": 7},
         {"type": "fault", "kind": "killed", "targets": ["client-1"], "at_ns": 6, "until_ns": 7},
+        {"type": "fault", "kind": "struck", "targets": ["client-2"], "at_ns": 6, "until_ns": 7},
+        {"type": "fault", "kind": "paused", "targets": ["zookeeper"], "at_ns": 40, "until_ns": 42},
+        {"type": "fault", "kind": "paused", "targets": ["zookeeper"], "at_ns": 90, "until_ns": 4_000_000_091},
+        {"type": "fault", "kind": "drained", "targets": ["server-1"], "at_ns": 38, "until_ns": 40},
         invoke(1, 10, 0, "write", rows={"k": "1.0"}, timestamp_ms=100),
+        invoke(40, 10, 0, "view read", view="v:1", keys=["k", "l"], fresh=True),
         {"type": "owner", "partition": 0, "server": 2, "at_ns": 11},
         end(1, 12, "info", error="TimeoutError"),
         invoke(2, 10, 0, "read", keys=["k"]),
@@ -54,6 +59,15 @@ def good() -> Events:
         end(3, 15, conflict=True),
         invoke(4, 16, 0, "swap", key="k", expected="1.0", value="4.0"),
         end(4, 17, transaction=1, stamp_ms=[100, 200]),
+        end(40, 17, rows={"k": ["1.0", 100, 0]}, applied=0),
+        invoke(41, 18, 0, "view read", view="v:1", keys=["k"]),
+        invoke(42, 18, 0, "view read", view="v:1", keys=["k"], least=1),
+        invoke(43, 18, 0, "view read", view="v:1", keys=["k"], fresh=True),
+        invoke(44, 18, 0, "view read", view="v:1", keys=["k"], fresh=True),
+        end(41, 19, rows={"k": ["1.0", 100, 0]}, applied=0),
+        end(42, 19, rows={"k": ["4.0", 150, 1]}, applied=1),
+        end(43, 19, rows={"k": ["4.0", 150, 1]}, applied=1),
+        end(44, 19, "fail", error="ViewUnavailableError"),
         invoke(5, 18, 0, "write", rows={"k": "5.0"}, timestamp_ms=300),
         invoke(10, 20, 1, "transact", steps=[["x", "10.0"], ["y", None]]),
         end(10, 21, transaction=0, seen=[None, []]),
@@ -73,8 +87,8 @@ def good() -> Events:
         end(30, 41, transaction=0),
         invoke(31, 42, 3, "append"),
         end(31, 43, transaction=1),
-        record(0, 0, 1),
-        record(0, 1, 4),
+        record(0, 0, 1, rows={"k": ["1.0", 100]}),
+        record(0, 1, 4, rows={"k": ["4.0", 150]}),
         record(1, 0, 10, lists={"x": ["10.0"]}),
         record(1, 1, 11, lists={"y": ["11.1"]}),
         record(2, 0, 21, session=1),
@@ -133,6 +147,34 @@ def swap_of_another_row(events: Events) -> None:
 
 def first_read_of_a_row(events: Events) -> None:
     events[-12:-12] = [invoke(6, 50, 0, "read", keys=["new"]), end(6, 51, rows={"new": ["9.0", 1, 0]})]
+
+
+def stale_view(events: Events) -> None:
+    change(events, ends(43), applied=0, rows={"k": ["1.0", 100, 0]})
+
+
+def fresh_row_of_a_stale_view(events: Events) -> None:
+    change(events, ends(43), rows={"k": ["1.0", 100, 0]})
+
+
+def view_before_what_was_demanded(events: Events) -> None:
+    change(events, ends(42), applied=0, rows={"k": ["1.0", 100, 0]})
+
+
+def view_of_another_state(events: Events) -> None:
+    change(events, ends(41), rows={"k": ["4.0", 150, 1]})
+
+
+def view_without_a_row(events: Events) -> None:
+    change(events, ends(41), rows={})
+
+
+def view_with_another_timestamp(events: Events) -> None:
+    change(events, ends(42), rows={"k": ["4.0", 151, 1]})
+
+
+def view_ahead_of_the_log(events: Events) -> None:
+    change(events, ends(41), applied=2)
 
 
 def missed_append(events: Events) -> None:
@@ -230,6 +272,14 @@ def against_time(events: Events) -> None:
         (invented_row, "registers: key 'k'"),
         (swap_of_another_row, "registers: key 'k'"),
         (first_read_of_a_row, "registers: key 'new'"),
+        (stale_view, "views: read 43 is fresh, and the view has applied 0; transaction 1"),
+        (stale_view, "registers: key 'k'"),
+        (fresh_row_of_a_stale_view, "registers: key 'k'"),
+        (view_before_what_was_demanded, "views: read 42 demands transaction 1, and the view has applied 0"),
+        (view_of_another_state, "views: read 41 of transaction 0 has found '4.0' (timestamp 150, transaction 1) at k"),
+        (view_without_a_row, "has found no row at k, and the log has '1.0' (timestamp 100, transaction 0) there"),
+        (view_with_another_timestamp, "views: read 42 of transaction 1 has found '4.0' (timestamp 151"),
+        (view_ahead_of_the_log, "views: read 41 is of transaction 2, which is not in the log"),
         (missed_append, "lists: G2"),
         (read_skew, "lists: G-single"),
         (behind_the_fence, "behind the fence of session 2 at 0"),
@@ -285,8 +335,15 @@ def test_rare_states_are_counted_from_the_history(tmp_path: Path) -> None:
         "an append was refused because its session was over": 1,
         "a process was killed with operations in flight": 1,
         "a consumer went on where another one had ended": 1,
+        "a consumer was killed between an effect and its commit": 1,
         "replicas were moved under load": 1,
+        "a server was drained under load": 1,
+        "appends were acknowledged while ZooKeeper was paused": 1,
+        "ZooKeeper was paused for longer than sessions last": 1,
+        "a view answered with an older state": 1,
+        "a fresh read of a view was in flight while the owner changed": 1,
         "a client was killed": 1,
+        "a zookeeper was paused": 2,
         "the lines from a server to a storage were cut": 1,
     }
     assert counts(history).keys() == CONDITIONS.keys()
@@ -318,6 +375,31 @@ def test_files_are_merged_in_the_order_of_time_and_what_a_kill_has_cut_is_left_o
     merge(header, [one, two], [], tmp_path / "history")
     history = collect(read(tmp_path / "history"))
     assert [(event.type, event.op) for event in history.timed] == [("invoke", 1), ("invoke", 2), ("ok", 1), ("ok", 2)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["a", "b", None]), st.integers(0, 2)), max_size=5),
+    st.integers(-1, 5),
+    st.integers(0, 1),
+    st.none() | st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 2), st.integers(0, 5)),
+)
+def test_an_answer_is_right_if_and_only_if_it_is_the_winner_of_the_log(
+    written_rows: list[tuple[int, str | None, int]], applied: int, key: int, row: tuple[str, int, int] | None
+) -> None:
+    records = [
+        views.Record(place, {str(each): (value, timestamp_ms)})
+        for place, (each, value, timestamp_ms) in enumerate(written_rows)
+    ]
+    before = [
+        (timestamp_ms, place, value)
+        for place, (each, value, timestamp_ms) in enumerate(written_rows)
+        if each == key and place <= applied
+    ]
+    timestamp_ms, place, value = max(before, key=lambda each: each[:2], default=(0, 0, None))
+    winner = None if value is None else (value, timestamp_ms, place)
+    read = views.Read(1, 0, 1, False, -1, applied, [str(key)], {} if row is None else {str(key): views.Row(*row)})
+    possible = applied < len(written_rows) and row == winner
+    assert (list(views.check([read], [], records)) == []) == possible
 
 
 @given(st.permutations(range(4)), st.lists(st.integers(0, 3), max_size=2), st.lists(st.integers(0, 3), max_size=2))

@@ -1,7 +1,7 @@
 """A client process of a campaign. It writes every operation into its file, at its begin and at its end.
 
-It tells the number of finished operations in JSON lines on standard output. At the first line on standard input it
-begins nothing new and only consumes, at the second one it ends.
+It tells the number of finished operations in JSON lines on standard output. By lines on standard input it is told what
+to do: ``STRIKE``, ``BEGIN_NOTHING`` and ``END``.
 """
 
 import argparse
@@ -16,18 +16,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import aiohttp
 import uvloop
 
 import waltz
 from tests.histories.recorder import Recorder
-from tests.histories.workloads import Consumption, Fencing, Ledger, Lists, Registers
+from tests.histories.workloads import Consumption, Fencing, Ledger, Lists, Registers, ViewReads
 from waltz.common.config.schemas import ClientConfig, load
 from waltz.common.errors import WaltzError
 
+STRIKE = "end within the next effect"
+BEGIN_NOTHING = "begin nothing new, and only consume"
+END = "end"
+
 REPORT_INTERVAL_S = 0.2
-REGISTER_TASKS = 3
-LIST_TASKS = 2
-LEDGER_TASKS = 1
+REGISTER_TASKS = 24
+VIEW_TASKS = 6
+LIST_TASKS = 4
+LEDGER_TASKS = 12
 
 
 class Options(NamedTuple):
@@ -45,12 +51,14 @@ class Options(NamedTuple):
     fences: int
     ledger: int
     """The first of the partitions of the ledger."""
+    views: str
+    """``HOST:PORT`` of the view nodes, with commas between them."""
     seed: int
 
 
-def command(options: Options) -> list[str]:
-    """The command that starts a process with these options."""
-    words = [sys.executable, "-m", "tests.histories.worker"]
+def arguments(options: Options) -> list[str]:
+    """The arguments of a process with these options."""
+    words: list[str] = []
     for name, value in options._asdict().items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     return words
@@ -82,8 +90,13 @@ async def run(options: Options) -> None:
             await stack.enter_async_context(client.table(partition_id, store="memory"))
             for partition_id in (options.registers, options.lists)
         ]
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        on_registers = Registers(registers, options.registers, recorder, draw)
+        views = options.views.split(",") if options.views else []
         works: list[Callable[[], Awaitable[None]]] = [
-            *[Registers(registers, options.registers, recorder, draw).step] * REGISTER_TASKS,
+            *[on_registers.step] * REGISTER_TASKS,
+            *[ViewReads(http, views, options.registers, on_registers, recorder, draw).step]
+            * (VIEW_TASKS if views else 0),
             *[Lists(lists, options.lists, recorder, draw).step] * LIST_TASKS,
             *[Ledger(client, ledger, recorder, draw).step] * LEDGER_TASKS,
             Fencing(holder, options.fences, recorder, draw).step,
@@ -92,10 +105,15 @@ async def run(options: Options) -> None:
         print(json.dumps({"ready": True}), flush=True)
         async with going_on([lambda: insist(consumption.step, draw), lambda: tell(recorder)]):
             async with going_on([functools.partial(insist, work, draw) for work in works]):
-                await lines.readline()
+                while await _line(lines) == STRIKE:
+                    consumption.struck = True
             print(json.dumps({"finished": True, "done": recorder.done}), flush=True)
-            await lines.readline()
+            await _line(lines)
     print(json.dumps({"settled": True, "done": recorder.done}), flush=True)
+
+
+async def _line(lines: asyncio.StreamReader) -> str:
+    return (await lines.readline()).decode().rstrip()
 
 
 @contextlib.asynccontextmanager
@@ -123,7 +141,7 @@ def main() -> int:
     """Entry point of the process."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     parser = argparse.ArgumentParser(prog="python -m tests.histories.worker", description=__doc__)
-    kinds = {"config": Path, "history": Path, "database": Path, "zookeeper": str, "name": str}
+    kinds = {"config": Path, "history": Path, "database": Path, "zookeeper": str, "name": str, "views": str}
     for name in Options._fields:
         parser.add_argument(f"--{name.replace('_', '-')}", type=kinds.get(name, int), required=True)
     try:

@@ -3,15 +3,19 @@
 import asyncio
 import contextlib
 import json
+import os
 import random
+import signal
 import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+import aiohttp
+
 import waltz
-from tests.histories.events import AppendCall, FenceCall, TransactCall
+from tests.histories.events import AppendCall, FenceCall, TransactCall, ViewReadCall
 from tests.histories.recorder import Recorder
 from waltz.asynchronous import Client
 from waltz.bot.clock import Clock
@@ -19,7 +23,7 @@ from waltz.bot.history import ReadCall, SwapCall, WriteCall
 from waltz.client.errors import PositionsError, SessionFencedError
 from waltz.common.records import Record
 from waltz.table.envelope import Row
-from waltz.table.errors import VersionConflict
+from waltz.table.errors import VersionConflict, ViewUnavailableError
 from waltz.table.face.table import Table
 from waltz.table.face.transaction import TableTransaction
 from waltz.table.rows import TableRow, Version
@@ -29,10 +33,16 @@ IMPATIENCE_S = 0.3
 IMPATIENT_SHARE = 0.05
 """Share of the operations whose caller soon gives up, so that outcomes are unknown."""
 
-KEYS = 6
+KEYS = 24
+"""Several operations on one key are under way at a time; all of them at once would take the checker long."""
 GENERATION_S = 10
 """After so long other keys are in use: each key has few operations of unknown outcome."""
 LONGEST_LIST = 16
+
+FRESH_SHARE, LEAST_SHARE = 0.5, 0.3
+"""Of the reads from view nodes; what is neither is of any state."""
+OK, NOT_NOW = 200, (408, 429, 503)
+"""Statuses of HTTP: an answer, and refusals for the moment."""
 
 MEAN_BETWEEN_SESSIONS_S = 1.5
 MOST_APPENDS_IN_SESSION = 12
@@ -57,11 +67,12 @@ class Registers:
         self._draw = draw
         self._clock = Clock()
         self._seen: dict[str, tuple[str | None, Version | None]] = {}
+        self.written = -1
+        """The last transaction of an own write."""
 
     async def step(self) -> None:
         """One operation."""
-        await asyncio.sleep(self._draw.random() * PAUSE_S)
-        key = f"{int(time.monotonic()) // GENERATION_S}.{self._draw.randrange(KEYS)}"
+        key = register_key(self._draw)
         kind = self._draw.choice((self._read, self._read, self._write, self._swap))
         await kind(key)
 
@@ -88,7 +99,9 @@ class Registers:
         call = WriteCall(f="write", rows=rows, timestamp_ms=timestamp_ms)
         with self._recorder.operation(op, self._partition_id, call) as outcome:
             async with asyncio.timeout(patience_s(self._draw)):
-                outcome.fields["transaction"] = await self._table.batch(batch, any_timestamp=True)
+                transaction_id = await self._table.batch(batch, any_timestamp=True)
+            outcome.fields["transaction"] = transaction_id
+        self.written = max(self.written, transaction_id)
 
     async def _swap(self, key: str) -> None:
         """Of a row as it was seen last, which may be long ago."""
@@ -109,12 +122,72 @@ class Registers:
                 outcome.fields["stamp_ms"] = bounds()
 
 
+def register_key(draw: random.Random) -> str:
+    """One of the keys that are in use now."""
+    return f"{int(time.monotonic()) // GENERATION_S}.{draw.randrange(KEYS)}"
+
+
 def _value(row: TableRow) -> str:
     return (row.value or b"").decode()
 
 
 def _found(row: TableRow) -> tuple[str, int, int]:
     return _value(row), row.timestamp_ms, row.version.transaction_id
+
+
+class ViewReads:
+    """Reads of the registers from view nodes over HTTP: of any state, of at least the own last write, and fresh."""
+
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        views: Sequence[str],
+        partition_id: int,
+        registers: Registers,
+        recorder: Recorder,
+        draw: random.Random,
+    ) -> None:
+        """``views`` are ``HOST:PORT``."""
+        self._http = http
+        self._views = views
+        self._partition_id = partition_id
+        self._registers = registers
+        self._recorder = recorder
+        self._draw = draw
+
+    async def step(self) -> None:
+        """One read."""
+        draw, op = self._draw, self._recorder.next_op()
+        view = draw.choice(self._views)
+        keys = list(dict.fromkeys(register_key(draw) for _ in range(draw.randint(1, 3))))
+        least = self._registers.written if draw.random() < LEAST_SHARE else -1
+        call = ViewReadCall(view=view, keys=keys, least=least, fresh=draw.random() < FRESH_SHARE)
+        query = {"timeout_ms": str(int(1000 * PATIENCE_S))}
+        if call.fresh:
+            query["fresh"] = "true"
+        if least >= 0:
+            query["at_least"] = str(least)
+        with self._recorder.operation(op, self._partition_id, call, reads=True) as outcome:
+            try:
+                async with asyncio.timeout(patience_s(draw)):
+                    outcome.fields.update(await self._answer(view, keys, query))
+            except aiohttp.ClientError as error:
+                raise ViewUnavailableError(f"{view}: {error!r}") from error
+
+    async def _answer(self, view: str, keys: Sequence[str], query: dict[str, str]) -> dict[str, object]:
+        url = f"http://{view}/v1/tables/{self._partition_id}/get"
+        async with self._http.post(url, params=query, json={"prefix": "", "keys": keys}) as response:
+            message = await response.json(content_type=None)
+            if response.status in NOT_NOW:
+                raise ViewUnavailableError(f"{view}: {message['detail']}")
+            if response.status != OK:
+                raise RuntimeError(f"{view} has answered with status {response.status}: {message}")
+        rows = {
+            row["key"]: (row["value"], row["timestamp_ms"], int(row["version"].split(".")[0]))
+            for row in message["rows"]
+            if row is not None
+        }
+        return {"applied": message["applied"], "rows": rows}
 
 
 class Lists:
@@ -129,7 +202,6 @@ class Lists:
 
     async def step(self) -> None:
         """One transaction."""
-        await asyncio.sleep(self._draw.random() * PAUSE_S)
         draw, op = self._draw, self._recorder.next_op()
         slots = [draw.randrange(KEYS) for _ in range(draw.randint(1, 4))]
         steps: list[tuple[str, str | None]] = [
@@ -232,7 +304,6 @@ class Ledger:
 
     async def step(self) -> None:
         """One append."""
-        await asyncio.sleep(self._draw.random() * PAUSE_S)
         op, partition_id = self._recorder.next_op(), self._draw.choice(self._partition_ids)
         with self._recorder.operation(op, partition_id, AppendCall()) as outcome:
             outcome.fields["transaction"] = await self._client.append(
@@ -246,13 +317,15 @@ class Consumption:
     def __init__(self, client: Client, partition_ids: Sequence[int], database: Path, name: str) -> None:
         self._client = client
         self._partition_ids = partition_ids
-        self._database = database
+        self.database = database
         self._name = name
+        self.struck = False
+        """Whether the process is to end within the next effect."""
 
     async def step(self) -> None:
         """Consume until an error: of the database while another process holds it, or because a position was moved."""
         with contextlib.suppress(PositionsError, sqlite3.OperationalError):
-            positions = waltz.SqlitePositions(self._database, "ledger")
+            positions = waltz.SqlitePositions(self.database, "ledger")
             async with self._client.consume(positions, self._partition_ids, share="ledger") as consumer:
                 while True:
                     batch = await consumer.next_batch(1.0)
@@ -260,18 +333,29 @@ class Consumption:
                         (record.partition_id, record.transaction_id, int(record.data), self._name) for record in batch
                     ]
                     if rows:
-                        await asyncio.to_thread(self._apply, positions, batch, rows)
+                        await asyncio.to_thread(self.apply, positions, batch, rows)
 
-    def _apply(
+    def apply(
         self,
         positions: waltz.SqlitePositions,
         batch: Sequence[Record],
         rows: Sequence[tuple[int, int, int, str]],
     ) -> None:
-        with contextlib.closing(sqlite3.connect(self._database, timeout=PATIENCE_S)) as database, database:
+        """Commit the effects of a batch together with the position behind it."""
+        with contextlib.closing(sqlite3.connect(self.database, timeout=PATIENCE_S)) as database, database:
             database.execute("BEGIN IMMEDIATE")
-            database.executemany(f"INSERT INTO {TABLE} VALUES (?, ?, ?, ?)", rows)
+            self.write(database, rows)
+            self.strike()
             positions.advance(database, batch)
+
+    def write(self, database: sqlite3.Connection, rows: Sequence[tuple[int, int, int, str]]) -> None:
+        """Write effects, within a transaction of the database."""
+        database.executemany(f"INSERT INTO {TABLE} VALUES (?, ?, ?, ?)", rows)
+
+    def strike(self) -> None:
+        """End the process here if it was told to."""
+        if self.struck:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def create_database(path: Path) -> None:

@@ -32,11 +32,14 @@ class Lines:
         plaintext: bool | None = None,
         server_overrides: Overrides | None = None,
         kind: type[LocalCluster] = LocalCluster,
+        storages_too: bool = False,
     ) -> None:
+        """With ``storages_too`` storages, which need ZooKeeper at their start, find it through the servers' proxy."""
         self.zookeeper_of_servers = Proxy(HOST, 0, HOST)
         self.zookeeper_of_clients = Proxy(HOST, 0, HOST)
         self.zookeeper_for_clients = f"{HOST}:{self.zookeeper_of_clients.port}"
         """Where clients whose line to ZooKeeper matters are to look for it."""
+        zookeeper = f"{HOST}:{self.zookeeper_of_servers.port}"
         self.cluster = kind(
             directory,
             storages=storages,
@@ -45,10 +48,13 @@ class Lines:
             plaintext=plaintext,
             server_overrides={
                 "server.bindAddress": BEHIND,
-                "zookeeper.connectString": f"{HOST}:{self.zookeeper_of_servers.port}",
+                "zookeeper.connectString": zookeeper,
                 **(server_overrides or {}),
             },
-            storage_overrides={"storage.bindAddress": BEHIND},
+            storage_overrides={
+                "storage.bindAddress": BEHIND,
+                **({"zookeeper.connectString": zookeeper} if storages_too else {}),
+            },
         )
         layout = self.cluster.layout
         self._proxies = {
