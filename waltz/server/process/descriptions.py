@@ -73,6 +73,7 @@ DESCRIPTIONS = (
     _partition("failed_append_total", "Appends that a later store session found to be absent from the log."),
     _partition("fence_latency_seconds", "From the decision of all earlier appends to the answer of a fence."),
     _partition("fences_total", "Fences: requests that raised the write session."),
+    _partition("first_available", "Id of the first transaction that is not trimmed; 0 if nothing was trimmed."),
     _partition("generation", "Grows with every change of the partition's owner."),
     _partition("high_water_mark", "Id of the last committed transaction; -1 in an empty partition."),
     _partition("is_closed", "1 while the partition is being closed."),

@@ -231,7 +231,10 @@ class ZooKeeperConformance:
         for flag in (gone, data_flag, children_flag, missing_flag):
             await flag.fired()
         assert await zk.exists(f"{root}/a") is None
-        assert states == [State.SUSPENDED, State.LOST, State.CONNECTED]
+        # A client may take its session back before the ensemble has ended it.
+        taken_back, ended = states[:-3], states[-3:]
+        assert taken_back == [State.SUSPENDED, State.CONNECTED] * (len(taken_back) // 2), states
+        assert ended == [State.SUSPENDED, State.LOST, State.CONNECTED], states
         assert removed == []
         assert zk.state is State.CONNECTED
         assert zk.session_id not in (None, old_session)
