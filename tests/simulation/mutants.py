@@ -45,7 +45,6 @@ from waltz.mirror.merging import Merged
 from waltz.mirror.partition_mirror import PartitionMirror
 from waltz.mirror.target_link import TargetLink
 from waltz.operations import replica_moves
-from waltz.operations.replica_moving import ReplicaMover
 from waltz.server.feeding.feed import Feed
 from waltz.server.partition.append_rule import AppendRule
 from waltz.server.partition.locks import LockTable
@@ -191,7 +190,7 @@ MUTANTS: dict[str, Mutant] = {
     "unfinished-segment-is-damage": Mutant(
         "a segment whose creation was interrupted is taken for damage",
         10,
-        4,
+        5,
         _patch(log_opening, "_discard_unfinished", storage.take_unfinished_segments_for_damage),
         ("crash-between-calls",),
         {"segment_size_bytes": 8 << 10, "data_size_bytes": 2_000, "fault_count": 40},
@@ -207,7 +206,7 @@ MUTANTS: dict[str, Mutant] = {
     "repair-leaves-a-gap": Mutant(
         "a repair takes a damaged file away before the whole one is in its place",
         60,
-        44,
+        9,
         _patch(Salvage, "_keep_aside", storage.move_aside),
         conditions=CONDITIONS["repairs"],
     ),
@@ -316,7 +315,7 @@ MUTANTS: dict[str, Mutant] = {
     "S1-fence-checked-once": Mutant(
         "a storage answers a newer session before the write of an older one has ended, and acknowledges both",
         60,
-        13,
+        27,
         storage.answer_before_the_write_ends,
         ("flap", "depose", "slow-disk"),
     ),
@@ -396,7 +395,7 @@ MUTANTS: dict[str, Mutant] = {
     "S7-mark-not-recorded": Mutant(
         "a mark is used before it is recorded",
         60,
-        25,
+        27,
         _patch(RecoveryMachine, "_records_for", storage.record_nothing),
         ("recover-twice",),
         {
@@ -488,7 +487,7 @@ MUTANTS: dict[str, Mutant] = {
     "H4-open-before-metadata": Mutant(
         "a session opens before its metadata are written",
         30,
-        1,
+        6,
         storage.open_before_metadata,
         ("crash-at-opening",),
         {
@@ -758,18 +757,6 @@ MUTANTS: dict[str, Mutant] = {
         operations.clear_at_once,
         conditions={**CONDITIONS["moves"], "fault_kinds": ("exchange-without-majority",)},
     ),
-    "L7-cleared-by-what-was-read": Mutant(
-        "an operator's tool deletes files by metadata read before, and a server opens a session that counts them",
-        20,
-        10,
-        _patch(ReplicaMover, "_delete_files", operations.delete_by_what_was_read_before),
-        conditions={
-            **CONDITIONS["moves"],
-            "fault_kinds": ("take-back-at-once",),
-            "fault_count": 10,
-            "zookeeper_lag_s": 3.0,
-        },
-    ),
     "L7-exchanged-in-two-writes": Mutant(
         "an operator's tool unassigns one replica, and then assigns the other",
         20,
@@ -801,8 +788,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "mounted-before-it-is-joined": Mutant(
         "a partition that is joined again is mounted before its feed begins at the application's mark",
-        20,
-        11,
+        40,
+        36,
         _patch(StreamPartition, "needs_server", property(liveness.mount_while_joining_again)),
         ("kill-server", "depose", "cut"),
         {**_WANDERING_CLIENTS, "apply_pause_s": 1.0, "transactions": 1000, "ending_max_s": 60.0},
@@ -842,7 +829,7 @@ MUTANTS: dict[str, Mutant] = {
     "mark-of-an-older-question": Mutant(
         "a client takes the answer to a question that was given up for the answer to the next one",
         20,
-        8,
+        3,
         _patch(MarkQuestions, "_ask", marks.answers_of_older_questions),
         conditions={
             **CONDITIONS["isolated-sides"],
@@ -855,14 +842,14 @@ MUTANTS: dict[str, Mutant] = {
     "fresh-by-an-unconfirmed-mark": Mutant(
         "a fresh read of a table is answered by a mark that no majority of the storages has confirmed",
         10,
-        0,
+        1,
         _patch(ServerPartition, "_confirmed_mark", marks.confirmed_by_nobody),
         conditions={**CONDITIONS["tables"], "fault_kinds": ("isolate-side",)},
     ),
     "mark-confirmed-by-a-lease": Mutant(
         "a mark is confirmed by the ZooKeeper session, which lasts longer by a slow clock than at the ensemble",
-        20,
-        7,
+        90,
+        84,
         _patch(ServerPartition, "_confirmed_mark", marks.confirmed_by_a_lease),
         conditions={
             **CONDITIONS["tables"],
@@ -880,8 +867,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "ahead-without-proof": Mutant(
         "an owner says that a client is ahead of the log without having asked a quorum of the storages",
-        20,
-        16,
+        30,
+        26,
         _patch(Sequencer, "await_proof", marks.ahead_without_proof),
         conditions={**CONDITIONS["isolated-sides"], "duration_s": 90.0, "fault_count": 30},
     ),
@@ -1111,7 +1098,7 @@ MUTANTS: dict[str, Mutant] = {
     "W-lost-attempted-again": Mutant(
         "a client sends again what a flush has shown to be lost",
         20,
-        11,
+        16,
         _patch(PartitionAppends, "_lost", sessions.attempt_lost_again),
         ("break-connections", "kill-server", "prefer-partitions"),
         {**CONDITIONS["write-sessions"], "session_share": 1.0, "fault_count": 16},
@@ -1230,8 +1217,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "A-judged-at-arrival": Mutant(
         "appends that have waited are not judged again when they get their place",
-        20,
-        0,
+        40,
+        32,
         _patch(ServerPartition, "_refusal", access.judge_at_arrival),
         conditions=CONDITIONS["access-rules"],
     ),
@@ -1280,7 +1267,7 @@ MUTANTS: dict[str, Mutant] = {
     "A-exclusive-goes-on": Mutant(
         "an exclusive session outlives the right of its holder",
         20,
-        0,
+        1,
         _patch(ServerPartition, "holder_lost_rights", access.hold_for_ever),
         conditions=CONDITIONS["access-rules"],
     ),
@@ -1294,14 +1281,14 @@ MUTANTS: dict[str, Mutant] = {
     "A-audit-to-enforce": Mutant(
         "what an audit has let pass goes on when the rules are enforced",
         20,
-        0,
+        1,
         access.enforce_for_new_requests,
         conditions=CONDITIONS["access-rules"],
     ),
     "A-audit-at-arrival": Mutant(
         "the audit does not note what has lost its right while it waited",
-        20,
-        0,
+        40,
+        33,
         access.audit_by_the_rules_at_arrival,
         conditions=CONDITIONS["access-rules"],
     ),

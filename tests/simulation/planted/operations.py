@@ -10,8 +10,7 @@ from waltz.common.zk.client import ZooKeeper
 from waltz.operations import replica_moves, replica_moving
 from waltz.operations.filling import ReplicaFilling
 from waltz.operations.replica_moves import PartitionView, ReplicaMove, ReplicaStep
-from waltz.operations.replica_moving import ReplicaMover, _Files
-from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.operations.replica_moving import ReplicaMover
 
 
 def join_beside(view: PartitionView, leaving: str) -> ReplicaStep:
@@ -87,9 +86,3 @@ def clear_at_once() -> Iterator[None]:
         mock.patch.object(replica_moves, "next_step", next_step),
     ):
         yield
-
-
-async def delete_by_what_was_read_before(mover: ReplicaMover, admin: StorageAdminClient, partition_id: int) -> _Files:
-    """L7: files are deleted by what the tool has read before it decided upon that step."""
-    await admin.set_assigned([partition_id], False, delete_files=True)
-    return _Files.DELETED
