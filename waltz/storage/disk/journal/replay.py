@@ -46,14 +46,18 @@ from waltz.storage.disk.journal.ring import is_missing
 from waltz.storage.disk.segment.segment_format import (
     DATA_SUFFIX,
     HEADER_SIZE_BYTES,
+    INDEX_ENTRY_SIZE_BYTES,
     INDEX_SUFFIX,
     SegmentHeader,
     add_record_offsets,
     data_file_name,
+    decode_index,
     encode_index,
     index_offset,
     index_path,
+    scan_records,
 )
+from waltz.storage.disk.segment.segment_recovery import CHECKPOINT_INTERVAL
 from waltz.storage.errors import CorruptionError, StorageError
 
 logger = logging.getLogger(__name__)
@@ -397,6 +401,9 @@ class _Partition:
         self._next_id = 0
         self._offset = 0
         """The end of the log after all entries so far: first id of the segment, next id, offset."""
+        self._follows_direct = False
+        """Whether the waiting records do not follow an entry of the journal: records before them may have been synced
+        directly, and then the last of these records have index entries that were not synced."""
         self._chunks: list[bytes] = []
         self._chunks_offset = 0
         self._entry_offsets: list[int] = []
@@ -434,6 +441,7 @@ class _Partition:
         if offset != self._offset or first_id != self._next_id or segment != self._segment:
             self.flush()
             self._segment, self._next_id, self._offset = segment, first_id, offset
+            self._follows_direct = True
         if not self._chunks:
             self._chunks_offset = offset
         begin += RECORDS_FIELDS.size
@@ -461,9 +469,36 @@ class _Partition:
         if size < self._chunks_offset:
             self._gap = min(self._gap or (self._segment, size), (self._segment, size))
             return
+        first_id = self._next_id - len(offsets)
+        if self._follows_direct:
+            self._follows_direct = False
+            self._complete_index(path, self._segment, first_id, self._chunks_offset)
         # An index that ends before this place is completed when the segment is opened.
-        at = index_offset(self._segment, self._next_id - len(offsets))
-        self._write(index_path(path), at, [encode_index(offsets)])
+        self._write(index_path(path), index_offset(self._segment, first_id), [encode_index(offsets)])
+
+    def _complete_index(self, path: str, segment: int, end_id: int, end_offset: int) -> None:
+        """Write the missing index entries of the last records before a place. The data of these records was synced, and
+        the index is synced with every record whose id is a multiple of ``CHECKPOINT_INTERVAL``.
+
+        Otherwise the entries from the journal would follow a gap, which the opening of the segment takes for synced.
+        """
+        first_id = max(segment, (end_id - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL)
+        if first_id >= end_id or not self._files.exists(index_path(path)):
+            return
+        with _Opened(self._files, index_path(path)) as index:
+            size = INDEX_ENTRY_SIZE_BYTES * (end_id - first_id)
+            data = index.read(index_offset(segment, first_id), size)
+        offsets = decode_index(data.ljust(size, b"\0"))
+        present = next((number for number, offset in enumerate(offsets) if offset < HEADER_SIZE_BYTES), len(offsets))
+        if present == len(offsets) or (present == 0 and first_id > segment):
+            return
+        known_id, known_offset = (
+            (first_id + present - 1, offsets[present - 1]) if present else (segment, HEADER_SIZE_BYTES)
+        )
+        with _Opened(self._files, path) as records:
+            found = scan_records(records, known_offset, end_offset, known_id)
+        if found[-1] == end_offset and len(found) - 1 == end_id - known_id:
+            self._write(index_path(path), index_offset(segment, known_id), [encode_index(found[:-1])])
 
     def finish(self, *, cut: bool) -> None:
         """After the last entry: write the records that wait, and with ``cut`` cut the bytes behind the last entry."""

@@ -436,7 +436,7 @@ TestNode.settings = settings(max_examples=40, stateful_step_count=20, deadline=N
 class Crashed:
     """A directory with a partition that has records 0 to 3 in its segment, durably, and a journal."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal_blocks: int = 8) -> None:
         self.files = CrashFiles()
         self.control = ControlFile.open(self.files, "/", KEY, 2)
         self.fences = FenceFile.open(self.files, "/", KEY, 2)
@@ -449,7 +449,12 @@ class Crashed:
         log.close()
         contents = read_journal(self.files, "/journal", KEY)
         self.journal = Journal.open(
-            self.files, "/journal", cluster_key=KEY, contents=contents, file_size_bytes=8 * BLOCK_BYTES, max_files=2
+            self.files,
+            "/journal",
+            cluster_key=KEY,
+            contents=contents,
+            file_size_bytes=journal_blocks * BLOCK_BYTES,
+            max_files=2,
         )
 
     def replay(self, progress: Callable[[int, int], None] | None = None) -> Report:
@@ -471,6 +476,33 @@ def test_records_get_their_index_entries() -> None:
     assert crashed.replay().partitions == {0}
     assert len(crashed.files.contents(index_path(path_of(0, 0)))) == index_offset(0, 7)
     assert crashed.found() == [record(number) for number in range(7)]
+
+
+@pytest.mark.parametrize("synced", range(5), ids=lambda synced: f"{synced} of 4 entries synced")
+def test_index_entries_of_directly_synced_records_are_completed(synced: int) -> None:
+    """Records 0 to 3 were synced without the journal, their index entries were not. Those of later records come from
+    the journal, beyond a checkpoint of the index, from which on the opening of a segment trusts earlier entries."""
+    crashed = Crashed(journal_blocks=64)
+    path = index_path(path_of(0, 0))
+    index = crashed.files.contents(path)
+    missing_from = index_offset(0, synced)
+    crashed.files.overwrite(path, index[:missing_from].ljust(len(index), b"\0"))
+    crashed.journal.append([records_entry(4, 1010, crashed.end), Marked(0, 5, 1005, 1005)])
+    crashed.replay()
+    assert crashed.files.contents(path)[: len(index)] == index
+    assert crashed.found() == [record(number) for number in range(1014)]
+
+
+def test_a_damaged_record_leaves_the_index_as_it_was() -> None:
+    crashed = Crashed()
+    path, data_path = index_path(path_of(0, 0)), path_of(0, 0)
+    index, data = crashed.files.contents(path), crashed.files.contents(data_path)
+    left = index[: index_offset(0, 1)].ljust(len(index), b"\0")
+    crashed.files.overwrite(path, left)
+    crashed.files.overwrite(data_path, data[: crashed.end - 1] + bytes([data[crashed.end - 1] ^ 1]))
+    crashed.journal.append([records_entry(4, 3, crashed.end)])
+    crashed.replay()
+    assert crashed.files.contents(path)[: len(index)] == left
 
 
 @pytest.mark.parametrize("seed", range(10))
