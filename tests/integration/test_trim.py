@@ -111,6 +111,8 @@ def test_a_trimmed_partition_lives_on(cluster: SpareCluster) -> None:
     for node in (first, second, third):
         until(lambda node=node: 0 < segments(cluster, node)[0] <= 200)  # type: ignore[misc]  # the loop's node
     asyncio.run(fresh_reader(cluster, 200, COUNT - 1))
+    assert "nothing is to be trimmed" in done(*TRIM, "--keep-bytes", "1G", "--dry-run")
+    assert "transactions 200 to " in done(*TRIM, "--keep-bytes", "3K", "--dry-run")
     # A replica that is moved begins at the trim point.
     done("storage", "move", "-s", first.connect_string, "-d", spare.connect_string, "--apply", "--yes")
     assert segments(cluster, spare)[0] == 200

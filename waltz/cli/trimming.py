@@ -13,7 +13,7 @@ from waltz.common.zk.archive_address import read_archive_url
 from waltz.common.zk.features import KNOWN, TRIM, read_features
 from waltz.common.zk.store_admin import read_store_params, sync_cluster
 from waltz.operations.features import disable_trim, enable_trim
-from waltz.operations.trimming import Plan, plan_trim, trim
+from waltz.operations.trimming import Plan, first_within, low_water_mark, plan_trim, trim
 
 _ARCHIVE_TIMEOUT_S = 60.0
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -33,6 +33,12 @@ def register_trim(verbs: Nouns) -> None:
         type=age,
         metavar="AGE",
         help="trim what is known to have been committed before that time, e.g. 30d or 12h",
+    )
+    to.add_argument(
+        "--keep-bytes",
+        type=size,
+        metavar="SIZE",
+        help="trim the oldest segments, as long as at least that many bytes stay on each storage, e.g. 500G or 64M",
     )
     parser.add_argument(
         "--force",
@@ -62,11 +68,23 @@ def age(text: str) -> timedelta:
     return timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
 
 
+def size(text: str) -> int:
+    """Parse a number of bytes such as ``500G`` for argparse."""
+    found = re.fullmatch(r"(\d{1,15})([KMGT]?)", text)
+    if found is None or int(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"not a size such as 500G, 64M or 1000000: {text!r}")
+    return int(found[1]) << (10 * " KMGT".index(found[2] or " "))
+
+
 async def _trim(options: argparse.Namespace, session: Session) -> None:
     partition_id = options.partition
     await check_partition_ids(session, partition_id)
     first = options.before
-    if first is None:
+    if options.keep_bytes is not None:
+        mark = await low_water_mark(session.cluster, partition_id)
+        # What is behind the mark stays in any case, and may well be more than the size.
+        first = min(await first_within(session.cluster, partition_id, options.keep_bytes), mark + 1)
+    elif first is None:
         async with client_of(session) as client:
             first = await client.offset_at(partition_id, datetime.now(UTC) - options.older_than) + 1
 

@@ -1,20 +1,21 @@
 """Trims of partitions: how far one may go, and who would be hurt."""
 
 import json
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.replicas import read_replicas
 from waltz.common.errors import WaltzError
-from waltz.common.ids import NO_TRANSACTION
+from waltz.common.ids import NO_TRANSACTION, Endpoint
 from waltz.common.zk.client import NoNodeError
 from waltz.common.zk.features import TRIM, read_features
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import sync_cluster
 from waltz.common.zk.trim_points import raise_trim_point, read_trim_point
-from waltz.operations.storages import connection
+from waltz.operations.storages import TIMEOUT_S, connection
 from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
 
 ARCHIVE = "archive"
 """The name of the archive among those who need transactions."""
@@ -85,6 +86,32 @@ async def trim(cluster: ClusterHandle, plan: Plan, forced: Collection[str]) -> i
     return await raise_trim_point(cluster.zookeeper, cluster.root, plan.partition_id, plan.first)
 
 
+async def first_within(cluster: ClusterHandle, partition_id: int, size_bytes: int) -> int:
+    """The first transaction of the newest segments with ``size_bytes`` or more of records together, on the replica of
+    the present store session that keeps most.
+
+    Raises ``WaltzError`` when none of them answers.
+    """
+    replicas = await read_replicas(cluster.zookeeper, cluster.root, [partition_id])
+    metadata = replicas.metadata[partition_id]
+    found, reasons = [], []
+    if metadata is None:
+        raise _silence(partition_id, ())
+    for storage, _ in replicas.choose(partition_id).sources:
+        try:
+            async with connection(StorageClient, cluster, Endpoint.parse(storage)) as client:
+                if not client.trims:
+                    raise WaltzError("it is a node of the original, or of an older version")
+                found.append(
+                    await client.first_within(metadata.session_id, partition_id, size_bytes, timeout_s=TIMEOUT_S)
+                )
+        except WaltzError as error:
+            reasons.append(f"{storage}: {error}")
+    if not found:
+        raise _silence(partition_id, reasons)
+    return min(found)
+
+
 async def low_water_mark(cluster: ClusterHandle, partition_id: int) -> int:
     """The highest low-water mark of the replicas in the present store session: everything up to it is committed.
 
@@ -99,11 +126,15 @@ async def low_water_mark(cluster: ClusterHandle, partition_id: int) -> int:
         except WaltzError as error:
             reasons.append(f"{storage}: {error}")
     if not marks:
-        raise WaltzError(
-            f"no replica of partition {partition_id} in the present store session answers"
-            + (f": {'; '.join(reasons)}" if reasons else "")
-        )
+        raise _silence(partition_id, reasons)
     return max(marks)
+
+
+def _silence(partition_id: int, reasons: Sequence[str]) -> WaltzError:
+    return WaltzError(
+        f"no replica of partition {partition_id} in the present store session answers"
+        + (f": {'; '.join(reasons)}" if reasons else "")
+    )
 
 
 async def needs_of(cluster: ClusterHandle, partition_id: int, archived_end: ArchivedEnd) -> list[Need]:

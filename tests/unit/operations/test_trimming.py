@@ -14,7 +14,8 @@ from waltz.common.errors import WaltzError
 from waltz.common.zk.features import TRIM, read_features, write_features
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.trim_points import read_trim_point
-from waltz.operations.trimming import ARCHIVE, Need, Plan, low_water_mark, needs_of, plan_trim, trim
+from waltz.operations.trimming import ARCHIVE, Need, Plan, first_within, low_water_mark, needs_of, plan_trim, trim
+from waltz.storage.remote.client import StorageClient
 
 PATHS = ClusterPaths.of(ROOT)
 MARK = 39
@@ -73,6 +74,22 @@ async def test_nothing_above_the_low_water_mark_is_trimmed(setup: Setup) -> None
     assert plan == Plan(0, 0, mark + 1, ())
     assert await trim(setup.cluster, plan, ()) == mark + 1
     assert await read_trim_point(setup.zookeeper, ROOT, 0) == mark + 1
+
+
+async def test_the_newest_segments_are_those_of_the_replica_that_keeps_most(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await first_within(setup.cluster, 0, 1 << 40) == 0
+    answers = iter((20, 10, 30))
+
+    async def answer(*_: object, **__: object) -> int:
+        return next(answers)
+
+    monkeypatch.setattr(StorageClient, "first_within", answer)
+    assert await first_within(setup.cluster, 0, 5) == 10
+    monkeypatch.setattr(StorageClient, "trims", False)
+    with pytest.raises(WaltzError, match="no replica of partition 0 .* answers: .*a node of the original"):
+        await first_within(setup.cluster, 0, 5)
 
 
 async def test_without_a_replica_that_answers_nothing_is_certain(setup: Setup) -> None:
