@@ -8,6 +8,7 @@ from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.replicas import read_replicas
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
+from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.zk.client import NoNodeError
 from waltz.common.zk.features import TRIM, read_features
 from waltz.common.zk.paths import ClusterPaths
@@ -52,12 +53,23 @@ class Plan(NamedTuple):
 async def plan_trim(cluster: ClusterHandle, partition_id: int, first: int, archived_end: ArchivedEnd) -> Plan:
     """Look what a trim of all transactions before ``first`` means.
 
-    Raises ``WaltzError`` without the feature ``trim``, and for transactions that are not certainly committed.
+    Raises ``WaltzError`` like :func:`check_trims`, and for transactions that are not certainly committed.
     """
+    await check_trims(cluster)
+    return await plan_allowed(cluster, partition_id, first, archived_end)
+
+
+async def check_trims(cluster: ClusterHandle) -> None:
+    """Raise ``WaltzError`` if no partition of the cluster may be trimmed: without the feature ``trim``."""
+    await sync_cluster(cluster.zookeeper, cluster.root)
+    if TRIM not in (await read_features(cluster.zookeeper, cluster.root)).names:
+        raise WaltzError(f"the cluster does not have the feature {TRIM}: waltz cluster features --enable {TRIM}")
+
+
+async def plan_allowed(cluster: ClusterHandle, partition_id: int, first: int, archived_end: ArchivedEnd) -> Plan:
+    """Like :func:`plan_trim`, for callers that have called :func:`check_trims` before."""
     zookeeper, root = cluster.zookeeper, cluster.root
     await sync_cluster(zookeeper, root)
-    if TRIM not in (await read_features(zookeeper, root)).names:
-        raise WaltzError(f"the cluster does not have the feature {TRIM}: waltz cluster features --enable {TRIM}")
     before = await read_trim_point(zookeeper, root, partition_id)
     mark = await low_water_mark(cluster, partition_id)
     if first > mark + 1:
@@ -92,24 +104,48 @@ async def first_within(cluster: ClusterHandle, partition_id: int, size_bytes: in
 
     Raises ``WaltzError`` when none of them answers.
     """
+
+    async def ask(client: StorageClient, session_id: int) -> int:
+        if not client.trims:
+            raise WaltzError("it is a node of the original, or of an older version")
+        return await client.first_within(session_id, partition_id, size_bytes, timeout_s=TIMEOUT_S)
+
+    return min(await _ask_members(cluster, partition_id, ask))
+
+
+async def last_committed_at(cluster: ClusterHandle, partition_id: int, time_ms: int) -> int:
+    """The last transaction that is known to have been committed at a time, in milliseconds since 1970; -1 if none is.
+
+    Raises ``WaltzError`` when no replica of the present store session answers.
+    """
+
+    async def ask(client: StorageClient, session_id: int) -> int:
+        if not client.keeps_times:
+            raise WaltzError("it keeps no times")
+        found = await client.time_entry(session_id, partition_id, TimeQuestion.LAST_AT, time_ms, timeout_s=TIMEOUT_S)
+        return NO_TRANSACTION if found is None else found[0]
+
+    return max(await _ask_members(cluster, partition_id, ask))
+
+
+async def _ask_members(
+    cluster: ClusterHandle, partition_id: int, ask: Callable[[StorageClient, int], Awaitable[int]]
+) -> list[int]:
+    """The answers of the replicas in the present store session, at least one. Raises ``WaltzError``."""
     replicas = await read_replicas(cluster.zookeeper, cluster.root, [partition_id])
     metadata = replicas.metadata[partition_id]
-    found, reasons = [], []
     if metadata is None:
         raise _silence(partition_id, ())
+    found, reasons = [], []
     for storage, _ in replicas.choose(partition_id).sources:
         try:
             async with connection(StorageClient, cluster, Endpoint.parse(storage)) as client:
-                if not client.trims:
-                    raise WaltzError("it is a node of the original, or of an older version")
-                found.append(
-                    await client.first_within(metadata.session_id, partition_id, size_bytes, timeout_s=TIMEOUT_S)
-                )
+                found.append(await ask(client, metadata.session_id))
         except WaltzError as error:
             reasons.append(f"{storage}: {error}")
     if not found:
         raise _silence(partition_id, reasons)
-    return min(found)
+    return found
 
 
 async def low_water_mark(cluster: ClusterHandle, partition_id: int) -> int:
