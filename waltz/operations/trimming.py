@@ -14,6 +14,7 @@ from waltz.common.zk.features import TRIM, read_features
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import sync_cluster
 from waltz.common.zk.trim_points import raise_trim_point, read_trim_point
+from waltz.operations.features import old_nodes
 from waltz.operations.storages import TIMEOUT_S, connection
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
@@ -59,11 +60,27 @@ async def plan_trim(cluster: ClusterHandle, partition_id: int, first: int, archi
     return await plan_allowed(cluster, partition_id, first, archived_end)
 
 
+class OldNodesError(WaltzError):
+    """Nodes have come into the cluster that cannot live with trimmed partitions: nothing is trimmed meanwhile."""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        super().__init__(
+            f"nothing is trimmed while the cluster has nodes that cannot live with it: {'; '.join(nodes)}; take them "
+            "out of the cluster, or install the present version there"
+        )
+        self.nodes = tuple(nodes)
+        """The nodes, in words."""
+
+
 async def check_trims(cluster: ClusterHandle) -> None:
-    """Raise ``WaltzError`` if no partition of the cluster may be trimmed: without the feature ``trim``."""
+    """Make sure that partitions of the cluster may be trimmed. Raises ``WaltzError`` without the feature ``trim``,
+    and :class:`OldNodesError` if nodes of the original have come since it was enabled."""
     await sync_cluster(cluster.zookeeper, cluster.root)
     if TRIM not in (await read_features(cluster.zookeeper, cluster.root)).names:
         raise WaltzError(f"the cluster does not have the feature {TRIM}: waltz cluster features --enable {TRIM}")
+    nodes = await old_nodes(cluster)
+    if nodes:
+        raise OldNodesError(nodes)
 
 
 async def plan_allowed(cluster: ClusterHandle, partition_id: int, first: int, archived_end: ArchivedEnd) -> Plan:

@@ -18,10 +18,10 @@ from waltz.common.wall_clock import now_ms
 from waltz.common.zk.client import ZooKeeper
 from waltz.operations.archived import archived_end
 from waltz.operations.retention import retain
-from waltz.operations.trimming import check_trims
+from waltz.operations.trimming import OldNodesError, check_trims
 from waltz.server.partition.append_rule import AppendRule
 from waltz.server.partition.partition import ServerPartition
-from waltz.server.process.descriptions import RETENTION_HELD, RETENTION_TRIMMED
+from waltz.server.process.descriptions import NODES_WITHOUT_TRIM, RETENTION_HELD, RETENTION_TRIMMED
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +50,10 @@ class RetentionKeeper:
         self._interval_s = config.retention_interval_ms / 1000
         self._held: dict[int, _Held] = {}
         self._trimmed: dict[int, int] = {}
+        self._old: tuple[str, ...] = ()
         registry.reading(RETENTION_HELD, self._read_held)
         registry.reading(RETENTION_TRIMMED, self._read_trimmed)
+        registry.reading(NODES_WITHOUT_TRIM, lambda: [((), len(self._old))])
         what = "the retention of partitions"
         self._task = owned(restarting(self._run, what), what)
 
@@ -61,9 +63,14 @@ class RetentionKeeper:
         await asyncio.gather(self._task, return_exceptions=True)
 
     def health(self) -> Mapping[str, Json]:
-        """The partitions with transactions that are to be trimmed and cannot be, with the reason."""
-        held: dict[str, Json] = {str(each): found.reason for each, found in sorted(self._held.items())}
-        return {"retentionHeld": held} if held else {}
+        """The nodes that cannot live with trimmed partitions; and the partitions with transactions that are to be
+        trimmed and cannot be, with the reason."""
+        document: dict[str, Json] = {}
+        if self._old:
+            document["nodesWithoutTrim"] = list(self._old)
+        if self._held:
+            document["retentionHeld"] = {str(each): found.reason for each, found in sorted(self._held.items())}
+        return document
 
     async def _run(self) -> None:
         # Servers that start together do not ask the storages together.
@@ -73,21 +80,29 @@ class RetentionKeeper:
             await asyncio.sleep(self._interval_s)
 
     async def look(self) -> None:
-        """Trim all partitions with limits once, one after the other."""
+        """Trim all partitions with limits once, one after the other; and look for nodes that cannot live with that."""
         limits = {each: rule.retention for each, rule in self._rules().items() if rule.retention != Retention()}
         concerned = {each: limits[each] for each in sorted(self._partitions()) if each in limits}
         for partition_id in self._held.keys() - concerned:
             del self._held[partition_id]
-        if not concerned:
-            return
         try:
             await check_trims(self._cluster)
+            self._note_old(())
         except (WaltzError, OSError) as error:
+            self._note_old(error.nodes if isinstance(error, OldNodesError) else ())
             for partition_id in concerned:
                 self._note(partition_id, str(error), str(error))
             return
         for partition_id, retention in concerned.items():
             await self._retain(partition_id, retention)
+
+    def _note_old(self, nodes: tuple[str, ...]) -> None:
+        """Note the nodes that cannot live with trimmed partitions, and log those that were not there before."""
+        for node in nodes:
+            if node not in self._old:
+                text = "%s, and cannot live with trimmed partitions: nothing is trimmed; take it out of the cluster"
+                logger.error(text, node)
+        self._old = nodes
 
     async def _retain(self, partition_id: int, retention: Retention) -> None:
         end = partial(archived_end, self._cluster)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -14,6 +15,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.zk.features import TRIM, read_features, write_features
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.trim_points import read_trim_point
+from waltz.operations import features
 from waltz.operations.trimming import ARCHIVE, Need, Plan, first_within, low_water_mark, needs_of, plan_trim, trim
 from waltz.storage.remote.client import StorageClient
 
@@ -52,7 +54,8 @@ class Setup:
 
 
 @pytest.fixture
-async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
+async def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setup]:
+    monkeypatch.setattr(features, "read_server_descriptors", mock.AsyncMock(return_value=[]))
     async with cluster(tmp_path, lambda _directory: None) as made:
         await made.describe(members=(0, 1, 2))
         zookeeper = await made.server.connect()
@@ -63,6 +66,17 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
 async def test_nothing_is_trimmed_without_the_feature(setup: Setup) -> None:
     with pytest.raises(WaltzError, match="does not have the feature trim: waltz cluster features --enable trim"):
         await setup.plan(5)
+
+
+async def test_nothing_is_trimmed_while_a_node_of_the_original_is_there(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.allow()
+    with monkeypatch.context() as patched:
+        patched.setattr(StorageClient, "trims", False)
+        with pytest.raises(WaltzError, match="nothing is trimmed while .*: storage .* is a node of the original"):
+            await setup.plan(1)
+    assert (await setup.plan(1)).first == 1
 
 
 async def test_nothing_above_the_low_water_mark_is_trimmed(setup: Setup) -> None:

@@ -13,7 +13,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.metrics.registry import Registry
 from waltz.common.retention import Retention
 from waltz.operations.retention import Retained
-from waltz.operations.trimming import ArchivedEnd, Need
+from waltz.operations.trimming import ArchivedEnd, Need, OldNodesError
 from waltz.server.partition.append_rule import AppendRule
 from waltz.serving import retention
 from waltz.serving.retention import RetentionKeeper
@@ -144,6 +144,30 @@ async def test_a_cluster_that_does_not_allow_trims(world: World, keeper: Retenti
     world.rules = {}
     await keeper.look()
     assert keeper.health() == {}, "without limits nothing is kept beyond them"
+
+
+async def test_nodes_that_cannot_live_with_trims_are_named_whether_or_not_there_are_limits(
+    world: World, keeper: RetentionKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.rules = {}
+    world.refusal = OldNodesError(["server a:1 is old"])
+    await keeper.look()
+    await keeper.look()
+    assert keeper.health() == {"nodesWithoutTrim": ["server a:1 is old"]}
+    world.rules = {0: AppendRule(retention=LIMITS)}
+    world.refusal = OldNodesError(["server a:1 is old", "storage b:2 is old"])
+    await keeper.look()
+    assert world.asked == []
+    assert set(keeper.health()) == {"nodesWithoutTrim", "retentionHeld"}
+    assert [value for _, value in world.registry.readings["waltz_server_nodes_without_trim"]()] == [2]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        f"{node} is old, and cannot live with trimmed partitions: nothing is trimmed; take it out of the cluster"
+        for node in ("server a:1", "storage b:2")
+    ]
+    world.refusal = None
+    await keeper.look()
+    assert keeper.health() == {}
+    assert world.asked == [(0, LIMITS)]
 
 
 @pytest.mark.parametrize(("mark", "raised"), [(20, 1), (50, 0)])

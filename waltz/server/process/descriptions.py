@@ -22,6 +22,12 @@ FEED_LAG_SECONDS = Description(
     _PARTITION,
     "Age, since its commit, of the oldest requested transaction not yet sent to a connection; a lower bound.",
 )
+NODES_WITHOUT_TRIM = Description(
+    "waltz_server_nodes_without_trim",
+    "gauge",
+    (),
+    "Nodes of the cluster that cannot live with trimmed partitions, although it has the feature trim.",
+)
 RETENTION_HELD = Description(
     "waltz_server_partition_retention_held_seconds",
     "gauge",
@@ -127,6 +133,7 @@ DESCRIPTIONS = (
     _partition("write_session", "Number of the current write session."),
     FEED_LAG,
     FEED_LAG_SECONDS,
+    NODES_WITHOUT_TRIM,
     RETENTION_HELD,
     RETENTION_TRIMMED,
     ZOOKEEPER_STATE,
