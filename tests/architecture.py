@@ -234,11 +234,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "common.net",
         "common.zk",
         "console",
+        "operations",
         "operations.survey",
         "server.partition",
         "server.process",
     ),
     "operations": (
+        "archive",
         "client.engine",
         "common",
         "common.cluster",

@@ -116,7 +116,6 @@ WITHOUT_OWN_TEST = {
     "mirror/mirror_metrics.py": "stages in unit/mirror/test_daemon.py, values in integration/test_mirror.py",
     "mirror/partition_mirror.py": "processes that are killed, fenced and refused in integration/test_mirror.py",
     "mirror/promotion.py": "beside a running mirror in integration/test_mirror.py",
-    "mirror/source_log.py": "equal and different logs in integration/test_mirror.py",
     "mirror/target_link.py": "real servers in integration/test_mirror.py",
     "operations/write_sessions.py": "asked over connections in unit/cli/test_write_sessions.py",
     "storage/disk/salvage.py": "every kind of damage in unit/operations/test_repair.py",

@@ -25,7 +25,7 @@ from waltz.local.ports import free_ports
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-KILLED, PROMOTED, DIFFERENT = range(3)
+KILLED, PROMOTED, DIFFERENT, TRIMMED = range(4)
 """Each test has a partition of its own."""
 
 
@@ -41,7 +41,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with contextlib.ExitStack() as stack:
         source, target = (
             stack.enter_context(
-                LocalCluster(tmp_path_factory.mktemp(name), partitions=3, storages=storages, servers=servers)
+                LocalCluster(tmp_path_factory.mktemp(name), partitions=4, storages=storages, servers=servers)
             )
             for name, storages, servers in (("source", 1, 1), ("target", 3, 2))
         )
@@ -230,3 +230,18 @@ def test_a_target_with_another_log_is_left_alone(pair: Pair, tmp_path: Path) -> 
         assert f'waltz_mirror_stopped{{partition="{DIFFERENT}"}} 1' in mirrors.get("/metrics/prometheus")
         asyncio.run(append(pair.target, DIFFERENT, 50))
         assert "is no mirror" in failed("mirror", "promote", *options(pair, DIFFERENT)), "nothing was claimed"
+
+
+def test_a_trimmed_source_is_not_mirrored_with_a_gap(pair: Pair, tmp_path: Path) -> None:
+    asyncio.run(append(pair.source, TRIMMED, 100))
+    of_source = ("-c", str(pair.source.layout.cli_config_path))
+    done("cluster", "features", "--enable", "trim", *of_source)
+    done("session", "fence", "-p", str(TRIMMED), "--force", *of_source)
+    done("partition", "trim", "-p", str(TRIMMED), "--before", "60", "--yes", *of_source)
+    with mirrors_of(pair, tmp_path, TRIMMED) as mirrors:
+        mirrors.start(serves=True)
+        text = "needs transactions of the source from 0 on, and those from 0 to 59 are trimmed there"
+        mirrors.wait_for(lambda: text in mirrors.log_path.read_text())
+        mirrors.wait_for(lambda: text in mirrors.get("/health"))
+        assert '"healthy":false' in mirrors.get("/health")
+    assert asyncio.run(mark(pair.target, TRIMMED)) == -1

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import yaml
 import waltz
 import waltz.table
 from tests.integration.spare import SpareCluster
-from tests.integration.test_storage_tools import done, failed
+from tests.integration.test_storage_tools import TIMEOUT_S, done, failed
 from waltz.cli.session import CONFIG_VARIABLE
 from waltz.common.config.schemas import ClientConfig, load
 from waltz.local.cluster import LocalCluster
@@ -57,7 +58,7 @@ def cluster(directory: Path) -> Iterator[LocalCluster]:
             servers=1,
             partitions=PARTITIONS,
             plaintext=True,
-            server_overrides=user(directory, "server"),
+            server_overrides={**user(directory, "server"), "server.retentionInterval": 200},
             storage_overrides=user(directory, "storage"),
         ) as running,
         pytest.MonkeyPatch.context() as patch,
@@ -111,6 +112,16 @@ async def use(config: ClientConfig) -> None:
     assert [split.range.partition_id for split in await plan(parse_options(options))] == [0, 1]
 
 
+def check_retention() -> None:
+    """A server reads the positions of consumers, and trims up to the first one."""
+    done("cluster", "features", "--enable", "trim")
+    done("partition", "configure", "-p", "0", "retentionAgeInMillis=1")
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not json.loads(done("partition", "show", "-p", "0", "--json"))["trimPoint"]:
+        assert time.monotonic() < deadline_s, done("status")
+        time.sleep(0.05)
+
+
 def test_a_protected_cluster_works_and_nothing_is_open(
     cluster: LocalCluster, config: ClientConfig, directory: Path
 ) -> None:
@@ -126,6 +137,7 @@ def test_a_protected_cluster_works_and_nothing_is_open(
     cluster.start_storage(source)
     cluster.start_server(cluster.layout.servers[0])
     asyncio.run(use(config))
+    check_retention()
     assert '"name": "local"' in done("zookeeper", "list", "--json")
     assert json.loads(done("zookeeper", "protect", "--check", "--json")) == {"protected": True, "nodes": []}
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from waltz.local.layout import ROOT, Node
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.deep]
 
-EAGER = {"storage.maxRetryInterval": 1000}
+EAGER = {"storage.maxRetryInterval": 1000, "server.retentionInterval": 200}
 SMALL = {"storage.segment.size.threshold": 2000}
 TRIM = ("partition", "trim", "-p", "0")
 COUNT = 300
@@ -55,9 +56,11 @@ def segments(cluster: SpareCluster, node: Node, partition_id: int = 0) -> list[i
     return sorted(int(path.stem) for path in directory.glob("*.seg"))
 
 
-async def append(cluster: SpareCluster, count: int) -> list[int]:
+async def append(cluster: SpareCluster, count: int, partition_id: int = 0) -> list[int]:
     async with waltz.connect(load(cluster.layout.client_config_path, ClientConfig)) as client:
-        appended = await asyncio.gather(*(client.append(0, b"transaction %d" % number) for number in range(count)))
+        appended = await asyncio.gather(
+            *(client.append(partition_id, b"transaction %d" % number) for number in range(count))
+        )
     return sorted(appended)
 
 
@@ -111,6 +114,8 @@ def test_a_trimmed_partition_lives_on(cluster: SpareCluster) -> None:
     for node in (first, second, third):
         until(lambda node=node: 0 < segments(cluster, node)[0] <= 200)  # type: ignore[misc]  # the loop's node
     asyncio.run(fresh_reader(cluster, 200, COUNT - 1))
+    assert "nothing is to be trimmed" in done(*TRIM, "--keep-bytes", "1G", "--dry-run")
+    assert "transactions 200 to " in done(*TRIM, "--keep-bytes", "3K", "--dry-run")
     # A replica that is moved begins at the trim point.
     done("storage", "move", "-s", first.connect_string, "-d", spare.connect_string, "--apply", "--yes")
     assert segments(cluster, spare)[0] == 200
@@ -134,6 +139,52 @@ def test_a_trimmed_partition_lives_on(cluster: SpareCluster) -> None:
     asyncio.run(fresh_reader(cluster, 500, 2 * COUNT + 9))
     cluster.start_storage(second)
     assert "stays" in failed("cluster", "features", "--disable", "trim")
+
+
+def held(cluster: SpareCluster) -> dict[str, str]:
+    """What the server says of transactions that it cannot trim, by partition."""
+    (server,) = cluster.layout.servers
+    with urllib.request.urlopen(f"http://localhost:{server.http_port}/health", timeout=TIMEOUT_S) as answer:
+        found: dict[str, str] = json.load(answer)["server-health-check"].get("retentionHeld", {})
+        return found
+
+
+def trim_point(partition_id: int) -> int:
+    found: int = json.loads(done("partition", "show", "-p", str(partition_id), "--json"))["trimPoint"]
+    return found
+
+
+async def remove_cursor(cluster: SpareCluster, group: str) -> None:
+    zookeeper = await cluster.zookeeper()
+    await zookeeper.delete(ClusterPaths.of(ROOT).cursor(group, 0))
+    await zookeeper.close()
+
+
+def test_the_owner_trims_what_is_beyond_the_retention(cluster: SpareCluster) -> None:
+    """No command raises the low-water mark, or names a transaction."""
+    nodes = cluster.layout.storages[:3]
+    asyncio.run(append(cluster, COUNT))
+    asyncio.run(append(cluster, 20, partition_id=1))
+    asyncio.run(put_cursor(cluster, "billing", 100))
+    done("partition", "configure", "-p", "0", "retentionSizeInBytes=3000")
+    done("partition", "configure", "-p", "1", "retentionAgeInMillis=1")
+    until(lambda: "does not have the feature trim" in held(cluster).get("0", ""))
+    assert [segments(cluster, node)[0] for node in nodes] == [0, 0, 0]
+    done("cluster", "features", "--enable", "trim")
+    until(lambda: "cursor billing needs those from 100 on" in held(cluster).get("0", ""))
+    until(lambda: trim_point(0) == 100)
+    for node in nodes:
+        until(lambda node=node: 0 < segments(cluster, node)[0] <= 100)  # type: ignore[misc]  # the loop's node
+    asyncio.run(remove_cursor(cluster, "billing"))
+    until(lambda: held(cluster) == {})
+    point = trim_point(0)
+    assert 100 < point < COUNT
+    for node in nodes:
+        until(lambda node=node: segments(cluster, node)[0] == point)  # type: ignore[misc]  # the loop's node
+        directory = cluster.layout.data_directory(node) / "0"
+        assert 3000 < sum(path.stat().st_size for path in directory.glob("*.seg")) < 3000 + 2 * 2200
+    until(lambda: trim_point(1) == 20)
+    asyncio.run(fresh_reader(cluster, point, COUNT - 1))
 
 
 def test_a_fresh_table_is_told(cluster: SpareCluster) -> None:

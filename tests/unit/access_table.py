@@ -29,7 +29,7 @@ from waltz.common.wire.storage_times import (
     TimeListRequest,
     TimeQuestion,
 )
-from waltz.common.wire.storage_trim import BeginRequest, TrimRequest
+from waltz.common.wire.storage_trim import BeginRequest, SizeRequest, TrimRequest
 from waltz.common.wire.version5 import DataListStatus, TransactionDataListRequest, TransactionDataListResponse
 from waltz.common.wire.write_sessions import (
     FenceOption,
@@ -197,6 +197,7 @@ STORAGE_REQUESTS: Final = (
     Row(Right.CLUSTER, NODE, EnterTimesRequest(1, 2, PARTITION, False, [CommitTime(0, 5)])),
     Row(Right.CLUSTER, NODE, TrimRequest(1, 2, PARTITION, 0)),
     Row(Right.CLUSTER, NODE, BeginRequest(1, 2, PARTITION, 5, False)),
+    Row(Right.CLUSTER, NODE, SizeRequest(1, 2, PARTITION, 5)),
 )
 """Requests to the data port of storages."""
 

@@ -19,8 +19,10 @@ from waltz.common.partition_ids import check_partition, named_partitions
 from waltz.common.replica_states import Remedy
 from waltz.common.zk.client import NoNodeError
 from waltz.common.zk.ensure import StorageAddress, ensure_cluster
+from waltz.common.zk.features import TRIM, read_features
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_server_descriptors, read_store_params
+from waltz.operations.features import old_nodes
 from waltz.operations.partition_moves import plan_rebalance
 from waltz.operations.replica_moving import read_moves
 from waltz.operations.survey.checks import (
@@ -187,6 +189,7 @@ async def _verify(options: argparse.Namespace, session: Session) -> None:
     failures += [{"node": node, "check": NODE_HEALTH, "reasons": list(why)} for node, why in state.node_faults.items()]
     lines = failure_lines(state)
     warnings = await _session_warnings(options, session, survey, partition_ids)
+    warnings += await _trim_warnings(session)
     warnings += find_preference_warnings(survey.servers.values(), partition_ids)
     properties = await _properties(session, partition_ids)
     warnings += find_disabled_warnings(survey, [each for each, found in properties.items() if found.disabled])
@@ -252,6 +255,16 @@ async def _properties(session: Session, partition_ids: Collection[int]) -> dict[
         with contextlib.suppress(PropertiesError):
             properties[partition_id] = (await read_properties(session.zookeeper, session.root, partition_id)).properties
     return properties
+
+
+async def _trim_warnings(session: Session) -> list[str]:
+    """Warnings for nodes that cannot live with trimmed partitions, in a cluster that may have some."""
+    if TRIM not in (await read_features(session.zookeeper, session.root)).names:
+        return []
+    return [
+        f"{node}, although the cluster has the feature {TRIM}: nothing is trimmed until it is taken out of the cluster"
+        for node in await old_nodes(session.cluster)
+    ]
 
 
 async def _session_warnings(

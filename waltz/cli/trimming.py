@@ -1,21 +1,17 @@
 """``waltz partition trim`` and ``waltz cluster features``: taking the oldest transactions away for ever."""
 
 import argparse
-import asyncio
 import re
 from datetime import UTC, datetime, timedelta
 
 from waltz.cli.output import confirm, show, tell, yes_option
 from waltz.cli.session import Nouns, Session, check_partition_ids, client_of, cluster_command, number
-from waltz.common.errors import WaltzError
-from waltz.common.version import with_extra
-from waltz.common.zk.archive_address import read_archive_url
 from waltz.common.zk.features import KNOWN, TRIM, read_features
-from waltz.common.zk.store_admin import read_store_params, sync_cluster
+from waltz.common.zk.store_admin import sync_cluster
+from waltz.operations.archived import archived_end
 from waltz.operations.features import disable_trim, enable_trim
-from waltz.operations.trimming import Plan, plan_trim, trim
+from waltz.operations.trimming import Plan, first_within, low_water_mark, plan_trim, trim
 
-_ARCHIVE_TIMEOUT_S = 60.0
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -33,6 +29,12 @@ def register_trim(verbs: Nouns) -> None:
         type=age,
         metavar="AGE",
         help="trim what is known to have been committed before that time, e.g. 30d or 12h",
+    )
+    to.add_argument(
+        "--keep-bytes",
+        type=size,
+        metavar="SIZE",
+        help="trim the oldest segments, as long as at least that many bytes stay on each storage, e.g. 500G or 64M",
     )
     parser.add_argument(
         "--force",
@@ -62,18 +64,30 @@ def age(text: str) -> timedelta:
     return timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
 
 
+def size(text: str) -> int:
+    """Parse a number of bytes such as ``500G`` for argparse."""
+    found = re.fullmatch(r"(\d{1,15})([KMGT]?)", text)
+    if found is None or int(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"not a size such as 500G, 64M or 1000000: {text!r}")
+    return int(found[1]) << (10 * " KMGT".index(found[2] or " "))
+
+
 async def _trim(options: argparse.Namespace, session: Session) -> None:
     partition_id = options.partition
     await check_partition_ids(session, partition_id)
     first = options.before
-    if first is None:
+    if options.keep_bytes is not None:
+        mark = await low_water_mark(session.cluster, partition_id)
+        # What is behind the mark stays in any case, and may well be more than the size.
+        first = min(await first_within(session.cluster, partition_id, options.keep_bytes), mark + 1)
+    elif first is None:
         async with client_of(session) as client:
             first = await client.offset_at(partition_id, datetime.now(UTC) - options.older_than) + 1
 
-    async def archived_end(each: int) -> int | None:
-        return await _archived_end(session, each)
+    async def end_of(each: int) -> int | None:
+        return await archived_end(session.cluster, each)
 
-    plan = await plan_trim(session.cluster, partition_id, first, archived_end)
+    plan = await plan_trim(session.cluster, partition_id, first, end_of)
     document = {
         "partition": partition_id,
         "trim_point": plan.before,
@@ -94,24 +108,6 @@ def _would(plan: Plan) -> str:
     if plan.first == plan.before:
         return f"partition {plan.partition_id} begins with transaction {plan.before}: nothing is to be trimmed"
     return f"partition {plan.partition_id}: transactions {plan.before} to {plan.first - 1} would be trimmed"
-
-
-async def _archived_end(session: Session, partition_id: int) -> int | None:
-    """The end of the archived part of a partition, if the cluster has an archive."""
-    url = await read_archive_url(session.zookeeper, session.root)
-    if url is None:
-        return None
-    try:
-        from waltz.archive.chain import Place, newest_page
-        from waltz.archive.store import open_store
-    except ModuleNotFoundError as error:
-        raise WaltzError(f"the archive at {url} cannot be read: {with_extra('archive')}: {error}") from None
-    key = (await read_store_params(session.zookeeper, session.root)).key
-    try:
-        async with asyncio.timeout(_ARCHIVE_TIMEOUT_S):
-            return (await newest_page(Place(open_store(url), key, partition_id))).end
-    except TimeoutError:
-        raise WaltzError(f"the archive at {url} did not answer within {_ARCHIVE_TIMEOUT_S:g} s") from None
 
 
 async def _features(options: argparse.Namespace, session: Session) -> None:

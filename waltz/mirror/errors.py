@@ -21,3 +21,15 @@ class PromotedError(MirrorStoppedError):
 
 class OtherSourceError(MirrorStoppedError):
     """The partition of the target is the mirror of another cluster."""
+
+
+class SourceTrimmedError(MirrorStoppedError):
+    """The source does not have transactions any more that the target lacks, or that have to be compared."""
+
+    def __init__(self, partition_id: int, wanted: int, first_available: int, log: str = "source") -> None:
+        """``wanted`` is the first transaction that the mirror needs of the ``log``."""
+        super().__init__(
+            f"partition {partition_id}: the mirror needs transactions of the {log} from {wanted} on, and those from "
+            f"{wanted} to {first_available - 1} are trimmed there: a mirror has no gap. Begin with a target that has "
+            "them, such as the restored archive of the source (waltz archive restore), or leave the partition out"
+        )

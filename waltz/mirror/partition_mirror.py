@@ -16,11 +16,12 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from waltz.client.errors import TrimmedError
 from waltz.common.cluster.owners import read_owners
 from waltz.common.errors import DeadlineExceededError, WaltzError
 from waltz.mirror.attempts import Attempts, SourceFailedError, Target
 from waltz.mirror.claims import Claims
-from waltz.mirror.errors import MirrorError, MirrorStoppedError
+from waltz.mirror.errors import MirrorError, MirrorStoppedError, SourceTrimmedError
 from waltz.mirror.mirror_metrics import MirrorState, PartitionState, Stage
 from waltz.mirror.source_log import ClientLog, check_beginning
 from waltz.mirror.target_link import TargetLink
@@ -112,6 +113,8 @@ class PartitionMirror:
             await check_beginning(self._partition_id, self._source, link, last_id)
         except MirrorError:
             raise
+        except TrimmedError as error:
+            raise SourceTrimmedError(self._partition_id, last_id, error.first_available) from error
         except WaltzError as error:
             if link.ended.done():
                 raise
@@ -148,6 +151,8 @@ class PartitionMirror:
             while True:
                 try:
                     records = await anext(batches)
+                except TrimmedError as error:
+                    raise SourceTrimmedError(self._partition_id, window.next_id, error.first_available) from error
                 except WaltzError as error:
                     raise SourceFailedError(str(error)) from error
                 for record in records:

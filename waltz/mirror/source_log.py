@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 
 from waltz.asynchronous import Client
-from waltz.client.errors import ConfirmedMarkNotSupportedError
+from waltz.client.errors import ConfirmedMarkNotSupportedError, TrimmedError
 from waltz.common.records import Record
 from waltz.mirror.comparing import Difference, bisected, difference_of
 from waltz.mirror.errors import DifferentLogsError, MirrorError
@@ -73,7 +73,10 @@ async def check_beginning(partition_id: int, source: ClientLog, target: TargetLi
     if found is None:
         return
 
-    first = await bisected(lambda transaction_id: _difference(source, target, transaction_id), found)
+    try:
+        first = await bisected(lambda transaction_id: _difference(source, target, transaction_id), found)
+    except TrimmedError:  # where it begins cannot be found any more
+        first = found
     raise DifferentLogsError(
         f"partition {partition_id}: the target is no beginning of the source. {first}; waltz mirror verify compares all"
     )

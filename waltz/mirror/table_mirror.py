@@ -19,12 +19,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from waltz.asynchronous import Client
-from waltz.client.errors import ClientAheadError, ConfirmedMarkNotSupportedError, LockConflict
+from waltz.client.errors import ClientAheadError, ConfirmedMarkNotSupportedError, LockConflict, TrimmedError
 from waltz.client.locks import PartitionLocalLock
 from waltz.common.errors import WaltzError
 from waltz.mirror.attempts import Attempts, SourceFailedError, Target
 from waltz.mirror.claims import Claims
-from waltz.mirror.errors import MirrorStoppedError
+from waltz.mirror.errors import MirrorStoppedError, SourceTrimmedError
 from waltz.mirror.merging import Copy, Merged, Versions, batch_of, copy_of, next_group
 from waltz.mirror.mirror_metrics import MirrorState, PartitionState, Stage
 from waltz.mirror.source_log import ClientLog
@@ -119,6 +119,9 @@ class TableMirror:
         except ClientAheadError:
             self._merged = Merged(self._source_key, self._target_key)
             raise
+        except TrimmedError as error:
+            wanted = self._merged.applied + 1
+            raise SourceTrimmedError(self._partition_id, wanted, error.first_available, "target") from error
 
     async def _reached(self, transaction_id: int) -> None:
         """Wait until the target is looked at up to a transaction."""
@@ -157,6 +160,8 @@ class TableMirror:
                             self._read_bytes += copy.size_bytes
                         self._read_id = record.transaction_id
                     self._news.set()
+        except TrimmedError as error:
+            raise SourceTrimmedError(self._partition_id, self._read_id + 1, error.first_available) from error
         except WaltzError as error:
             raise SourceFailedError(str(error)) from error
 

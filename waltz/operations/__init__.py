@@ -11,6 +11,6 @@
 6. ``lost_replicas`` (pure) decides which transactions a partition keeps after the permanent loss of a majority,
    ``accepting_loss`` records the decision.
 7. ``trimming``: how far a partition may be trimmed, and who would be hurt; ``features``: the nodes that stand in the
-   way.
+   way; ``archived``: how far the archive goes; ``retention``: trims by the properties of a partition.
 8. ``protecting``: access control lists for the tree in ZooKeeper.
 """

@@ -1,6 +1,7 @@
 """Features that need all nodes of a cluster: what stands in the way of them."""
 
 import asyncio
+from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import WaltzError
@@ -18,9 +19,26 @@ _TIMEOUT_S = 10.0
 _OLD = "a node of the original, or of an older version"
 
 
+class _Obstacle(NamedTuple):
+    """A registered node that stands in the way of trims."""
+
+    text: str
+    is_old: bool
+    """Whether the node has answered, and cannot live with trimmed partitions."""
+
+
 async def obstacles(cluster: ClusterHandle) -> list[str]:
     """The registered nodes that cannot live with trimmed partitions, or do not answer, in words. Raises
     ``WaltzError``."""
+    return [each.text for each in await _obstacles(cluster)]
+
+
+async def old_nodes(cluster: ClusterHandle) -> list[str]:
+    """The registered nodes that answer, and cannot live with trimmed partitions, in words. Raises ``WaltzError``."""
+    return [each.text for each in await _obstacles(cluster) if each.is_old]
+
+
+async def _obstacles(cluster: ClusterHandle) -> list[_Obstacle]:
     await sync_cluster(cluster.zookeeper, cluster.root)
     descriptors = await read_server_descriptors(cluster.zookeeper, cluster.root)
     storages = (await read_connections(cluster.zookeeper, cluster.root)).admin_ports
@@ -28,22 +46,22 @@ async def obstacles(cluster: ClusterHandle) -> list[str]:
         *(_obstacle_of_server(cluster, each.endpoint) for each in descriptors),
         *(_obstacle_of_storage(cluster, storage) for storage in sorted(storages)),
     )
-    return [text for text in found if text is not None]
+    return [obstacle for obstacle in found if obstacle is not None]
 
 
-async def _obstacle_of_server(cluster: ClusterHandle, endpoint: Endpoint) -> str | None:
+async def _obstacle_of_server(cluster: ClusterHandle, endpoint: Endpoint) -> _Obstacle | None:
     report = await ask_server(endpoint, cluster.tls, _TIMEOUT_S)
     if report.version is None:
-        return f"server {endpoint} cannot be asked: {report.partitions}"
-    return None if report.version >= FIRST_WITH_TRIM else f"server {endpoint} is {_OLD}"
+        return _Obstacle(f"server {endpoint} cannot be asked: {report.partitions}", is_old=False)
+    return None if report.version >= FIRST_WITH_TRIM else _Obstacle(f"server {endpoint} is {_OLD}", is_old=True)
 
 
-async def _obstacle_of_storage(cluster: ClusterHandle, storage: str) -> str | None:
+async def _obstacle_of_storage(cluster: ClusterHandle, storage: str) -> _Obstacle | None:
     try:
         async with connection(StorageClient, cluster, Endpoint.parse(storage)) as client:
-            return None if client.trims else f"storage {storage} is {_OLD}"
+            return None if client.trims else _Obstacle(f"storage {storage} is {_OLD}", is_old=True)
     except (WaltzError, ValueError) as error:
-        return f"storage {storage} cannot be asked: {error}"
+        return _Obstacle(f"storage {storage} cannot be asked: {error}", is_old=False)
 
 
 async def enable_trim(cluster: ClusterHandle) -> None:

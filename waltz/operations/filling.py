@@ -15,7 +15,7 @@ from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.storage_labels import nearness, read_labels
 from waltz.common.zk.trim_points import read_trim_point
 from waltz.operations.copying import Pace, SourceError, copy_records
-from waltz.operations.storages import TIMEOUT_S, admin_endpoint, connection
+from waltz.operations.storages import TIMEOUT_S, admin_endpoint, begin_at_trim_point, connection
 from waltz.operations.times import copy_times_of_members
 from waltz.storage.remote.admin_client import StorageAdminClient
 from waltz.storage.remote.client import StorageClient
@@ -165,16 +165,9 @@ class ReplicaFilling:
         the others may not have the transactions before."""
         partition_id = self._partition_id
         self._trim_point = await read_trim_point(self._cluster.zookeeper, self._cluster.root, partition_id)
-        begin = min(self._trim_point, mark + 1)
-        if self._current + 1 >= begin:
-            return
-        if not data.trims:
-            raise WaltzError(
-                f"partition {partition_id} is trimmed before {begin}, and {self._storage} cannot begin there: it is a "
-                "node of the original, or of an older version"
-            )
-        await data.begin(info.session_id, partition_id, begin, offline=True, timeout_s=TIMEOUT_S)
-        self._current = begin - 1
+        self._current = await begin_at_trim_point(
+            self._cluster, data, self._storage, info, partition_id, self._current, mark
+        )
 
     async def _copy_times(self, data: StorageClient, info: SessionInfo) -> None:
         """Copy the times of the commits, from where an earlier run has ended. The servers copy the others' later."""

@@ -9,6 +9,7 @@ from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.replicas import read_replicas
 from waltz.common.errors import WaltzError
 from waltz.common.ids import NO_TRANSACTION, Endpoint
+from waltz.common.wire.structures import SessionInfo
 from waltz.common.zk.store_admin import (
     read_connections,
     read_groups,
@@ -16,6 +17,7 @@ from waltz.common.zk.store_admin import (
     read_store_params,
     sync_cluster,
 )
+from waltz.common.zk.trim_points import read_trim_point
 from waltz.common.zk.znodes import ReplicaId
 from waltz.operations.copying import copy_records
 from waltz.storage.remote.admin_client import StorageAdminClient
@@ -147,12 +149,54 @@ async def max_transaction_id(
         return await storage.max_transaction_id(session_id, partition_id, offline=offline, timeout_s=TIMEOUT_S)
 
 
+async def begin_at_trim_point(
+    cluster: ClusterHandle,
+    data: StorageClient,
+    storage: Endpoint | str,
+    info: SessionInfo,
+    partition_id: int,
+    current: int,
+    mark: int,
+) -> int:
+    """Begin the log of a replica that is switched off with the first transaction that is not trimmed, if the replica
+    has nothing from there on: the others may not have the transactions before.
+
+    Args:
+        cluster: The cluster, which knows the trim point.
+        data: The data port of the replica's node.
+        storage: The name of the node in errors.
+        info: The persisted state of the replica.
+        partition_id: The partition.
+        current: The last transaction of the replica, which is certain, or -1.
+        mark: A transaction up to which all are certainly committed; the log begins behind it at the latest.
+
+    Returns:
+        The last transaction of the replica after that, or the one before its begin.
+
+    Raises:
+        WaltzError: The node cannot begin there, or does not answer.
+    """
+    begin = min(await read_trim_point(cluster.zookeeper, cluster.root, partition_id), mark + 1)
+    if current + 1 >= begin:
+        return current
+    if not data.trims:
+        raise WaltzError(
+            f"partition {partition_id} is trimmed before {begin}, and {storage} cannot begin there: it is a "
+            "node of the original, or of an older version"
+        )
+    await data.begin(info.session_id, partition_id, begin, offline=True, timeout_s=TIMEOUT_S)
+    if begin - 1 >= info.low_water_mark:  # what is before is certain, even if nothing is copied behind it
+        await data.set_low_water_mark(info.session_id, partition_id, begin - 1, offline=True, timeout_s=TIMEOUT_S)
+    return begin - 1
+
+
 class PartitionCopy:
     """Copies a partition from one node to another, up to the source's local low-water mark.
 
     The partition is assigned on both nodes, and switched off on the destination. A destination with records is refused
     while it is a member, because its log may decide the committed mark. Records above the low-water mark of the
-    destination are not certain, and have to be removed first.
+    destination are not certain, and have to be removed first. A destination that has nothing from the trim point of
+    the partition on begins there.
     """
 
     def __init__(
@@ -202,6 +246,9 @@ class PartitionCopy:
             current = await destination.truncate(
                 session_id, partition_id, info.low_water_mark, offline=True, timeout_s=TIMEOUT_S
             )
+        current = await begin_at_trim_point(
+            self._cluster, destination, self._destination_admin.endpoint, info, partition_id, current, target
+        )
         copying = copy_records(
             self._source,
             destination,

@@ -1,20 +1,23 @@
 """Trims of partitions: how far one may go, and who would be hurt."""
 
 import json
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.cluster.replicas import read_replicas
 from waltz.common.errors import WaltzError
-from waltz.common.ids import NO_TRANSACTION
+from waltz.common.ids import NO_TRANSACTION, Endpoint
+from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.zk.client import NoNodeError
 from waltz.common.zk.features import TRIM, read_features
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import sync_cluster
 from waltz.common.zk.trim_points import raise_trim_point, read_trim_point
-from waltz.operations.storages import connection
+from waltz.operations.features import old_nodes
+from waltz.operations.storages import TIMEOUT_S, connection
 from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
 
 ARCHIVE = "archive"
 """The name of the archive among those who need transactions."""
@@ -51,12 +54,39 @@ class Plan(NamedTuple):
 async def plan_trim(cluster: ClusterHandle, partition_id: int, first: int, archived_end: ArchivedEnd) -> Plan:
     """Look what a trim of all transactions before ``first`` means.
 
-    Raises ``WaltzError`` without the feature ``trim``, and for transactions that are not certainly committed.
+    Raises ``WaltzError`` like :func:`check_trims`, and for transactions that are not certainly committed.
     """
+    await check_trims(cluster)
+    return await plan_allowed(cluster, partition_id, first, archived_end)
+
+
+class OldNodesError(WaltzError):
+    """Nodes have come into the cluster that cannot live with trimmed partitions: nothing is trimmed meanwhile."""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        super().__init__(
+            f"nothing is trimmed while the cluster has nodes that cannot live with it: {'; '.join(nodes)}; take them "
+            "out of the cluster, or install the present version there"
+        )
+        self.nodes = tuple(nodes)
+        """The nodes, in words."""
+
+
+async def check_trims(cluster: ClusterHandle) -> None:
+    """Make sure that partitions of the cluster may be trimmed. Raises ``WaltzError`` without the feature ``trim``,
+    and :class:`OldNodesError` if nodes of the original have come since it was enabled."""
+    await sync_cluster(cluster.zookeeper, cluster.root)
+    if TRIM not in (await read_features(cluster.zookeeper, cluster.root)).names:
+        raise WaltzError(f"the cluster does not have the feature {TRIM}: waltz cluster features --enable {TRIM}")
+    nodes = await old_nodes(cluster)
+    if nodes:
+        raise OldNodesError(nodes)
+
+
+async def plan_allowed(cluster: ClusterHandle, partition_id: int, first: int, archived_end: ArchivedEnd) -> Plan:
+    """Like :func:`plan_trim`, for callers that have called :func:`check_trims` before."""
     zookeeper, root = cluster.zookeeper, cluster.root
     await sync_cluster(zookeeper, root)
-    if TRIM not in (await read_features(zookeeper, root)).names:
-        raise WaltzError(f"the cluster does not have the feature {TRIM}: waltz cluster features --enable {TRIM}")
     before = await read_trim_point(zookeeper, root, partition_id)
     mark = await low_water_mark(cluster, partition_id)
     if first > mark + 1:
@@ -85,6 +115,56 @@ async def trim(cluster: ClusterHandle, plan: Plan, forced: Collection[str]) -> i
     return await raise_trim_point(cluster.zookeeper, cluster.root, plan.partition_id, plan.first)
 
 
+async def first_within(cluster: ClusterHandle, partition_id: int, size_bytes: int) -> int:
+    """The first transaction of the newest segments with ``size_bytes`` or more of records together, on the replica of
+    the present store session that keeps most.
+
+    Raises ``WaltzError`` when none of them answers.
+    """
+
+    async def ask(client: StorageClient, session_id: int) -> int:
+        if not client.trims:
+            raise WaltzError("it is a node of the original, or of an older version")
+        return await client.first_within(session_id, partition_id, size_bytes, timeout_s=TIMEOUT_S)
+
+    return min(await _ask_members(cluster, partition_id, ask))
+
+
+async def last_committed_at(cluster: ClusterHandle, partition_id: int, time_ms: int) -> int:
+    """The last transaction that is known to have been committed at a time, in milliseconds since 1970; -1 if none is.
+
+    Raises ``WaltzError`` when no replica of the present store session answers.
+    """
+
+    async def ask(client: StorageClient, session_id: int) -> int:
+        if not client.keeps_times:
+            raise WaltzError("it keeps no times")
+        found = await client.time_entry(session_id, partition_id, TimeQuestion.LAST_AT, time_ms, timeout_s=TIMEOUT_S)
+        return NO_TRANSACTION if found is None else found[0]
+
+    return max(await _ask_members(cluster, partition_id, ask))
+
+
+async def _ask_members(
+    cluster: ClusterHandle, partition_id: int, ask: Callable[[StorageClient, int], Awaitable[int]]
+) -> list[int]:
+    """The answers of the replicas in the present store session, at least one. Raises ``WaltzError``."""
+    replicas = await read_replicas(cluster.zookeeper, cluster.root, [partition_id])
+    metadata = replicas.metadata[partition_id]
+    if metadata is None:
+        raise _silence(partition_id, ())
+    found, reasons = [], []
+    for storage, _ in replicas.choose(partition_id).sources:
+        try:
+            async with connection(StorageClient, cluster, Endpoint.parse(storage)) as client:
+                found.append(await ask(client, metadata.session_id))
+        except WaltzError as error:
+            reasons.append(f"{storage}: {error}")
+    if not found:
+        raise _silence(partition_id, reasons)
+    return found
+
+
 async def low_water_mark(cluster: ClusterHandle, partition_id: int) -> int:
     """The highest low-water mark of the replicas in the present store session: everything up to it is committed.
 
@@ -99,11 +179,15 @@ async def low_water_mark(cluster: ClusterHandle, partition_id: int) -> int:
         except WaltzError as error:
             reasons.append(f"{storage}: {error}")
     if not marks:
-        raise WaltzError(
-            f"no replica of partition {partition_id} in the present store session answers"
-            + (f": {'; '.join(reasons)}" if reasons else "")
-        )
+        raise _silence(partition_id, reasons)
     return max(marks)
+
+
+def _silence(partition_id: int, reasons: Sequence[str]) -> WaltzError:
+    return WaltzError(
+        f"no replica of partition {partition_id} in the present store session answers"
+        + (f": {'; '.join(reasons)}" if reasons else "")
+    )
 
 
 async def needs_of(cluster: ClusterHandle, partition_id: int, archived_end: ArchivedEnd) -> list[Need]:

@@ -10,6 +10,7 @@ from waltz.common.net.config_files import file_problems
 from waltz.common.zk.addresses import address_problems
 from waltz.server.process.node import run
 from waltz.serving.console import ServerConsole
+from waltz.serving.retention import RetentionKeeper
 
 
 def main() -> int:
@@ -17,7 +18,7 @@ def main() -> int:
     return run_daemon(
         "waltz-server",
         ServerConfig,
-        functools.partial(run, make_console=ServerConsole),
+        functools.partial(run, make_console=ServerConsole, make_keeper=RetentionKeeper),
         (address_problems, file_problems, access_problems),
     )
 

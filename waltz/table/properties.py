@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from waltz.common.retention import RETENTION_AGE, RETENTION_SIZE
 from waltz.common.trim_point import TRIM_POINT
 from waltz.common.zk.client import BadVersionError, NodeExistsError, Nodes, NoNodeError, Watch
 from waltz.common.zk.paths import ClusterPaths
@@ -117,6 +118,10 @@ class PartitionProperties(BaseModel):
         "forceCompactionOnStartup", False
     )
     view: Annotated[str, _only("client", "servers keep no views yet")] = "client"
+    retention_age_ms: _Age = _named(RETENTION_AGE, 0)
+    """Age since the commit, in milliseconds, at which transactions are trimmed."""
+    retention_size_bytes: Annotated[int, Field(ge=0, strict=True)] = _named(RETENTION_SIZE, 0)
+    """The oldest segments are trimmed, as long as the others have at least this size on a storage; 0: never."""
     trim_point: Annotated[int, Field(ge=0, strict=True)] = _named(TRIM_POINT, 0)
     """The first transaction that was not trimmed. Only a trim changes it, and it only grows."""
 

@@ -16,6 +16,7 @@ from waltz.common.errors import WaltzError
 from waltz.common.net.http import HttpServer
 from waltz.common.storage_health import StorageHealth
 from waltz.common.wire.client_server import HighWaterMarkRequest
+from waltz.common.zk.features import TRIM, read_features, write_features
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.storage_labels import change_labels
 from waltz.common.zk.store_admin import read_connections
@@ -102,6 +103,19 @@ async def test_disabled_partitions_of_the_original_are_a_warning(capsys: pytest.
         assert passed == f"Passed: all {2 * len(Check) + 5} checks"
         await verify(nodes, "-p", "1")
         assert "Warning" not in capsys.readouterr().out
+
+
+async def test_nodes_of_the_original_beside_trims_are_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(ORIGINAL, OURS) as nodes:
+        old, _ = (server.endpoint for server in nodes.servers)
+        before = await read_features(nodes.zookeeper, ROOT)
+        await write_features(nodes.zookeeper, ROOT, frozenset({TRIM}), before)
+        await verify(nodes, "--exit-code")
+        lines = capsys.readouterr().out.splitlines()
+        assert (
+            f"Warning: server {old} is a node of the original, or of an older version, although the cluster has the "
+            "feature trim: nothing is trimmed until it is taken out of the cluster"
+        ) in lines
 
 
 async def test_a_replica_that_lags(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

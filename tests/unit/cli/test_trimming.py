@@ -11,7 +11,7 @@ from tests.memory_zookeeper import MemoryZooKeeperServer
 from waltz.cli import trimming
 from waltz.cli.main import parser
 from waltz.cli.session import Session
-from waltz.cli.trimming import age
+from waltz.cli.trimming import age, size
 from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import WaltzError
 from waltz.common.zk.archive_address import write_archive_url
@@ -80,6 +80,39 @@ def test_ages(text: str, expected: timedelta) -> None:
 def test_what_is_no_age(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="not an age"):
         age(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", 1), ("1000000", 1_000_000), ("3K", 3072), ("64M", 64 << 20), ("500G", 500 << 30), ("2T", 2 << 40)],
+)
+def test_sizes(text: str, expected: int) -> None:
+    assert size(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "0G", "G", "-1G", "1.5G", "1k", "1 G", "1GB", "1" * 16])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="not a size"):
+        size(text)
+
+
+@pytest.mark.parametrize(("begin", "mark", "expected"), [(30, 40, 30), (30, 20, 21)])
+async def test_a_size_is_turned_into_a_transaction_up_to_the_mark(
+    session: Session, operations: Operations, monkeypatch: pytest.MonkeyPatch, begin: int, mark: int, expected: int
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    async def first_within(_cluster: ClusterHandle, partition_id: int, size_bytes: int) -> int:
+        asked.append((partition_id, size_bytes))
+        return begin
+
+    async def low_water_mark(_cluster: ClusterHandle, _partition_id: int) -> int:
+        return mark
+
+    monkeypatch.setattr(trimming, "first_within", first_within)
+    monkeypatch.setattr(trimming, "low_water_mark", low_water_mark)
+    await trim(session, "--keep-bytes", "2K", "--dry-run")
+    assert (asked, operations.wanted) == ([(1, 2048)], [expected])
 
 
 async def test_a_dry_run_only_says_what_it_would_do(

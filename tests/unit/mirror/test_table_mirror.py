@@ -3,14 +3,16 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import pytest
 
 import waltz
 from tests.memory_zookeeper import MemoryZooKeeperServer
+from waltz.client.errors import TrimmedError
 from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.common.records import Record
 from waltz.common.zk.client import ZooKeeper
 from waltz.common.zk.paths import ClusterPaths
 from waltz.mirror import attempts
@@ -18,6 +20,7 @@ from waltz.mirror.attempts import Target
 from waltz.mirror.claims import Claim, Claims
 from waltz.mirror.mirror_metrics import MirrorState, PartitionState, Stage
 from waltz.mirror.origins import PREFIX, origins_in
+from waltz.mirror.source_log import ClientLog
 from waltz.mirror.table_mirror import TableMirror
 from waltz.mirror.window import WindowLimit
 from waltz.table.envelope import Batch, Row, envelope_of
@@ -214,3 +217,24 @@ async def test_a_row_that_no_mirror_has_written_stops_the_copying_and_says_so(si
     async with mirroring(one, two) as state:
         await until(lambda: state.stage is Stage.WAITING_FOR_SOURCE and "cannot be read" in state.reason)
     assert not two.driver.partitions[0].transactions
+
+
+@pytest.mark.parametrize("trimmed", ["source", "target"])
+async def test_a_trimmed_log_stops_the_mirror_with_what_it_lacks(
+    sides: list[Side], monkeypatch: pytest.MonkeyPatch, trimmed: str
+) -> None:
+    source, target = sides
+    concerned = source if trimmed == "source" else target
+    following = ClientLog.following
+
+    async def only_the_rest(log: ClientLog, last_id: int) -> AsyncGenerator[Sequence[Record], None]:
+        if log._client is concerned.client:
+            raise TrimmedError(0, 7)
+        async with contextlib.aclosing(following(log, last_id)) as batches:
+            async for records in batches:
+                yield records
+
+    monkeypatch.setattr(ClientLog, "following", only_the_rest)
+    async with mirroring(source, target) as state:
+        await until(lambda: state.stage is Stage.STOPPED)
+        assert f"needs transactions of the {trimmed} from 0 on, and those from 0 to 6 are trimmed" in state.reason

@@ -16,8 +16,9 @@ from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.trim_points import raise_trim_point
 from waltz.common.zk.znodes import ServerDescriptor
 from waltz.operations import features
-from waltz.operations.features import disable_trim, enable_trim, obstacles
+from waltz.operations.features import disable_trim, enable_trim, obstacles, old_nodes
 from waltz.operations.survey.survey import ServerReport
+from waltz.operations.trimming import OldNodesError, check_trims
 from waltz.storage.remote.client import StorageClient
 
 SERVER = Endpoint("server.example", 7000)
@@ -74,6 +75,23 @@ async def test_storages_that_do_not_know_trims_are(setup: Setup, monkeypatch: py
     with pytest.raises(WaltzError, match=r"storage .* is a node of the original, or of an older version; storage .*"):
         await enable_trim(setup.cluster)
     assert not await setup.enabled()
+
+
+async def test_only_nodes_that_answer_are_known_to_be_old(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await old_nodes(setup.cluster) == []
+    await enable_trim(setup.cluster)
+    await check_trims(setup.cluster)
+    setup.version = None
+    assert len(await obstacles(setup.cluster)) == 1
+    await check_trims(setup.cluster)
+    setup.version = 4
+    text = "server server.example:7000 is a node of the original, or of an older version"
+    assert await old_nodes(setup.cluster) == [text]
+    with pytest.raises(OldNodesError, match=f"nothing is trimmed while .*: {text}; take") as told:
+        await check_trims(setup.cluster)
+    assert told.value.nodes == (text,)
+    monkeypatch.setattr(StorageClient, "trims", False)
+    assert len(await old_nodes(setup.cluster)) == 1 + len(setup.made.nodes)
 
 
 async def test_storages_that_are_away_are(setup: Setup) -> None:

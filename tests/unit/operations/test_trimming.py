@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -14,7 +15,9 @@ from waltz.common.errors import WaltzError
 from waltz.common.zk.features import TRIM, read_features, write_features
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.trim_points import read_trim_point
-from waltz.operations.trimming import ARCHIVE, Need, Plan, low_water_mark, needs_of, plan_trim, trim
+from waltz.operations import features
+from waltz.operations.trimming import ARCHIVE, Need, Plan, first_within, low_water_mark, needs_of, plan_trim, trim
+from waltz.storage.remote.client import StorageClient
 
 PATHS = ClusterPaths.of(ROOT)
 MARK = 39
@@ -51,7 +54,8 @@ class Setup:
 
 
 @pytest.fixture
-async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
+async def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setup]:
+    monkeypatch.setattr(features, "read_server_descriptors", mock.AsyncMock(return_value=[]))
     async with cluster(tmp_path, lambda _directory: None) as made:
         await made.describe(members=(0, 1, 2))
         zookeeper = await made.server.connect()
@@ -64,6 +68,17 @@ async def test_nothing_is_trimmed_without_the_feature(setup: Setup) -> None:
         await setup.plan(5)
 
 
+async def test_nothing_is_trimmed_while_a_node_of_the_original_is_there(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.allow()
+    with monkeypatch.context() as patched:
+        patched.setattr(StorageClient, "trims", False)
+        with pytest.raises(WaltzError, match="nothing is trimmed while .*: storage .* is a node of the original"):
+            await setup.plan(1)
+    assert (await setup.plan(1)).first == 1
+
+
 async def test_nothing_above_the_low_water_mark_is_trimmed(setup: Setup) -> None:
     await setup.allow()
     mark = await low_water_mark(setup.cluster, 0)
@@ -73,6 +88,22 @@ async def test_nothing_above_the_low_water_mark_is_trimmed(setup: Setup) -> None
     assert plan == Plan(0, 0, mark + 1, ())
     assert await trim(setup.cluster, plan, ()) == mark + 1
     assert await read_trim_point(setup.zookeeper, ROOT, 0) == mark + 1
+
+
+async def test_the_newest_segments_are_those_of_the_replica_that_keeps_most(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await first_within(setup.cluster, 0, 1 << 40) == 0
+    answers = iter((20, 10, 30))
+
+    async def answer(*_: object, **__: object) -> int:
+        return next(answers)
+
+    monkeypatch.setattr(StorageClient, "first_within", answer)
+    assert await first_within(setup.cluster, 0, 5) == 10
+    monkeypatch.setattr(StorageClient, "trims", False)
+    with pytest.raises(WaltzError, match="no replica of partition 0 .* answers: .*a node of the original"):
+        await first_within(setup.cluster, 0, 5)
 
 
 async def test_without_a_replica_that_answers_nothing_is_certain(setup: Setup) -> None:

@@ -66,6 +66,8 @@ def test_ages_have_their_places() -> None:
         ({"consistency": "most"}, "consistency: Input should be 'leader', 'leader_plus_one', 'leader_quorum',"),
         ({"requireConsistency": 1}, "requireConsistency: "),
         ({"refuseLegacyWriters": "yes"}, "refuseLegacyWriters: "),
+        ({"retentionAgeInMillis": -1}, "retentionAgeInMillis: "),
+        ({"retentionSizeInBytes": "500G"}, "retentionSizeInBytes: "),
         ({"replicated": False}, "replicated: only True is possible"),
         ({"maxValueSizeInIndex": 8}, "maxValueSizeInIndex: only -1 is possible"),
         ({"view": "server"}, "view: only client is possible"),

@@ -52,6 +52,13 @@ class LoggedCluster(Protocol):
             DeadlineExceededError: Another archiver is at work on the partition.
         """
 
+    async def trim_point(self, partition_id: int) -> int:
+        """The first transaction of the partition that was not trimmed.
+
+        Raises:
+            WaltzError: ZooKeeper failed.
+        """
+
     async def source(self, partition_id: int) -> RecordSource:
         """Replicas that may be read up to a mark of an earlier ``committed_marks``.
 
@@ -103,6 +110,8 @@ class Archiver:
         self._cluster_outage = OutageLog(logger)
         self.damaged: dict[int, str] = {}
         """The damage of an archive, by partition. The archiver leaves such a partition alone until its repair."""
+        self.trimmed: dict[int, str] = {}
+        """Partitions that cannot be archived, since the next transactions are trimmed, with an explanation."""
 
     async def run(self) -> None:
         """Run rounds forever. Pauses grow while the store or the cluster is unavailable."""
@@ -209,6 +218,8 @@ class Archiver:
         await self._refresh(partition_id)
         if partition_id in self.damaged:
             return
+        if await self._is_trimmed(partition_id):
+            return
         place = self._place_of(partition_id)
         source = await self._cluster.source(partition_id)
         try:
@@ -216,6 +227,23 @@ class Archiver:
                 pass
         finally:
             await source.close()
+
+    async def _is_trimmed(self, partition_id: int) -> bool:
+        """Whether the archive would have to continue with transactions that are trimmed. An archive has no gap."""
+        end, point = self._pages[partition_id].end, await self._cluster.trim_point(partition_id)
+        if end >= point:
+            self.trimmed.pop(partition_id, None)
+            return False
+        text = (
+            f"partition {partition_id} cannot be archived: its transactions {end} to {point - 1} are trimmed and in no "
+            "archive, and an archive has no gap. "
+            + (f"What it has, up to {end - 1}, stays readable. " if end else "")
+            + "Only a log that is whole can be archived: let the application go on in a fresh partition, or do without"
+        )
+        if self.trimmed.get(partition_id) != text:
+            logger.error("%s", text)
+        self.trimmed[partition_id] = text
+        return True
 
     async def _archive_object(self, place: Place, source: RecordSource, mark: int) -> bool:
         """Archive one object; returns whether another one may be due."""

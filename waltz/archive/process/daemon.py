@@ -34,6 +34,7 @@ from waltz.common.zk.kazoo_client import connect_configured
 from waltz.common.zk.mutex import mutex
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import read_store_params
+from waltz.common.zk.trim_points import read_trim_point
 from waltz.common.zk.znodes import StoreParams
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ class RunningCluster:
         path = ClusterPaths.of(self._cluster.root).archive_lock(partition_id)
         async with mutex(self._cluster.zookeeper, path, timeout_s=LOCK_TIMEOUT_S):
             await work()
+
+    async def trim_point(self, partition_id: int) -> int:
+        return await read_trim_point(self._cluster.zookeeper, self._cluster.root, partition_id)
 
     async def source(self, partition_id: int) -> RecordSource:
         return AnyReplica(self._cluster, self._store, partition_id, await choose(self._cluster, partition_id))
@@ -178,8 +182,10 @@ async def _ended(working: asyncio.Task[None]) -> None:
 
 
 def health(archiver: Archiver, metrics: ArchiveMetrics) -> tuple[bool, Json]:
-    """The answer of ``/health``: healthy while store and cluster answer and no manifest is damaged."""
-    healthy = metrics.is_store_available and metrics.is_cluster_available and not archiver.damaged
+    """The answer of ``/health``: healthy while store and cluster answer, no manifest is damaged, and all partitions
+    can be archived."""
+    stuck = archiver.damaged or archiver.trimmed
+    healthy = metrics.is_store_available and metrics.is_cluster_available and not stuck
     damaged: dict[str, Json] = {str(partition_id): text for partition_id, text in sorted(archiver.damaged.items())}
     check: dict[str, Json] = {
         "healthy": healthy,
@@ -187,4 +193,6 @@ def health(archiver: Archiver, metrics: ArchiveMetrics) -> tuple[bool, Json]:
         "cluster": metrics.is_cluster_available,
         "damaged": damaged,
     }
+    if archiver.trimmed:
+        check["trimmed"] = {str(partition_id): text for partition_id, text in sorted(archiver.trimmed.items())}
     return healthy, {"archive-health-check": check}

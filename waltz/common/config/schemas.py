@@ -370,6 +370,8 @@ class ServerConfig(ClusterConfig):
     """Maximum pause between two attempts to reach a storage."""
     storage_checkpoint_interval: _Positive = Field(default=250_000, validation_alias="storage.checkpointInterval")
     """Number of transactions after which a store session is renewed."""
+    retention_interval_ms: _Positive = Field(default=300_000, validation_alias="server.retentionInterval")
+    """Time between two trims of a partition by its retention properties."""
     connections: ConnectionsConfig = Field(default_factory=ConnectionsConfig, validation_alias="server.connections")
     tls: TlsConfig = Field(default_factory=TlsConfig, validation_alias="server.ssl")
     acl: AclConfig = Field(default_factory=AclConfig, validation_alias="server.acl")

@@ -1,7 +1,8 @@
 """Messages that take the oldest transactions away: part of version 1 of the protocol between servers and the storage
 port.
 
-Both are sent by the owner of a partition only, under its session, for a partition whose trim point allows it.
+What takes transactions away is sent by the owner of a partition only, under its session, for a partition whose trim
+point allows it.
 """
 
 from typing import Any, NamedTuple
@@ -38,8 +39,21 @@ class BeginRequest(NamedTuple):
     offline: bool
 
 
+class SizeRequest(NamedTuple):
+    """Asks where the newest segments begin that have ``size_bytes`` or more together.
+
+    The answer is a ``TrimResponse``: the first transaction of these segments, or of the log if it is smaller.
+    """
+
+    session_id: int
+    seq_num: int
+    partition_id: int
+    size_bytes: int
+
+
 class TrimResponse(NamedTuple):
-    """The first transaction that the storage keeps, or will keep if its log is empty."""
+    """The first transaction that the storage keeps, or will keep if its log is empty; or the answer to a
+    ``SizeRequest``."""
 
     session_id: int
     seq_num: int
@@ -47,7 +61,7 @@ class TrimResponse(NamedTuple):
     transaction_id: int
 
 
-StorageTrimMessage = TrimRequest | BeginRequest | TrimResponse
+StorageTrimMessage = TrimRequest | BeginRequest | TrimResponse | SizeRequest
 
 _FIELDS = (LONG, LONG, INT, LONG)
 
@@ -58,4 +72,5 @@ def storage_trim_layouts() -> dict[int, Layout[Any]]:
         26: layout(TrimRequest, *_FIELDS),
         27: layout(BeginRequest, *_FIELDS, BOOLEAN),
         28: layout(TrimResponse, *_FIELDS),
+        29: layout(SizeRequest, *_FIELDS),
     }

@@ -1,4 +1,5 @@
-"""What the properties of a partition say to its server: about appends, and where the log begins. Pure.
+"""What the properties of a partition say to its server: about appends, where the log begins, and how much of
+it is kept. Pure.
 
 Servers use only these properties; all others are for clients.
 """
@@ -7,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from waltz.common.consistency import Consistency, accepts, consistency_named
+from waltz.common.retention import Retention, retention_of
 from waltz.common.trim_point import trim_point_of
 
 
@@ -22,6 +24,8 @@ class AppendRule(NamedTuple):
     """Whether writers whose protocol has no levels are refused like writers at leader_quorum."""
     first_available: int = 0
     """The trim point: the first transaction that was not trimmed. No rule about appends, but of the same node."""
+    retention: Retention = Retention()
+    """How much of the partition is kept. No rule about appends either."""
 
     def describe(self) -> str:
         """The properties, as operators set them."""
@@ -64,4 +68,5 @@ def append_rule(properties: object) -> AppendRule:
         required,
         refuses_legacy,
         trim_point_of(properties),
+        retention_of(properties),
     )

@@ -393,6 +393,10 @@ class ServerPartition:
         self._log.set_trim_point(rule.first_available)
         self._feed.trim(self._log.first_available)
 
+    def raise_low_water_mark(self) -> None:
+        """Begin another store session soon, with what is committed now as its low-water mark."""
+        self._log.renew()
+
     def set_replicas(self, replicas: frozenset[str]) -> None:
         """Take over another set of storages."""
         self._log.set_replicas(replicas)

@@ -22,6 +22,24 @@ FEED_LAG_SECONDS = Description(
     _PARTITION,
     "Age, since its commit, of the oldest requested transaction not yet sent to a connection; a lower bound.",
 )
+NODES_WITHOUT_TRIM = Description(
+    "waltz_server_nodes_without_trim",
+    "gauge",
+    (),
+    "Nodes of the cluster that cannot live with trimmed partitions, although it has the feature trim.",
+)
+RETENTION_HELD = Description(
+    "waltz_server_partition_retention_held_seconds",
+    "gauge",
+    _PARTITION,
+    "For how long transactions beyond the partition's retention could not be trimmed; 0 if there are none.",
+)
+RETENTION_TRIMMED = Description(
+    "waltz_server_partition_retention_trimmed_total",
+    "counter",
+    _PARTITION,
+    "Transactions that this server has trimmed for the partition's retention.",
+)
 ZOOKEEPER_STATE = Description(
     "waltz_server_zookeeper_state",
     "gauge",
@@ -115,6 +133,9 @@ DESCRIPTIONS = (
     _partition("write_session", "Number of the current write session."),
     FEED_LAG,
     FEED_LAG_SECONDS,
+    NODES_WITHOUT_TRIM,
+    RETENTION_HELD,
+    RETENTION_TRIMMED,
     ZOOKEEPER_STATE,
     ZOOKEEPER_LOSSES,
     *HISTOGRAMS,

@@ -100,12 +100,38 @@ MakeConsole = Callable[
 configuration."""
 
 
+class Keeper(Protocol):
+    """What carries out the retention of the server's partitions."""
+
+    def health(self) -> Mapping[str, Json]:
+        """What the document about health says of it, by key."""
+        ...
+
+    async def close(self) -> None:
+        """End its background task."""
+        ...
+
+
+MakeKeeper = Callable[
+    [
+        Callable[[], Mapping[int, ServerPartition]],
+        Callable[[], Mapping[int, AppendRule]],
+        Registry,
+        ZooKeeper,
+        ServerConfig,
+    ],
+    Keeper,
+]
+"""Makes the keeper of a server from its partitions and the rules in their properties, its metrics, ZooKeeper and its
+configuration."""
+
+
 class WaltzServer:
     """One server. The cluster manager tells it which partitions it owns.
 
     ``make_connector`` makes the function that connects to storages; tests and simulations replace it. ``access``
     decides on the requests to all its ports, in place of the configured rules. ``make_console`` makes the console, if
-    there is one.
+    there is one; ``make_keeper`` makes what carries out the retention of partitions.
     """
 
     def __init__(
@@ -119,6 +145,7 @@ class WaltzServer:
         make_connector: Callable[[StoreParams, ServerConfig], ConnectFunction] = _storage_connector,
         access: Access = ALLOW_ALL,
         make_console: MakeConsole | None = None,
+        make_keeper: MakeKeeper | None = None,
     ) -> None:
         self.endpoint = Endpoint(config.server_host, config.server_port)
         self.cluster_name: str | None = None
@@ -132,6 +159,8 @@ class WaltzServer:
         self._make_connector = make_connector
         self._access = access
         self._make_console = make_console
+        self._make_keeper = make_keeper
+        self._keeper: Keeper | None = None
         self._feed_cache = FeedCache(config.feed_cache_size_bytes)
         self._transaction_cache = TransactionCache(config.transaction_data_cache_size_bytes)
         self._memory = MemoryBudget(config.append_memory_bytes)
@@ -216,6 +245,10 @@ class WaltzServer:
         await manager.manage_server(self)
         self._managed = True
         self._rounds.start()
+        if self._make_keeper is not None:
+            self._keeper = self._make_keeper(
+                lambda: self.partitions, lambda: self._append_rules, self.registry, self._zookeeper, config
+            )
 
     async def _start_rules(self, partition_count: int, cluster_key: str) -> None:
         from waltz.common.acl.node import start_identities, start_rules  # only nodes with rules need them
@@ -285,6 +318,8 @@ class WaltzServer:
             return
         self._closed = True
         self._rounds.close()
+        if self._keeper is not None:
+            await close_step("ending the retention of partitions", self._keeper.close())
         if self._manager is not None and self._managed:
             await close_step("leaving the cluster", self._manager.unmanage_server(self))
         if self._service is not None:
@@ -405,6 +440,8 @@ class WaltzServer:
         }
         if warnings:
             document["warnings"] = warnings
+        if self._keeper is not None:
+            document.update(self._keeper.health())
         return healthy, {"server-health-check": document}
 
     def _about(self) -> dict[str, Json]:
@@ -487,25 +524,31 @@ def _storages(assignments: ReplicaAssignments) -> set[str]:
     return {storage for storage, partition_ids in assignments.partitions.items() if partition_ids}
 
 
-async def run(config: ServerConfig, *, make_console: MakeConsole | None = None) -> None:
+async def run(
+    config: ServerConfig, *, make_console: MakeConsole | None = None, make_keeper: MakeKeeper | None = None
+) -> None:
     """Be a server until SIGTERM or SIGINT, then hand the partitions over and return.
 
     Waits for ZooKeeper for ever. Raises ``WaltzError``, one line, when the server cannot start.
     """
     registry = Registry()
     with stop_signals() as stop, watched_process(registry):
-        await _serve(config, stop, registry, make_console)
+        await _serve(config, stop, registry, make_console, make_keeper)
 
 
 async def _serve(
-    config: ServerConfig, stop: asyncio.Event, registry: Registry, make_console: MakeConsole | None
+    config: ServerConfig,
+    stop: asyncio.Event,
+    registry: Registry,
+    make_console: MakeConsole | None,
+    make_keeper: MakeKeeper | None,
 ) -> None:
     logger.info("connecting to ZooKeeper at %s", config.zookeeper_connect_string)
     zookeeper = await unless_stopped(stop, connect_configured(config, connect_timeout_s=None))
     if zookeeper is None:
         return
     try:
-        server = WaltzServer(config, zookeeper, registry=registry, make_console=make_console)
+        server = WaltzServer(config, zookeeper, registry=registry, make_console=make_console, make_keeper=make_keeper)
         watch = PropertyWatch(zookeeper, config.cluster_root, server.set_append_rules, random.Random())
         try:
             await unless_stopped(stop, watch.start())  # before the first append is taken

@@ -123,8 +123,7 @@ class Salvage:
             surveys.append(self._survey_segment(path, first, known, last, deep=path in damaged))
         last_id = max(local_low_water_mark, last_known_id)
         begin = read_trim_point(self._files, self._directory, self._partition_id)
-        # Without a trim point, old segments may have been taken away by the operator.
-        stop = last_id + 1 if not found else found[0][0] if begin else 0
+        stop = found[0][0] if found else last_id + 1
         if begin < stop:
             path = str(Path(self._directory) / data_file_name(begin))
             surveys.insert(0, SegmentSurvey(path, begin, stop, (), whole=False))

@@ -15,7 +15,7 @@ from waltz.common.wire import storage as wire
 from waltz.common.wire import storage_version1 as our_wire
 from waltz.common.wire.frames import Bounds
 from waltz.common.wire.storage_times import COMMITTED_NOTICE, EnterTimesRequest, TimeEntryRequest, TimeListRequest
-from waltz.common.wire.storage_trim import BeginRequest, TrimRequest
+from waltz.common.wire.storage_trim import BeginRequest, SizeRequest, TrimRequest
 from waltz.common.wire.structures import RpcException
 from waltz.storage.errors import StorageError
 from waltz.storage.node.manager import StorageManager
@@ -31,6 +31,10 @@ WRITABLE_TIMEOUT_S = 60.0
 _LARGE_BYTES = 64 << 10
 
 _new_tuple = tuple.__new__  # the inner call of a named tuple's constructor, at half the cost
+
+
+_OUR_REQUESTS = (TimeEntryRequest, TimeListRequest, EnterTimesRequest, TrimRequest, BeginRequest, SizeRequest)
+"""What :meth:`DataPort._take_ours` hands to a partition."""
 
 
 class DataConnection:
@@ -112,7 +116,7 @@ class DataConnection:
                 take_notice(self._manager.partitions, buffer, start, end)
             return
         message = our_wire.decode(buffer, start, end, self._version)
-        if not isinstance(message, TimeEntryRequest | TimeListRequest | EnterTimesRequest | TrimRequest | BeginRequest):
+        if not isinstance(message, _OUR_REQUESTS):
             raise ProtocolError(f"{type(message).__name__} is not a request")
         self._dispatch(PartitionRequest(message, buffer[start], end - start, self))
 

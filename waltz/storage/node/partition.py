@@ -20,7 +20,7 @@ from waltz.common.records import Record
 from waltz.common.tasks import owned
 from waltz.common.wire import storage as wire
 from waltz.common.wire import storage_version1 as our_wire
-from waltz.common.wire.storage_trim import BeginRequest, TrimRequest, TrimResponse
+from waltz.common.wire.storage_trim import BeginRequest, SizeRequest, TrimRequest, TrimResponse
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.disk.control_file import ControlFile, PartitionInfo
 from waltz.storage.disk.fence import FenceFile
@@ -588,6 +588,9 @@ class StoragePartition:
                 change = partial(self._log.trim, first)
                 first = await self._timed_change(partial(self._durability.trim, self._log, change))
                 return our_wire.encode(TrimResponse(*ids, first), our_wire.OUR_VERSION)
+            case SizeRequest(size_bytes=size_bytes):
+                found = self._log.first_within(size_bytes)
+                return our_wire.encode(TrimResponse(*ids, found), our_wire.OUR_VERSION)
             case BeginRequest(transaction_id=first):
                 begin = partial(self._log.begin, first)
                 await self._timed_change(partial(self._durability.trim, self._log, begin))

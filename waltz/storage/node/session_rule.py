@@ -7,7 +7,7 @@ checked again (rule S1): a newer session may have sent a request during the sync
 from waltz.common.wire import storage as wire
 from waltz.common.wire.fencing import fence_message, offline_fence_message
 from waltz.common.wire.storage_times import EnterTimesRequest, TimeEntryRequest, TimeListRequest
-from waltz.common.wire.storage_trim import BeginRequest, TrimRequest
+from waltz.common.wire.storage_trim import BeginRequest, SizeRequest, TrimRequest
 from waltz.storage.disk.control_file import ASSIGNED, AVAILABLE, PartitionInfo
 from waltz.storage.errors import ConcurrentUpdateError, StorageError
 
@@ -34,6 +34,7 @@ StorageRequest = (
     | EnterTimesRequest
     | TrimRequest
     | BeginRequest
+    | SizeRequest
 )
 """All messages that can arrive for a partition: every message but the open request. Responses are refused when taken
 up."""

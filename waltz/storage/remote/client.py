@@ -35,7 +35,7 @@ from waltz.common.wire.storage_times import (
     TimeListResponse,
     TimeQuestion,
 )
-from waltz.common.wire.storage_trim import BeginRequest, TrimRequest, TrimResponse
+from waltz.common.wire.storage_trim import BeginRequest, SizeRequest, TrimRequest, TrimResponse
 from waltz.common.wire.structures import SessionInfo
 from waltz.storage.remote.connection import StorageConnection, verify_payloads
 from waltz.storage.remote.errors import RemoteStorageError
@@ -348,6 +348,12 @@ class StorageClient(StorageConnection[our_wire.Message]):
         """Trim everything before a transaction, at most one segment; the first transaction that the storage still has.
         Only for connections with :attr:`trims`."""
         request = TrimRequest(session_id, self._calls.next_seq_num(), partition_id, transaction_id)
+        return (await self._partition_call(request, TrimResponse, timeout_s)).transaction_id
+
+    async def first_within(self, session_id: int, partition_id: int, size_bytes: int, *, timeout_s: float) -> int:
+        """The first transaction of the newest segments that have ``size_bytes`` or more together; the first of the log
+        if it is smaller. Only for connections with :attr:`trims`."""
+        request = SizeRequest(session_id, self._calls.next_seq_num(), partition_id, size_bytes)
         return (await self._partition_call(request, TrimResponse, timeout_s)).transaction_id
 
     async def begin(

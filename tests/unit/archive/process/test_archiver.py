@@ -56,6 +56,7 @@ class Cluster:
 
     def __init__(self, logs: Mapping[int, list[bytes]]) -> None:
         self.logs = logs
+        self.trim_points: dict[int, int] = {}
         self.marks = {each: len(log) - 1 for each, log in logs.items()}
         self.times: Callable[[int, int], int | None] = lambda partition_id, transaction_id: 0
         self.sources = {each: Source(log) for each, log in logs.items()}
@@ -75,6 +76,9 @@ class Cluster:
         if partition_id in self.taken:
             raise DeadlineExceededError("another one")
         await work()
+
+    async def trim_point(self, partition_id: int) -> int:
+        return self.trim_points.get(partition_id, 0)
 
     async def source(self, partition_id: int) -> RecordSource:
         return self.sources[partition_id]
@@ -256,6 +260,44 @@ async def test_damaged_records_are_read_elsewhere() -> None:
     assert await setting.archiver.round()
     assert len(setting.cluster.sources[0].rejected) == 1
     assert await setting.archived(0) == [(0, 5), (5, 10)]
+
+
+async def test_an_archive_that_would_have_a_gap_is_told_once_and_leaves_the_others_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    setting = Setting({0: 12, 1: 12})
+    setting.cluster.trim_points[0] = 7
+    for _ in range(3):
+        assert await setting.archiver.round(), "store and cluster are well"
+    assert await setting.archived(0) == []
+    assert await setting.archived(1) == [(0, 5), (5, 10)]
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert line == (
+        "partition 0 cannot be archived: its transactions 0 to 6 are trimmed and in no archive, and an archive has no "
+        "gap. Only a log that is whole can be archived: let the application go on in a fresh partition, or do without"
+    )
+    is_healthy, body = health(setting.archiver, setting.metrics)
+    assert not is_healthy
+    assert isinstance(body, dict)
+    assert body["archive-health-check"]["trimmed"] == {"0": line}
+
+
+async def test_an_archive_that_has_all_before_the_trim_point_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    setting = Setting({0: 8})
+    await setting.archiver.round()
+    assert await setting.archived(0) == [(0, 5)]
+    setting.cluster.logs[0].extend(stored(8, [b"x"] * 8))
+    setting.cluster.marks[0] = 15
+    setting.cluster.trim_points[0] = 5
+    await setting.archiver.round()
+    assert await setting.archived(0) == [(0, 5), (5, 10), (10, 15)]
+    setting.cluster.logs[0].extend(stored(16, [b"x"] * 8))
+    setting.cluster.marks[0] = 23
+    setting.cluster.trim_points[0] = 18
+    await setting.archiver.round()
+    assert await setting.archived(0) == [(0, 5), (5, 10), (10, 15)]
+    assert "transactions 15 to 17 are trimmed" in caplog.text
+    assert "What it has, up to 14, stays readable." in caplog.text
 
 
 async def test_a_damaged_manifest_stops_its_partition_only(caplog: pytest.LogCaptureFixture) -> None:

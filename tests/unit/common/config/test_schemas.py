@@ -105,6 +105,7 @@ def test_defaults_of_a_server() -> None:
         "optimistic_lock_table_size": 30000,
         "feed_cache_size_bytes": 67108864,
         "min_fence_interval_ms": 100,
+        "retention_interval_ms": 300_000,
         "min_fetch_size": 100,
         "realtime_threshold": 1000,
         "transaction_data_cache_size_bytes": 134217728,

@@ -4,13 +4,14 @@ import pytest
 
 from waltz.common.errors import ProtocolError
 from waltz.common.wire import storage_version1 as our_wire
-from waltz.common.wire.storage_trim import BeginRequest, StorageTrimMessage, TrimRequest, TrimResponse
+from waltz.common.wire.storage_trim import BeginRequest, SizeRequest, StorageTrimMessage, TrimRequest, TrimResponse
 
 COMMON = "0000000000000005" + "0000000000000009" + "00000001"
 GOLDEN: list[tuple[StorageTrimMessage, str]] = [
     (TrimRequest(5, 9, 1, 1000), "530001" + "0000001d" + "1a" + COMMON + "00000000000003e8"),
     (BeginRequest(5, 9, 1, 1000, True), "530001" + "0000001e" + "1b" + COMMON + "00000000000003e8" + "01"),
     (TrimResponse(5, 9, 1, 1000), "530001" + "0000001d" + "1c" + COMMON + "00000000000003e8"),
+    (SizeRequest(5, 9, 1, 1000), "530001" + "0000001d" + "1d" + COMMON + "00000000000003e8"),
 ]
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tests.consistency_table import ACCEPTED, WORDS
 from waltz.common.consistency import consistency_named
+from waltz.common.retention import Retention
 from waltz.server.partition.append_rule import DEFAULT_RULE, AppendRule, append_rule
 from waltz.table.properties import PartitionProperties
 
@@ -25,12 +26,26 @@ def test_what_the_tool_writes_is_understood(disabled: bool, word: str, required:
 
 
 @pytest.mark.parametrize(
-    "properties", [None, [], "leader", {"disabled": 1}, {"consistency": None}, {"consistency": ["none"]}]
+    "properties",
+    [
+        None,
+        [],
+        "leader",
+        {"disabled": 1},
+        {"consistency": None},
+        {"consistency": ["none"]},
+        {"retentionAgeInMillis": -1},
+    ],
 )
 def test_anything_else_is_refused(properties: object) -> None:
     with pytest.raises(ValueError):
         append_rule(properties)
     assert append_rule({}) == DEFAULT_RULE
+
+
+def test_the_retention_is_that_of_the_tool() -> None:
+    properties = PartitionProperties(retention_age_ms=86_400_000, retention_size_bytes=1 << 40)
+    assert append_rule(properties.model_dump(by_alias=True)).retention == Retention(86_400_000, 1 << 40)
 
 
 @pytest.mark.parametrize("demanded", WORDS)

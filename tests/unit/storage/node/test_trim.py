@@ -61,6 +61,16 @@ async def test_nothing_above_the_low_water_mark_is_trimmed(node: RunningNode) ->
     assert await trim(client, 50) > 40
 
 
+async def test_where_the_newest_segments_begin_is_told_under_the_session(node: RunningNode) -> None:
+    client = await node.client()
+    await fill(client)
+    assert await client.first_within(SESSION, 0, 1 << 40, timeout_s=TIMEOUT_S) == 0
+    last = await client.first_within(SESSION, 0, 1, timeout_s=TIMEOUT_S)
+    assert await trim(client, 50) == last
+    with pytest.raises(RemoteStorageError, match="session id has changed"):
+        await client.first_within(SESSION - 1, 0, 1, timeout_s=TIMEOUT_S)
+
+
 async def test_only_the_present_session_trims(node: RunningNode) -> None:
     client = await node.client()
     await fill(client)

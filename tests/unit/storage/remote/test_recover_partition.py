@@ -14,8 +14,10 @@ from waltz.common.cluster.handle import ClusterHandle
 from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.zk.client import ZooKeeper
+from waltz.common.zk.trim_points import raise_trim_point
 from waltz.operations.storages import PartitionCopy
 from waltz.storage.remote.admin_client import StorageAdminClient
+from waltz.storage.remote.client import StorageClient
 
 MARK = 19
 """The low-water mark of all nodes; they hold 40 transactions."""
@@ -100,6 +102,48 @@ async def test_a_node_that_has_nothing_is_filled(tmp_path: Path, members: tuple[
         await (await made.nodes[1].client()).set_low_water_mark(1, 0, 39, timeout_s=TIMEOUT_S)
         assert await recover(made) == 39
         await assert_untouched(made)
+
+
+@pytest.mark.parametrize("trim_point", [10, MARK, MARK + 1])
+async def test_a_trimmed_partition_is_filled_from_its_trim_point_on(tmp_path: Path, trim_point: int) -> None:
+    """The source still has transactions before it, which another source may not have."""
+    async with whole_cluster(tmp_path, members=(1, 2)) as made:
+        admin = await made.nodes[0].admin()
+        await admin.set_assigned([0], False, delete_files=True)
+        await admin.set_assigned([0], True)
+        await admin.set_available([0], False)
+        zookeeper = await made.server.connect()
+        await raise_trim_point(zookeeper, ROOT, 0, trim_point)
+        assert await recover(made) == MARK
+        assert await recover(made) == MARK, "what is there is kept"
+        assert await admin.records(0, 0, 100) == []
+        assert await admin.records(0, trim_point, 100) == LOG[trim_point : MARK + 1]
+        await zookeeper.close()
+
+
+async def test_a_destination_that_has_some_of_what_is_not_trimmed_keeps_it(tmp_path: Path) -> None:
+    async with whole_cluster(tmp_path, members=(1, 2)) as made:
+        zookeeper = await made.server.connect()
+        await raise_trim_point(zookeeper, ROOT, 0, 10)
+        assert await recover(made, truncate=True) == MARK
+        assert await (await made.nodes[0].admin()).records(0, 0, 100) == LOG[: MARK + 1]
+        await zookeeper.close()
+
+
+async def test_a_node_of_the_original_cannot_begin_at_the_trim_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with whole_cluster(tmp_path, members=(1, 2)) as made:
+        admin = await made.nodes[0].admin()
+        await admin.set_assigned([0], False, delete_files=True)
+        await admin.set_assigned([0], True)
+        await admin.set_available([0], False)
+        zookeeper = await made.server.connect()
+        await raise_trim_point(zookeeper, ROOT, 0, 10)
+        monkeypatch.setattr(StorageClient, "trims", False)
+        with pytest.raises(WaltzError, match=r"is trimmed before 10, and 127.0.0.1:\d+ cannot begin there"):
+            await recover(made)
+        await zookeeper.close()
 
 
 async def test_an_online_destination_and_an_empty_batch_are_refused(tmp_path: Path) -> None:

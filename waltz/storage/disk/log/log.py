@@ -37,7 +37,7 @@ from waltz.storage.disk.segment.segment import (
     as_stored,
     as_wire_pieces,
 )
-from waltz.storage.disk.segment.segment_format import WIRE_PIECES
+from waltz.storage.disk.segment.segment_format import HEADER_SIZE_BYTES, WIRE_PIECES
 from waltz.storage.disk.segment.segment_opening import create_segment
 from waltz.storage.disk.times.time_format import time_index_path
 from waltz.storage.disk.times.time_index import TimeIndex
@@ -422,6 +422,16 @@ class PartitionLog:
             remove_trimmed(self._files, self.directory, segment.path)
             self._descriptors.discard(segment)
             self.damage.forget(segment)
+
+    def first_within(self, size_bytes: int) -> int:
+        """The first id of the newest segments whose records have ``size_bytes`` or more together; the first id of the
+        log if it is smaller."""
+        view = self._view
+        for segment in reversed(view.segments):
+            size_bytes -= view.visible(segment).end_offset - HEADER_SIZE_BYTES
+            if size_bytes <= 0:
+                return segment.first_transaction_id
+        return self.first_transaction_id
 
     def begin(self, transaction_id: int) -> None:
         """Begin the log at a transaction, without records, durably: everything before is trimmed. Blocking.

@@ -12,13 +12,21 @@ from waltz.storage.disk.files.descriptors import DescriptorCache
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log.group_encoder import LogEnd
 from waltz.storage.disk.segment.segment import Segment
-from waltz.storage.disk.segment.segment_format import DATA_SUFFIX, INDEX_SUFFIX, SegmentHeader, index_path
+from waltz.storage.disk.segment.segment_format import (
+    DATA_SUFFIX,
+    INDEX_SUFFIX,
+    SegmentHeader,
+    data_file_name,
+    index_path,
+)
 from waltz.storage.disk.segment.segment_opening import create_segment, open_segment, read_header
 from waltz.storage.disk.segment.segment_recovery import Known, SegmentEnd
 from waltz.storage.disk.times.time_format import TIME_INDEX_SUFFIX
 from waltz.storage.errors import CorruptionError
 
 logger = logging.getLogger(__name__)
+
+_REPAIR = "fill it from another replica (waltz storage repair)"
 
 
 def open_segments(
@@ -32,7 +40,8 @@ def open_segments(
     trim_point: int,
     descriptors: DescriptorCache,
 ) -> tuple[Segment, ...]:
-    """Open and recover all segments of a directory; a missing directory or first segment is created. Blocking.
+    """Open and recover all segments of a directory; a missing directory, or the first segment of a new log, is created.
+    Blocking.
 
     The removal of trimmed segments, which a crash may have interrupted, is completed. ``clean_end`` is the end of the
     log at the orderly stop of the node, ``None`` if it is not known. The files stay open in ``descriptors``.
@@ -44,6 +53,7 @@ def open_segments(
         files.make_directory(directory)
     segments: list[Segment] = []
     headers = _segment_headers(files, directory, cluster_key, partition_id, local_low_water_mark)
+    _check_begin(directory, partition_id, headers, trim_point)
     headers = _without_trimmed(files, directory, partition_id, headers, trim_point)
     for position, (path, header) in enumerate(headers):
         following = headers[position + 1][1].first_transaction_id if position + 1 < len(headers) else None
@@ -85,9 +95,23 @@ def _segment_headers(
     for path in (path for path, header in found if header is None):
         _discard_unfinished(files, directory, path, partition_id, beyond)
     if not headers and local_low_water_mark > NO_TRANSACTION:
-        reason = f"there is no segment, but the local low-water mark is {local_low_water_mark}"
+        reason = f"there is no segment, but the local low-water mark is {local_low_water_mark}; {_REPAIR}"
         raise CorruptionError(partition_id, None, directory, reason)
     return headers
+
+
+def _check_begin(directory: str, partition_id: int, headers: list[tuple[str, SegmentHeader]], trim_point: int) -> None:
+    """Raise ``CorruptionError`` when the first segment with records from the trim point on is missing."""
+    if not headers:
+        return
+    first_id = headers[0][1].first_transaction_id
+    if first_id > trim_point:
+        trimmed = f"only those before {trim_point} were trimmed" if trim_point else "nothing was trimmed"
+        reason = (
+            f"the segment with this transaction is missing from {directory}: the log begins with transaction "
+            f"{first_id}, but {trimmed}; {_REPAIR}"
+        )
+        raise CorruptionError(partition_id, trim_point, str(Path(directory) / data_file_name(trim_point)), reason)
 
 
 def _without_trimmed(
@@ -96,10 +120,6 @@ def _without_trimmed(
     """Remove the segments that have no records from the trim point on. Returns the other segments."""
     if not (headers and trim_point):
         return headers
-    first_id = headers[0][1].first_transaction_id
-    if first_id > trim_point:
-        reason = f"the log begins with transaction {first_id}, but only those before {trim_point} were trimmed"
-        raise CorruptionError(partition_id, trim_point, directory, reason)
     trimmed_count = trimmed_segments([header.first_transaction_id for _, header in headers], trim_point)
     for path, _ in headers[:trimmed_count]:
         logger.info("partition %d: removing %s, which is trimmed", partition_id, path)

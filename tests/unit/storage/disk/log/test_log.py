@@ -13,6 +13,7 @@ from tests.unit.storage.crash_files import CrashFiles
 from tests.unit.storage.log_testing import (
     DIRECTORY,
     KEY,
+    PARTITION,
     append,
     open_log,
     open_segment_count,
@@ -25,6 +26,7 @@ from tests.unit.storage.log_testing import (
 from waltz.common.records import RecordHeader
 from waltz.storage.disk.files.files import OsFiles
 from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.disk.salvage import Salvage, Staged
 from waltz.storage.disk.segment.segment_format import STORED_OVERHEAD_BYTES, SegmentHeader
 from waltz.storage.errors import CorruptionError, ReadOnlyError, StorageError
 
@@ -321,12 +323,31 @@ def test_gap_between_segments_is_corruption(files: CrashFiles, lost: int) -> Non
         with pytest.raises(CorruptionError, match="the next segment begins with 14"):
             open_log(files)
     else:
-        # Old segments may have been archived by the operator; what is there is whole.
-        log = open_log(files)
-        assert (log.first_transaction_id, log.max_transaction_id) == (7, 20)
-        assert log.read(0, 30) == []
-        with pytest.raises(StorageError, match="out of range"):
-            log.truncate(5)
+        with pytest.raises(CorruptionError) as told:
+            open_log(files)
+        assert (told.value.partition_id, told.value.transaction_id) == (PARTITION, 0)
+        assert told.value.path == segment_path(0)
+        assert told.value.reason == (
+            f"the segment with this transaction is missing from {DIRECTORY}: the log begins with transaction 7, but "
+            "nothing was trimmed; fill it from another replica (waltz storage repair)"
+        )
+    assert files.open_files == 0
+
+
+def test_a_missing_first_segment_is_repaired(files: CrashFiles) -> None:
+    log = three_segments(files)
+    expected = read_all(log)
+    log.close()
+    for suffix in (".seg", ".idx"):
+        files.remove(segment_path(0, suffix))
+    salvage = Salvage(files, DIRECTORY, KEY, PARTITION)
+    survey = salvage.survey(-1, -1)
+    assert survey.missing == ((0, 6),)
+    staged = Staged(files, DIRECTORY)
+    staged.add(expected[:7])
+    salvage.rebuild(survey, staged, 21, None)
+    staged.close()
+    assert read_all(open_log(files)) == expected
 
 
 def test_records_lost_with_all_segments_are_corruption(files: CrashFiles) -> None:

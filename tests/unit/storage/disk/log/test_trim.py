@@ -11,7 +11,7 @@ from tests.unit.storage.log_testing import DIRECTORY, KEY, PARTITION, append, op
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.log.trim_point import FILE_NAME, read_trim_point
 from waltz.storage.disk.salvage import Salvage, Staged
-from waltz.storage.disk.segment.segment_format import data_file_name, index_path
+from waltz.storage.disk.segment.segment_format import HEADER_SIZE_BYTES, data_file_name, index_path
 from waltz.storage.errors import CorruptionError, StorageError
 
 COUNT = 30
@@ -74,6 +74,23 @@ def test_each_call_removes_at_most_one_whole_segment(files: CrashFiles) -> None:
     log = open_log(files, threshold=THRESHOLD)
     assert (log.trim_point, log.max_transaction_id) == (begins[3] + 1, COUNT)
     assert read_all(log) == records(begins[3], COUNT + 1 - begins[3])
+
+
+def test_the_newest_segments_with_a_size_are_found(files: CrashFiles) -> None:
+    """Against the sizes of the files, at every border."""
+    log = filled(files)
+    log.flush()
+    begins = segment_begins(files)
+    sizes = [len(files.contents(f"{DIRECTORY}/{data_file_name(begin)}")) - HEADER_SIZE_BYTES for begin in begins]
+    assert min(sizes) > 0
+    assert log.first_within(1) == begins[-1]
+    for place in range(len(begins)):
+        kept = sum(sizes[place:])
+        assert log.first_within(kept) == begins[place]
+        assert log.first_within(kept + 1) == begins[max(place - 1, 0)]
+    assert log.first_within(1 << 62) == 0
+    trim(log, begins[3])
+    assert log.first_within(1 << 62) == begins[3]
 
 
 def test_the_segment_that_grows_stays(files: CrashFiles) -> None:
