@@ -46,6 +46,12 @@ class Caller(NamedTuple):
         if refusal is not None:
             raise refused(403, "forbidden", refusal)
 
+    def may_read(self, partition_id: int) -> bool:
+        """Whether a read would pass. Nothing is noted of a caller to whom the rules give the right."""
+        if self.rights.permits(Right.READ, partition_id):
+            return True
+        return self.rights.lenient and self.rights.refusal(Right.READ, partition_id, self.peer, noted=True) is None
+
 
 class Exchange(NamedTuple):
     """One request that may be answered."""

@@ -72,7 +72,8 @@ class Partitions:
         """Close all tables."""
         tasks = [*self._keeping.values(), *([] if self._searching is None else [self._searching])]
         for task in tasks:
-            task.cancel()
+            if not task.cancelling():  # a second time would break off the closing of its table
+                task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def of(self, partition_id: int) -> Served:
@@ -119,10 +120,13 @@ class Partitions:
             else:
                 self._outage.over()
                 self._keep_all(tables)
-                gone = [self._keeping.pop(each) for each in list(self._keeping) if each not in tables]
-                for task in gone:
+                gone = {each: task for each, task in self._keeping.items() if each not in tables}
+                for task in gone.values():
                     task.cancel()
-                await asyncio.gather(*gone, return_exceptions=True)
+                if gone:
+                    await asyncio.wait(gone.values())
+                for partition_id in gone:  # not before: close() waits for all that are kept
+                    del self._keeping[partition_id]
                 self.problems = {each: text for each, text in self.problems.items() if each in self._keeping}
             await asyncio.sleep(SEARCH_S)
 

@@ -16,6 +16,7 @@ from waltz.common.errors import ConfigError
 from waltz.common.metrics.registry import Json
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.token_sender import TokenSource
+from waltz.common.zk.client import ZooKeeperError
 from waltz.table.errors import ViewUnavailableError
 from waltz.table.served.nodes import view_nodes
 from waltz.table.served.problems import error_of
@@ -93,7 +94,7 @@ class ViewCalls:
         self._ways = ways
         self._chance = random.Random()
         self._nodes: list[ViewNode] = []
-        """In the order in which they are tried."""
+        """In the order in which they are tried. Each reading of ZooKeeper makes them anew."""
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -188,13 +189,18 @@ class ViewCalls:
         reason = "there is none in ZooKeeper"
         while True:
             if not self._nodes:
-                self._nodes = in_order_of_choice(
-                    await view_nodes(self._client, self._partition_id), self._ways.zone, self._chance.shuffle
-                )
+                try:
+                    found = await view_nodes(self._client, self._partition_id)
+                except ZooKeeperError as error:
+                    reason = str(error)
+                else:
+                    self._nodes = in_order_of_choice(found, self._ways.zone, self._chance.shuffle)
             for node in list(self._nodes):
                 left_s = deadline_s - loop.time()
                 if left_s <= 0:
                     break
+                if not self._is_tried(node):
+                    continue
                 response, reason, may_be_there = await self._try(node, method, path, query, message, left_s)
                 if response is not None:
                     async with response:
@@ -209,12 +215,16 @@ class ViewCalls:
                 if writes and may_be_there:
                     raise OutcomeUnknownError(f"{reason}; the write may be in the log")
                 logger.info("partition %d: view node %s: %s", self._partition_id, node.endpoint, reason)
-                self._nodes.remove(node)
+                self._nodes = [each for each in self._nodes if each is not node]  # what was read since is another
             left_s = deadline_s - loop.time()
             if left_s <= 0:
                 text = f"no view node of partition {self._partition_id} has answered in time: {reason}"
                 raise NotAppendedError(text) if writes else ViewUnavailableError(text)
             await asyncio.sleep(min(backoff.next_delay_s(), left_s))
+
+    def _is_tried(self, node: ViewNode) -> bool:
+        """Whether no call has given up the node."""
+        return any(each is node for each in self._nodes)
 
     async def _try(
         self, node: ViewNode, method: Method, path: str, query: Query, message: Json, left_s: float

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from aiohttp import web
@@ -12,7 +14,9 @@ import waltz
 from tests.unit.view.node import TIMEOUT_S, view_node
 from waltz.client.errors import NotAppendedError, OutcomeUnknownError
 from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.common.zk.client import ConnectionLossError
 from waltz.table import ViewUnavailableError
+from waltz.table.served import calls, nodes
 from waltz.table.served.registration import ViewNode
 
 pytestmark = pytest.mark.timeout(60)
@@ -89,6 +93,52 @@ async def test_a_client_goes_over_to_another_node(
                     pass
             assert [row.version.transaction_id for row in taken.rows] == [last]
             await follow.aclose()
+
+
+async def test_a_node_that_fails_two_calls_at_once_is_given_up_once(client: waltz.Client) -> None:
+    asked = asyncio.Barrier(2)
+    good = 0
+
+    async def fail(_: web.Request) -> web.StreamResponse:
+        await asked.wait()
+        return web.Response(status=503)
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        nonlocal good
+        good += 1
+        return web.json_response({"applied": 0, "rows": [None]})
+
+    async with node_with(fail) as bad_node, node_with(answer) as good_node:
+        await say(client, "bad", bad_node, "here")
+        await say(client, "good", good_node)
+        async with client.table(0, view="served", zone="here") as table:
+            await asyncio.gather(table.get([b"k"]), table.get([b"k"]))
+            assert good == 2
+            await table.get([b"k"])
+    assert good == 3
+
+
+async def test_a_read_goes_on_after_zookeeper_was_away(client: waltz.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    look, losses = nodes.view_nodes, iter([ConnectionLossError("away")])
+
+    async def view_nodes(*arguments: Any) -> list[ViewNode]:
+        for loss in losses:
+            raise loss
+        return await look(*arguments)
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"applied": 0, "rows": [None]})
+
+    monkeypatch.setattr(calls, "view_nodes", view_nodes)
+    async with node_with(answer) as endpoint, client.table(0, view="served") as table:
+        await say(client, "good", endpoint)
+        assert list(await table.get([b"k"])) == [None]
+    monkeypatch.setattr(calls, "view_nodes", AsyncMock(side_effect=ConnectionLossError("away")))
+    async with client.table(0, view="served", timeout_s=0.1) as table:
+        with pytest.raises(ViewUnavailableError, match="away"):
+            await table.get([b"k"])
+        with pytest.raises(NotAppendedError, match="away"):
+            await table.put(b"k", b"v")
 
 
 async def test_without_nodes_calls_end_at_their_deadline(client: waltz.Client) -> None:
