@@ -14,6 +14,7 @@ from waltz.common.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.table.errors import PropertiesError, StoreError
 from waltz.table.face.configured import properties_of
+from waltz.table.face.leasing import Leasing
 from waltz.table.face.partition import TablePartition
 from waltz.table.served.answers import Served
 from waltz.table.served.problems import refused, refused_now
@@ -150,7 +151,7 @@ class Partitions:
                 async with opening as table:
                     if not table.partition.store.finds_rows:
                         raise StoreError(f"view.store: {self._store} keeps no rows; use rocksdb, lmdb or sqlite")
-                    self._served[partition_id] = Served(table, table.partition, self._log)
+                    self._served[partition_id] = Served(table, table.partition, self._log, Leasing(table.partition))
                     self.problems.pop(partition_id, None)
                     self.changed.set()
                     outage.over()

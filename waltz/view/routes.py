@@ -136,6 +136,27 @@ ROUTES: Final = (
         body=(JSON, "Nothing"),
     ),
     Route(
+        *("POST", TABLE + "/lease", "lease", Right.APPEND, "Grant a lease that nobody else has"),
+        answer=((JSON, "Granted"),),
+        refusals=(408, *_OF_WRITES),
+        parameters=_TIME,
+        body=(JSON, "Lease"),
+    ),
+    Route(
+        *("POST", TABLE + "/lease/renew", "renew lease", Right.APPEND, "Have others wait anew for a lease"),
+        answer=((JSON, "Written"),),
+        refusals=(408, 412, *_OF_WRITES),
+        parameters=_TIME,
+        body=(JSON, "Term"),
+    ),
+    Route(
+        *("POST", TABLE + "/lease/release", "release lease", Right.APPEND, "End a lease"),
+        answer=((JSON, "Swept"),),
+        refusals=(408, *_OF_WRITES),
+        parameters=_TIME,
+        body=(JSON, "Term"),
+    ),
+    Route(
         *("GET", TABLE + "/sweep", "check sweep", Right.READ, "Count the rows that a sweep would remove"),
         answer=((JSON, "SweepCheck"),),
         refusals=_OF_READS,

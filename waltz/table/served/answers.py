@@ -17,6 +17,7 @@ from waltz.common.records import Record
 from waltz.table.envelope import Truncate
 from waltz.table.errors import VersionConflict
 from waltz.table.face.decoding import decoded
+from waltz.table.face.leasing import Leasing
 from waltz.table.face.levels import Present
 from waltz.table.face.partition import TablePartition, close_in_pages
 from waltz.table.face.table import Table
@@ -31,6 +32,7 @@ from waltz.table.served.questions import (
     TakeQuestion,
     WriteQuestion,
     get_question,
+    lease_question,
     read_mode,
     sweep_question,
     write_question,
@@ -56,6 +58,8 @@ class Served(NamedTuple):
     """For reads."""
     log: str
     """Tells the logs of clusters apart."""
+    leasing: Leasing
+    """Its leases, as they are seen here."""
 
     @property
     def applied(self) -> int:
@@ -357,6 +361,31 @@ async def check_sweep(asked: Asked, _message: object = None) -> Told:
     return Told({"aged": check.aged, "due": check.due}, asked.served.applied)
 
 
+async def lease(asked: Asked, message: object) -> Told:
+    """Grant a lease that nobody else has."""
+    each = lease_question(message, granted=False)
+    leasing = asked.served.leasing
+    try:
+        term = await leasing.grant(each.key, each.prefix, each.holder, each.duration_ms, asked.left_s)
+    except ValueError as error:
+        raise refused(409, "no-lease", str(error)) from None
+    return Told({"term": term}, asked.served.applied)
+
+
+async def renew(asked: Asked, message: object) -> Told:
+    """Renew a lease."""
+    each = lease_question(message, granted=True)
+    leasing = asked.served.leasing
+    return _appended(asked, await leasing.renew(each.key, each.prefix, each.holder, each.term, asked.left_s))
+
+
+async def release(asked: Asked, message: object) -> Told:
+    """End a lease, unless it has ended."""
+    each = lease_question(message, granted=True)
+    leasing = asked.served.leasing
+    return _appended(asked, await leasing.release(each.key, each.prefix, each.holder, each.term, asked.left_s))
+
+
 def _empty(message: object) -> None:
     if message not in ({}, None):
         raise MessageError("the body must be empty, or {}")
@@ -409,6 +438,9 @@ ANSWERS: Final[Mapping[tuple[str, str], Answer]] = {
     ("POST", "/get"): get,
     ("POST", "/batch"): write,
     ("POST", "/truncate"): truncate,
+    ("POST", "/lease"): lease,
+    ("POST", "/lease/renew"): renew,
+    ("POST", "/lease/release"): release,
     ("GET", "/sweep"): check_sweep,
     ("POST", "/sweep"): sweep,
 }
