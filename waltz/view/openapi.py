@@ -113,7 +113,13 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             _object(("rows",), rows=_list(_ref("Place"), MAX_KEYS), raw=_FLAG),
         ]
     },
-    "Rows": _object(("applied", "rows"), applied=_ID, rows={"type": "array", "items": _or_null(_ref("Row"))}),
+    "Rows": _object(
+        ("applied", "rows", "stale", "age_ms"),
+        applied=_ID,
+        rows={"type": "array", "items": _or_null(_ref("Row"))},
+        stale={"type": "boolean"},
+        age_ms=_or_null(_integer()),
+    ),
     "Scan": _object(
         (),
         prefix=_or_null(_BYTES),
@@ -222,6 +228,10 @@ _PARAMETERS: Final[Mapping[str, tuple[Schema, str]]] = {
     "at_least": (_ID, "A transaction that the view must have applied."),
     "fresh": (_FLAG, "Whether the view first applies everything that was committed before the request."),
     "consistency": (_TEXT, "The level of the read or write, by its name."),
+    "stale_ok_ms": (
+        _integer(0, MAX_TIMEOUT_MS),
+        "When the view does not have what the read demands in so many milliseconds, the answer is of what it has.",
+    ),
     "timeout_ms": (
         _integer(1, MAX_TIMEOUT_MS, default=DEFAULT_TIMEOUT_MS),
         "How long the request may wait for the view, or for a commit.",
@@ -238,6 +248,8 @@ _HEADERS: Final[Mapping[str, tuple[Schema, str]]] = {
 _ANSWER_HEADERS: Final[Mapping[str, tuple[Schema, str]]] = {
     "Waltz-Applied": (_TEXT, "The last transaction that the view had applied."),
     "Waltz-Log": (_TEXT, "Differs between the logs of different clusters."),
+    "Waltz-Age-Ms": (_TEXT, "Milliseconds since it was last known that the view has everything, or `unknown`."),
+    "Waltz-Stale": (_TEXT, "`true` if the view does not have what the read demands; only with `stale_ok_ms`."),
     "ETag": (_TEXT, "The version of the row, in quotation marks."),
 }
 

@@ -224,6 +224,30 @@ async def test_levels_are_parameters(http: aiohttp.ClientSession) -> None:
         assert "of the partition" in await problem(response, 400, "bad-request")
 
 
+async def test_stale_answers_say_so(http: aiohttp.ClientSession) -> None:
+    async with http.put("/v1/tables/0/rows/k", data=b"v") as response:
+        assert response.status == 200
+    demand = {"at_least": "7", "stale_ok_ms": "20"}
+    async with http.get("/v1/tables/0/rows/k", params={"at_least": "0"}) as response:
+        assert (response.headers["Waltz-Stale"], response.headers["Waltz-Age-Ms"]) == ("false", "unknown")
+    async with http.get("/v1/tables/0", params={"fresh": "true", "stale_ok_ms": "20000"}) as response:
+        assert response.headers["Waltz-Stale"] == "false"
+        assert int(response.headers["Waltz-Age-Ms"]) >= 0
+    for path in ("", "/rows/k", "/rows/k/value", "/rows", "/sweep"):
+        async with http.get(f"/v1/tables/0{path}", params=demand) as response:
+            assert response.status == 200
+            assert (response.headers["Waltz-Applied"], response.headers["Waltz-Stale"]) == ("0", "true"), path
+    async with http.post("/v1/tables/0/get", params=demand, json={"keys": ["k"]}) as response:
+        message = await response.json()
+        assert (message["applied"], message["stale"]) == (0, True)
+        assert message["age_ms"] >= 0
+    async with http.get("/v1/tables/0/rows", params={"limit": "1"}) as response:
+        (_, end) = await lines(response)
+    token = end["end"]["next"]
+    async with http.get("/v1/tables/0/rows", params={"limit": "1", "token": token, **demand}) as response:
+        assert response.status == 200
+
+
 async def test_rows_of_several_prefixes_are_of_one_state(http: aiohttp.ClientSession) -> None:
     await http.put("/v1/tables/0/rows/k?prefix=p", data=b"1")
     rows = [{"prefix": "p", "key": "k"}, {"key": "k"}]

@@ -249,6 +249,7 @@ class TableCalls:
         raw: bool = False,
         fresh: bool = False,
         consistency: ReadConsistency | None = None,
+        stale_ok_after_s: float | None = None,
     ) -> Answer:
         """The rows of keys, in the order of the keys. With ``raw``, tombstones and expired rows are returned, too.
 
@@ -262,6 +263,8 @@ class TableCalls:
             fresh: The same as ``consistency="fresh"``.
             consistency: What the answer has: ``"fresh"``, ``"any"``, ``AtLeast(id)``, ``AsOf(id)`` or a level by the
                 names of Amza. By default at least the earlier writes through this object.
+            stale_ok_after_s: When the view does not have that within so many seconds, the answer is of what it has: it
+                is ``stale`` then. By default the read waits, and raises.
 
         Returns:
             The rows, and as ``applied`` the last transaction whose effect is in them.
@@ -269,8 +272,13 @@ class TableCalls:
         Raises:
             ConsistencyRefusedError: The property ``consistency`` of the partition does not go with that level.
             DeadlineExceededError: What was asked for has not come in time.
+            ValueError: There is no such level, or it is ``AsOf`` beside ``stale_ok_after_s``.
         """
-        return self._run(self._table.get(keys, prefix=prefix, raw=raw, fresh=fresh, consistency=consistency))
+        return self._run(
+            self._table.get(
+                keys, prefix=prefix, raw=raw, fresh=fresh, consistency=consistency, stale_ok_after_s=stale_ok_after_s
+            )
+        )
 
     def get_slice(
         self,

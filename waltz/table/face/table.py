@@ -397,6 +397,7 @@ class Table:
         raw: bool = False,
         fresh: bool = False,
         consistency: ReadConsistency | None = None,
+        stale_ok_after_s: float | None = None,
     ) -> Answer:
         """The rows of keys, in the order of the keys. With ``raw``, tombstones and expired rows are returned, too.
 
@@ -410,6 +411,8 @@ class Table:
             fresh: The same as ``consistency="fresh"``.
             consistency: What the answer has: ``"fresh"``, ``"any"``, ``AtLeast(id)``, ``AsOf(id)`` or a level by the
                 names of Amza. By default at least the earlier writes through this object.
+            stale_ok_after_s: When the view does not have that within so many seconds, the answer is of what it has: it
+                is ``stale`` then. By default the read waits, and raises.
 
         Returns:
             The rows, and as ``applied`` the last transaction whose effect is in them.
@@ -417,12 +420,16 @@ class Table:
         Raises:
             ConsistencyRefusedError: The property ``consistency`` of the partition does not go with that level.
             DeadlineExceededError: What was asked for has not come in time.
+            ValueError: There is no such level, or it is ``AsOf`` beside ``stale_ok_after_s``.
         """
         partition = self._partition
         read = partition.read_of(fresh, consistency)
         if not isinstance(read, AsOf):
-            await partition.catch_up(read)
-            return Answer(partition.reading_of(partition.store, raw).get(prefix, keys), self.applied)
+            stale = await partition.catch_up_or_stale(read, stale_ok_after_s)
+            rows_now = partition.reading_of(partition.store, raw).get(prefix, keys)
+            return Answer(rows_now, self.applied, age_s=partition.age_s, stale=stale)
+        if stale_ok_after_s is not None:
+            raise ValueError("a past state is never stale: AsOf goes without stale_ok_after_s")
         rows = await partition.rows_of(read, {row_key(prefix, key) for key in keys}.__contains__)
         try:
             return Answer(partition.reading_of(rows, raw, read).get(prefix, keys), read.transaction_id)

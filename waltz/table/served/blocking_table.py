@@ -215,6 +215,7 @@ class ServedTableCalls:
         raw: bool = False,
         fresh: bool = False,
         consistency: ReadConsistency | None = None,
+        stale_ok_after_s: float | None = None,
     ) -> Answer:
         """The rows of keys, in the order of the keys. With ``raw``, tombstones and expired rows are returned, too.
 
@@ -228,6 +229,8 @@ class ServedTableCalls:
             fresh: The same as ``consistency="fresh"``.
             consistency: What the answer has: ``"fresh"``, ``"any"``, ``AtLeast(id)`` or a level by the names of Amza.
                 By default at least what was written and read through this object.
+            stale_ok_after_s: When no view node has that within so many seconds, the answer is of what the most
+                advanced view has: it is ``stale`` then. By default the read waits, and raises.
 
         Returns:
             The rows, and as ``applied`` the last transaction whose effect is surely in them.
@@ -239,7 +242,11 @@ class ServedTableCalls:
             NotAuthorizedError: The client lacks the right to read.
             ValueError: There is no such level, or it is ``AsOf``: view nodes have the present state only.
         """
-        return self._run(self._table.get(keys, prefix=prefix, raw=raw, fresh=fresh, consistency=consistency))
+        return self._run(
+            self._table.get(
+                keys, prefix=prefix, raw=raw, fresh=fresh, consistency=consistency, stale_ok_after_s=stale_ok_after_s
+            )
+        )
 
     def get_slice(
         self,

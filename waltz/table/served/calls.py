@@ -66,6 +66,7 @@ class Calls(Protocol):
         *,
         timeout_s: float,
         writes: bool = False,
+        most_advanced: bool = False,
     ) -> object:
         """An answer."""
         ...
@@ -123,8 +124,9 @@ class ViewCalls:
         *,
         timeout_s: float,
         writes: bool = False,
+        most_advanced: bool = False,
     ) -> object:
-        """The answer of a view node.
+        """The answer of a view node; with ``most_advanced`` of that which has told ZooKeeper of the last transaction.
 
         Raises:
             ViewUnavailableError: No view node has answered in time.
@@ -133,7 +135,9 @@ class ViewCalls:
 
         Raises the errors of :func:`~waltz.table.served.problems.error_of`, too.
         """
-        async with self._answered(method, path, query, message, timeout_s=timeout_s, writes=writes) as response:
+        async with self._answered(
+            method, path, query, message, timeout_s=timeout_s, writes=writes, most_advanced=most_advanced
+        ) as response:
             try:
                 async with asyncio.timeout(timeout_s + GRACE_S):
                     return parsed(await response.read())
@@ -181,6 +185,7 @@ class ViewCalls:
         *,
         timeout_s: float,
         writes: bool = False,
+        most_advanced: bool = False,
     ) -> AsyncGenerator["aiohttp.ClientResponse", None]:
         """The first good answer; its body is still to be read."""
         loop = asyncio.get_running_loop()
@@ -188,14 +193,17 @@ class ViewCalls:
         backoff = Backoff(0.05, 1.0, self._chance)
         reason = "there is none in ZooKeeper"
         while True:
-            if not self._nodes:
+            if not self._nodes or most_advanced:
                 try:
                     found = await view_nodes(self._client, self._partition_id)
                 except ZooKeeperError as error:
                     reason = str(error)
                 else:
                     self._nodes = in_order_of_choice(found, self._ways.zone, self._chance.shuffle)
-            for node in list(self._nodes):
+            nodes = list(self._nodes)
+            if most_advanced:
+                nodes.sort(key=lambda node: -node.applied)
+            for node in nodes:
                 left_s = deadline_s - loop.time()
                 if left_s <= 0:
                     break

@@ -55,6 +55,8 @@ class ReadMode(NamedTuple):
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     consistency: str | None = None
     """The level of the read, by its name."""
+    stale_ok_ms: int | None = None
+    """When the view does not have that in so many milliseconds, the answer is of what it has."""
 
     def query(self) -> dict[str, str]:
         """The mode as parameters of a URL."""
@@ -65,6 +67,8 @@ class ReadMode(NamedTuple):
             found["at_least"] = str(self.at_least)
         if self.consistency is not None:
             found["consistency"] = self.consistency
+        if self.stale_ok_ms is not None:
+            found["stale_ok_ms"] = str(self.stale_ok_ms)
         return found
 
 
@@ -243,6 +247,7 @@ def read_mode(query: Mapping[str, str]) -> ReadMode:
         flag(query, "fresh"),
         timeout_ms(query),
         query.get("consistency"),
+        number(query["stale_ok_ms"], "stale_ok_ms", 0, MAX_TIMEOUT_MS) if "stale_ok_ms" in query else None,
     )
 
 

@@ -49,10 +49,13 @@ class StandIn:
         *,
         timeout_s: float,
         writes: bool = False,
+        most_advanced: bool = False,
     ) -> object:
         """As :meth:`~waltz.table.served.calls.ViewCalls.ask`."""
         calls = await self._calls()
-        return await calls.ask(method, path, query, message, timeout_s=timeout_s, writes=writes)
+        return await calls.ask(
+            method, path, query, message, timeout_s=timeout_s, writes=writes, most_advanced=most_advanced
+        )
 
     async def lines(
         self, method: Method, path: str, query: Query, message: Json, *, timeout_s: float, idle_s: float
@@ -95,6 +98,7 @@ class _OwnCalls:
         *,
         timeout_s: float,
         writes: bool = False,
+        most_advanced: bool = False,
     ) -> object:
         try:
             asked = await self._asked(query, timeout_s)

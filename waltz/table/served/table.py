@@ -239,8 +239,7 @@ class ServedTable:
         """A transaction step by step, for work that does not run on this loop."""
 
         async def got(pairs: Sequence[Pair], limit_s: float) -> list[TableRow | None]:
-            rows, _ = await self._got(GetQuestion(pairs), Present.OWN, limit_s)
-            return rows
+            return await self._got(GetQuestion(pairs), Present.OWN, limit_s)
 
         return ServedTransacting(self._partition_id, got, self._write, timeout_s, max_attempts)
 
@@ -365,6 +364,7 @@ class ServedTable:
         raw: bool = False,
         fresh: bool = False,
         consistency: ReadConsistency | None = None,
+        stale_ok_after_s: float | None = None,
     ) -> Answer:
         """The rows of keys, in the order of the keys. With ``raw``, tombstones and expired rows are returned, too.
 
@@ -378,6 +378,8 @@ class ServedTable:
             fresh: The same as ``consistency="fresh"``.
             consistency: What the answer has: ``"fresh"``, ``"any"``, ``AtLeast(id)`` or a level by the names of Amza.
                 By default at least what was written and read through this object.
+            stale_ok_after_s: When no view node has that within so many seconds, the answer is of what the most
+                advanced view has: it is ``stale`` then. By default the read waits, and raises.
 
         Returns:
             The rows, and as ``applied`` the last transaction whose effect is surely in them.
@@ -390,19 +392,37 @@ class ServedTable:
             ValueError: There is no such level, or it is ``AsOf``: view nodes have the present state only.
         """
         demand = demand_of(fresh, consistency)
-        rows: list[TableRow | None] = []
-        applied: list[int] = []
+        answers: list[Answer] = []
         for first in range(0, max(len(keys), 1), MAX_KEYS):
             question = GetQuestion([(prefix, key) for key in keys[first : first + MAX_KEYS]], raw)
-            found, at = await self._got(question, demand, self._limit_s(demand))
-            rows += found
-            applied.append(at)
-        return Answer(rows, min(applied))
+            answers.append(await self._got_or_stale(question, demand, stale_ok_after_s))
+        ages = [each.age_s for each in answers]
+        return Answer(
+            [row for each in answers for row in each],
+            min(each.applied for each in answers),
+            age_s=None if None in ages else max(age for age in ages if age is not None),
+            stale=any(each.stale for each in answers),
+        )
 
-    async def _got(self, question: GetQuestion, demand: Demand, limit_s: float) -> tuple[list[TableRow | None], int]:
+    async def _got_or_stale(self, question: GetQuestion, demand: Demand, stale_ok_after_s: float | None) -> Answer:
+        limit_s = self._limit_s(demand)
+        if stale_ok_after_s is None:
+            return await self._got(question, demand, limit_s)
+        try:
+            return await self._got(question, demand, min(stale_ok_after_s, limit_s))
+        except (ViewUnavailableError, ConfirmedMarkNotSupportedError):
+            answer = await self._got(question, Present.ANY, limit_s, most_advanced=True)
+            answer.stale = True
+            return answer
+
+    async def _got(
+        self, question: GetQuestion, demand: Demand, limit_s: float, *, most_advanced: bool = False
+    ) -> Answer:
         """Rows of one state, and what that is."""
         answer = fields_of(
-            await self._calls.ask("POST", "/get", self._query(demand), question.message(), timeout_s=limit_s)
+            await self._calls.ask(
+                "POST", "/get", self._query(demand), question.message(), timeout_s=limit_s, most_advanced=most_advanced
+            )
         )
         found = answer.get("rows")
         if not isinstance(found, list) or len(found) != len(question.pairs):
@@ -413,7 +433,10 @@ class ServedTable:
         ):
             raise foreign("rows of other keys")
         self._saw(answer)
-        return rows, number_of(answer.get("applied"))
+        age_ms = answer.get("age_ms")
+        return Answer(
+            rows, number_of(answer.get("applied")), age_s=None if age_ms is None else number_of(age_ms) / 1000
+        )
 
     async def get_slice(
         self,

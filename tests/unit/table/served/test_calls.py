@@ -141,6 +141,26 @@ async def test_a_read_goes_on_after_zookeeper_was_away(client: waltz.Client, mon
             await table.put(b"k", b"v")
 
 
+async def test_a_read_without_proof_is_of_the_most_advanced_view(client: waltz.Client) -> None:
+    def answering(applied: int) -> Answer:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if "fresh" in request.query:
+                return web.Response(status=503)
+            return web.json_response({"applied": applied, "rows": [None], "stale": False, "age_ms": 1500})
+
+        return answer
+
+    zookeeper, root = client.directory
+    async with node_with(answering(5)) as near, node_with(answering(9)) as far:
+        for name, node in (("near", ViewNode(near, 5, "here")), ("far", ViewNode(far, 9, "there"))):
+            await zookeeper.create(f"{root}/ext/view/0/{name}", node.encode(), make_path=True)
+        async with client.table(0, view="served", zone="here") as table:
+            assert (await table.get([b"k"], consistency="any")).applied == 5
+            answer = await table.get([b"k"], fresh=True, stale_ok_after_s=0.1)
+            assert (answer.applied, answer.age_s, answer.stale) == (9, 1.5, True)
+            assert (await table.get([b"k"], consistency="any")).applied == 5
+
+
 async def test_without_nodes_calls_end_at_their_deadline(client: waltz.Client) -> None:
     async with client.table(0, view="served", timeout_s=0.1) as table:
         with pytest.raises(ViewUnavailableError, match="there is none in ZooKeeper"):

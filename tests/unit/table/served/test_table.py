@@ -10,7 +10,9 @@ import pytest
 
 import waltz
 from tests.unit.view.node import view_node
+from waltz.client.errors import ConfirmedMarkNotSupportedError
 from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.common.errors import DeadlineExceededError
 from waltz.table import (
     AsOf,
     AtLeast,
@@ -553,3 +555,35 @@ async def test_leases_that_are_refused(table: Face, client: waltz.Client) -> Non
             except PropertiesError as error:
                 assert "rows expire here" in str(error)  # noqa: PT017 - of any attempt
                 break
+
+
+async def test_an_answer_says_what_it_is_of(table: Face) -> None:
+    written = await table.put(b"k", b"1")
+    answer = await table.get([b"k"], fresh=True, stale_ok_after_s=20)
+    assert (values(answer), answer.applied, answer.stale) == ([b"1"], written, False)
+    assert answer.age_s is not None
+    stale = await table.get([b"k"], consistency=AtLeast(written + 5), stale_ok_after_s=0.05)
+    assert (values(stale), stale.applied, stale.stale) == ([b"1"], written, True)
+    assert stale.age_s is not None
+    assert stale.age_s > answer.age_s
+    assert not (await table.get([b"k"])).stale
+    with pytest.raises(ValueError, match="AsOf"):
+        await table.get([b"k"], consistency=AsOf(0), stale_ok_after_s=1)
+
+
+async def test_a_read_may_take_what_is_there_where_no_owner_answers(
+    table: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = await table.put(b"k", b"1")
+    await table.get([b"k"], consistency=AtLeast(written))
+
+    async def high_water_mark(*_: object, **more: bool) -> int:
+        if more.get("confirmed"):
+            raise ConfirmedMarkNotSupportedError(0)
+        raise DeadlineExceededError("no owner")
+
+    monkeypatch.setattr(waltz.Client, "high_water_mark", high_water_mark)
+    with pytest.raises(ConfirmedMarkNotSupportedError):
+        await table.get([b"k"], fresh=True)
+    answer = await table.get([b"k"], fresh=True, stale_ok_after_s=5)
+    assert (values(answer), answer.applied, answer.stale, answer.age_s) == ([b"1"], written, True, None)
