@@ -176,7 +176,7 @@ lock: $(STAMP) ## renew the lock files from pyproject.toml
 	@$(UV_COMPILE) --all-extras --group dev --group deploy --group browser --group s3 --constraints requirements/all.lock -o requirements/test.lock
 	@$(UV_COMPILE) --extra acl --extra archive --extra table --extra view --extra tools --extra prometheus --extra opentelemetry --group dev --constraints requirements/all.lock -o requirements/unit.lock
 	@$(UV_COMPILE) --extra demo --group build --constraints requirements/all.lock -o requirements/demo.lock
-	@$(UV_COMPILE) --extra acl --extra archive --extra view --group build --constraints requirements/all.lock -o requirements/node.lock
+	@$(UV_COMPILE) --extra acl --extra archive --extra parquet --extra view --group build --constraints requirements/all.lock -o requirements/node.lock
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -269,6 +269,7 @@ async def test_the_examples_with_curl(cluster: LocalCluster, pair: list[ViewProc
                 ("--cacert ca.pem", "-k"),
                 ("=12&", f"={first}&"),
                 ("at_least=12", f"at_least={first}"),
+                ('"term": 14', f'"term": {first + 2}'),
             ):
                 command = command.replace(shown_text, meant)
             done = await asyncio.to_thread(

@@ -86,6 +86,8 @@ def check(directory: Path) -> None:
     image = Environment(directory, "image")
     with _step("image: install"):
         install_as_image(ROOT, directory / "opt", image)
+        for extra in ("acl", "archive", "parquet", "view"):
+            image.run("python", "-c", f"import {', '.join(sorted(extras.BRINGS[extra]))}")
     with _step("image: compose"):
         check_compose(image)
     with _step("image: Kubernetes"):

@@ -32,6 +32,7 @@ KNOWN = {
     **metrics_page.STORAGE,
     **metrics_page.ARCHIVE,
     **metrics_page.MIRROR,
+    **metrics_page.VIEW,
     **metrics_page.BOTH,
     CLIENT_LAG.name: CLIENT_LAG,
 }
@@ -149,7 +150,7 @@ def test_the_dashboard_can_be_imported() -> None:
 @pytest.mark.parametrize(
     ("path", "jobs"),
     [
-        (SAMPLE, ["waltz-server", "waltz-storage", "waltz-archive", "waltz-mirror"]),
+        (SAMPLE, ["waltz-server", "waltz-storage", "waltz-archive", "waltz-view", "waltz-mirror"]),
         (WITH_TLS, ["waltz-server", "waltz-storage"]),
     ],
 )

@@ -11,7 +11,8 @@ applications can be imported from here; each is loaded at its first use.
 1. ``envelope`` (pure) with ``codecs``: rows in the data of a transaction; ``limits`` (pure): the rows that may be
    written; ``properties``: the properties of a partition.
 2. ``rows`` (pure): the order of rows and the row that wins; ``ages`` (pure): hidden and removed rows; ``view`` (pure):
-   the state after a prefix of the log; ``taking`` (pure): rows in the order of the log.
+   the state after a prefix of the log; ``taking`` (pure): rows in the order of the log; ``leases``: rows that
+   name a holder for a while.
 3. ``stores``: the rows of a view. ``snapshots``: rows saved in an object store. ``face``: the calls of
    applications; ``served``: the same over view nodes.
 4. ``errors``.
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
         CursorConflict,
         EnvelopeError,
         KeyTooLongError,
+        LeaseHeldError,
+        LeaseLostError,
         PropertiesError,
         StoreDamagedError,
         StoreError,
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from waltz.table.face.sweeping import SweepCheck
     from waltz.table.face.table import Table
     from waltz.table.face.transaction import TableTransaction
+    from waltz.table.leases import Lease
     from waltz.table.properties import PartitionProperties
     from waltz.table.rows import TableRow, Version
     from waltz.table.served.table import ServedTable
@@ -62,6 +66,9 @@ __all__ = [
     "JsonSerializer",
     "KeyRange",
     "KeyTooLongError",
+    "Lease",
+    "LeaseHeldError",
+    "LeaseLostError",
     "ModelSerializer",
     "NamedCursor",
     "PartitionProperties",
@@ -97,6 +104,8 @@ _HOMES = {
         "CursorConflict",
         "EnvelopeError",
         "KeyTooLongError",
+        "LeaseHeldError",
+        "LeaseLostError",
         "PropertiesError",
         "StoreDamagedError",
         "StoreError",
@@ -115,6 +124,7 @@ _HOMES = {
     "waltz.table.face.sweeping": ("SweepCheck",),
     "waltz.table.face.table": ("Table",),
     "waltz.table.face.transaction": ("TableTransaction",),
+    "waltz.table.leases": ("Lease",),
     "waltz.table.properties": ("PartitionProperties",),
     "waltz.table.rows": ("TableRow", "Version"),
     "waltz.table.served.table": ("ServedTable",),

@@ -164,6 +164,41 @@ class VersionConflict(TableError):  # the name says what happened
     """
 
 
+class LeaseHeldError(TableError):
+    """Somebody else has the lease, or had it a moment ago.
+
+    Examples:
+        ```python
+        await table.acquire(b"mailer", "process-1", duration_s=30)
+        try:
+            await table.acquire(b"mailer", "process-2", duration_s=30, timeout_s=0.1)
+        except waltz.table.LeaseHeldError as error:
+            print(error.holder)
+        ```
+    """
+
+    def __init__(self, holder: str, wait_s: float) -> None:
+        super().__init__(f"the lease is held by {holder!r}; if it is not renewed, it ends in {wait_s:.1f} s")
+        self.holder = holder
+        self.wait_s = wait_s
+        """After so many seconds without a renewal the lease can be granted, in seconds."""
+
+
+class LeaseLostError(TableError):
+    """A lease has ended, or may have: it was not renewed in time, or somebody has it in a later term.
+
+    Examples:
+        ```python
+        lease = await table.acquire(b"mailer", "process-1", duration_s=30)
+        await table.acquire(b"mailer", "process-1", duration_s=30)  # the process has begun again
+        try:
+            await table.renew(lease)
+        except waltz.table.LeaseLostError as error:
+            print("stop:", error)
+        ```
+    """
+
+
 class CursorConflict(TableError):  # the name says what happened
     """Another process has moved a deprecated named cursor since it was read; the cursor was left unchanged.
 

@@ -12,7 +12,7 @@ from waltz.common.access import Right, Rights
 from waltz.common.net.channel import peer_name
 from waltz.common.net.http import HttpError, Reader, Readers, bearer_token
 from waltz.common.wall_clock import now_ms
-from waltz.table.served.answers import Asked, Served, Told
+from waltz.table.served.answers import Asked, Served, Told, age_ms
 from waltz.table.served.problems import CONTENT_TYPE, Problem, problem_of, refused
 from waltz.table.served.questions import query_of, timeout_ms
 from waltz.table.served.texts import MessageError, line_of, parsed
@@ -28,6 +28,8 @@ BODY_TIMEOUT_S = 30.0
 
 APPLIED_HEADER: Final = "Waltz-Applied"
 LOG_HEADER: Final = "Waltz-Log"
+AGE_HEADER: Final = "Waltz-Age-Ms"
+STALE_HEADER: Final = "Waltz-Stale"
 
 
 class Caller(NamedTuple):
@@ -45,6 +47,12 @@ class Caller(NamedTuple):
         refusal = self.rights.refusal(right, partition_id, self.peer, noted=noted)
         if refusal is not None:
             raise refused(403, "forbidden", refusal)
+
+    def may_read(self, partition_id: int) -> bool:
+        """Whether a read would pass. Nothing is noted of a caller to whom the rules give the right."""
+        if self.rights.permits(Right.READ, partition_id):
+            return True
+        return self.rights.lenient and self.rights.refusal(Right.READ, partition_id, self.peer, noted=True) is None
 
 
 class Exchange(NamedTuple):
@@ -79,9 +87,12 @@ class Exchange(NamedTuple):
         async with self.body() as data:
             yield parsed(data) if data else None
 
-    def headers(self, applied: int | None = None) -> dict[str, str]:
-        """The headers of all answers about the table: of which state of which log they are."""
+    def headers(self, applied: int | None = None, *, stale: bool = False) -> dict[str, str]:
+        """The headers of all answers about the table: of which state of which log they are, and how old that is."""
+        age = age_ms(self.served)
         return {
+            AGE_HEADER: "unknown" if age is None else str(age),
+            STALE_HEADER: "true" if stale else "false",
             APPLIED_HEADER: str(self.served.applied if applied is None else applied),
             LOG_HEADER: self.served.log,
             "Cache-Control": "no-store",
@@ -89,7 +100,7 @@ class Exchange(NamedTuple):
 
     def answer(self, told: Told) -> web.Response:
         """An answer in JSON."""
-        headers = self.headers(told.applied)
+        headers = self.headers(told.applied, stale=told.stale)
         return web.Response(body=line_of(told.message), content_type="application/json", headers=headers)
 
 

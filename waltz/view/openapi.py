@@ -6,6 +6,7 @@ from typing import Final
 
 from waltz.common.access import Right
 from waltz.common.metrics.registry import Json
+from waltz.table.leases import MAX_DURATION_MS, MAX_HOLDER_CHARACTERS, MIN_DURATION_MS
 from waltz.table.served.problems import CONTENT_TYPE
 from waltz.table.served.questions import (
     DEFAULT_TAKEN,
@@ -59,6 +60,7 @@ _ID: Final = _integer(-1)
 _VERSION: Final[Schema] = {"type": "string", "pattern": _VERSION_PATTERN}
 _TEXT: Final[Schema] = {"type": "string"}
 _BYTES: Final = _ref("Bytes")
+_HOLDER: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_HOLDER_CHARACTERS}
 _TIMESTAMP: Final = _integer(-_LONG - 1)
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
@@ -111,7 +113,13 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             _object(("rows",), rows=_list(_ref("Place"), MAX_KEYS), raw=_FLAG),
         ]
     },
-    "Rows": _object(("applied", "rows"), applied=_ID, rows={"type": "array", "items": _or_null(_ref("Row"))}),
+    "Rows": _object(
+        ("applied", "rows", "stale", "age_ms"),
+        applied=_ID,
+        rows={"type": "array", "items": _or_null(_ref("Row"))},
+        stale={"type": "boolean"},
+        age_ms=_or_null(_integer()),
+    ),
     "Scan": _object(
         (),
         prefix=_or_null(_BYTES),
@@ -178,6 +186,15 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "Written": _object(("transaction",), transaction=_integer()),
     "Sweep": _object((), if_due=_FLAG),
     "Swept": _object(("transaction",), transaction=_or_null(_integer())),
+    "Lease": _object(
+        ("key", "holder", "duration_ms"),
+        prefix=_BYTES,
+        key=_BYTES,
+        holder=_HOLDER,
+        duration_ms=_integer(MIN_DURATION_MS, MAX_DURATION_MS),
+    ),
+    "Granted": _object(("term",), term=_integer()),
+    "Term": _object(("key", "holder", "term"), prefix=_BYTES, key=_BYTES, holder=_HOLDER, term=_integer()),
     "SweepCheck": _object(("aged", "due"), aged=_integer(), due={"type": "boolean"}),
     "Problem": _object(
         ("type", "title", "status", "detail"),
@@ -188,6 +205,8 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
         transaction=_integer(),
         applied=_ID,
         level=_TEXT,
+        holder=_TEXT,
+        wait_ms=_integer(),
     ),
 }
 
@@ -209,6 +228,10 @@ _PARAMETERS: Final[Mapping[str, tuple[Schema, str]]] = {
     "at_least": (_ID, "A transaction that the view must have applied."),
     "fresh": (_FLAG, "Whether the view first applies everything that was committed before the request."),
     "consistency": (_TEXT, "The level of the read or write, by its name."),
+    "stale_ok_ms": (
+        _integer(0, MAX_TIMEOUT_MS),
+        "When the view does not have what the read demands in so many milliseconds, the answer is of what it has.",
+    ),
     "timeout_ms": (
         _integer(1, MAX_TIMEOUT_MS, default=DEFAULT_TIMEOUT_MS),
         "How long the request may wait for the view, or for a commit.",
@@ -225,6 +248,8 @@ _HEADERS: Final[Mapping[str, tuple[Schema, str]]] = {
 _ANSWER_HEADERS: Final[Mapping[str, tuple[Schema, str]]] = {
     "Waltz-Applied": (_TEXT, "The last transaction that the view had applied."),
     "Waltz-Log": (_TEXT, "Differs between the logs of different clusters."),
+    "Waltz-Age-Ms": (_TEXT, "Milliseconds since it was last known that the view has everything, or `unknown`."),
+    "Waltz-Stale": (_TEXT, "`true` if the view does not have what the read demands; only with `stale_ok_ms`."),
     "ETag": (_TEXT, "The version of the row, in quotation marks."),
 }
 
@@ -236,8 +261,8 @@ _STATUSES: Final[Mapping[int, str]] = {
     403: "A right is missing.",
     404: "There is no such row, or the partition is not served here.",
     408: "The body has not come in time.",
-    409: "The properties of the partition forbid it, or the log is another one.",
-    412: "A condition does not hold; nothing is written.",
+    409: "The properties of the partition forbid it, the log is another one, or somebody else has the lease.",
+    412: "A condition does not hold, or a lease is lost; nothing is written.",
     413: "Too large.",
     500: "A defect. After a write the outcome is unknown.",
     501: "The owner is too old to confirm its mark.",

@@ -14,6 +14,7 @@ from waltz.common.quiet_log import OutageLog
 from waltz.common.tasks import owned, restarting
 from waltz.table.errors import PropertiesError, StoreError
 from waltz.table.face.configured import properties_of
+from waltz.table.face.leasing import Leasing
 from waltz.table.face.partition import TablePartition
 from waltz.table.served.answers import Served
 from waltz.table.served.problems import refused, refused_now
@@ -72,7 +73,8 @@ class Partitions:
         """Close all tables."""
         tasks = [*self._keeping.values(), *([] if self._searching is None else [self._searching])]
         for task in tasks:
-            task.cancel()
+            if not task.cancelling():  # a second time would break off the closing of its table
+                task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def of(self, partition_id: int) -> Served:
@@ -119,10 +121,13 @@ class Partitions:
             else:
                 self._outage.over()
                 self._keep_all(tables)
-                gone = [self._keeping.pop(each) for each in list(self._keeping) if each not in tables]
-                for task in gone:
+                gone = {each: task for each, task in self._keeping.items() if each not in tables}
+                for task in gone.values():
                     task.cancel()
-                await asyncio.gather(*gone, return_exceptions=True)
+                if gone:
+                    await asyncio.wait(gone.values())
+                for partition_id in gone:  # not before: close() waits for all that are kept
+                    del self._keeping[partition_id]
                 self.problems = {each: text for each, text in self.problems.items() if each in self._keeping}
             await asyncio.sleep(SEARCH_S)
 
@@ -146,7 +151,7 @@ class Partitions:
                 async with opening as table:
                     if not table.partition.store.finds_rows:
                         raise StoreError(f"view.store: {self._store} keeps no rows; use rocksdb, lmdb or sqlite")
-                    self._served[partition_id] = Served(table, table.partition, self._log)
+                    self._served[partition_id] = Served(table, table.partition, self._log, Leasing(table.partition))
                     self.problems.pop(partition_id, None)
                     self.changed.set()
                     outage.over()

@@ -41,8 +41,8 @@ def answered(answer: Answer, *, looks_at_rows: bool = False) -> Handle:
 
 async def get_row(exchange: Exchange) -> web.StreamResponse:
     """``GET .../rows/KEY``: one row, with its version as ``ETag``."""
-    row, applied = await _one(exchange, raw=flag(exchange.query, "raw"))
-    response = exchange.answer(Told(row_text(row), applied))
+    row, applied, stale = await _one(exchange, raw=flag(exchange.query, "raw"))
+    response = exchange.answer(Told(row_text(row), applied, stale))
     response.headers["ETag"] = f'"{version_text(row.version)}"'
     return response
 
@@ -51,11 +51,11 @@ async def get_value(exchange: Exchange) -> web.StreamResponse:
     """``GET .../rows/KEY/value``: the bytes of a value, or a part of them."""
     offset = number(exchange.query.get("offset", "0"), "offset")
     size = number(exchange.query["size"], "size") if "size" in exchange.query else None
-    row, applied = await _one(exchange, end="/value")
+    row, applied, stale = await _one(exchange, end="/value")
     if row.value is None:
         raise refused(404, "no-value", "the value of the row is null")
     part = row.value[offset : None if size is None else offset + size]
-    headers = exchange.headers(applied) | {"ETag": f'"{version_text(row.version)}"'}
+    headers = exchange.headers(applied, stale=stale) | {"ETag": f'"{version_text(row.version)}"'}
     return web.Response(body=part, content_type="application/octet-stream", headers=headers)
 
 
@@ -82,19 +82,19 @@ def key_of(exchange: Exchange, end: str = "") -> bytes:
     return unquote_to_bytes(path.split("/rows/", 1)[1])
 
 
-async def _one(exchange: Exchange, *, raw: bool = False, end: str = "") -> tuple[TableRow, int]:
+async def _one(exchange: Exchange, *, raw: bool = False, end: str = "") -> tuple[TableRow, int, bool]:
     question = GetQuestion([(bytes_in(exchange.query, "prefix"), key_of(exchange, end))], raw)
-    await caught_up(exchange.asked)
+    stale = await caught_up(exchange.asked)
     applied, (row,) = rows_of(exchange.served, question)
     if row is None:
         raise refused(404, "no-row", "there is no such row")
-    return row, applied
+    return row, applied, stale
 
 
 async def _streamed(exchange: Exchange, opening: AbstractAsyncContextManager[Stream]) -> web.StreamResponse:
     with exchange.limits.scans.taken():
         async with opening as stream:
-            headers = exchange.headers(stream.applied) | {"Content-Type": NDJSON}
+            headers = exchange.headers(stream.applied, stale=stream.stale) | {"Content-Type": NDJSON}
             response = web.StreamResponse(headers=headers)
             async with streaming(exchange.request, response):
                 async for page in stream.pages:

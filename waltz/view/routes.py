@@ -21,7 +21,8 @@ _OF_BODIES: Final = (408, 413)
 _OF_READS: Final = (409, 501, *_ALWAYS)
 _OF_WRITES: Final = (202, 409, 413, 504, *_ALWAYS)
 
-_MODE: Final = ("at_least", "fresh", "consistency")
+_MODE: Final = ("at_least", "fresh", "consistency", "stale_ok_ms")
+_TABLE_HEADERS: Final = ("Waltz-Applied", "Waltz-Log", "Waltz-Age-Ms", "Waltz-Stale")
 _TIME: Final = ("timeout_ms",)
 
 
@@ -44,7 +45,7 @@ class Route(NamedTuple):
     """Of the request."""
     body: tuple[str, str] | None = None
     """Content type and schema of the request's body."""
-    answer_headers: tuple[str, ...] = ("Waltz-Applied", "Waltz-Log")
+    answer_headers: tuple[str, ...] = _TABLE_HEADERS
 
     @property
     def template(self) -> str:
@@ -71,14 +72,14 @@ ROUTES: Final = (
         answer=((JSON, "Row"),),
         refusals=(*_OF_READS, 413),
         parameters=("prefix", "raw", *_MODE, *_TIME),
-        answer_headers=("Waltz-Applied", "Waltz-Log", "ETag"),
+        answer_headers=(*_TABLE_HEADERS, "ETag"),
     ),
     Route(
         *("GET", ROW + "/value", "get value", Right.READ, "The bytes of a value, or a part of them"),
         answer=((OCTETS, "Octets"),),
         refusals=(*_OF_READS, 413),
         parameters=("prefix", "offset", "size", *_MODE, *_TIME),
-        answer_headers=("Waltz-Applied", "Waltz-Log", "ETag"),
+        answer_headers=(*_TABLE_HEADERS, "ETag"),
     ),
     Route(
         *("POST", TABLE + "/scan", "scan", Right.READ, "Rows of ranges of keys, all of one state"),
@@ -134,6 +135,27 @@ ROUTES: Final = (
         refusals=(408, *_OF_WRITES),
         parameters=_TIME,
         body=(JSON, "Nothing"),
+    ),
+    Route(
+        *("POST", TABLE + "/lease", "lease", Right.APPEND, "Grant a lease that nobody else has"),
+        answer=((JSON, "Granted"),),
+        refusals=(408, *_OF_WRITES),
+        parameters=_TIME,
+        body=(JSON, "Lease"),
+    ),
+    Route(
+        *("POST", TABLE + "/lease/renew", "renew lease", Right.APPEND, "Have others wait anew for a lease"),
+        answer=((JSON, "Written"),),
+        refusals=(408, 412, *_OF_WRITES),
+        parameters=_TIME,
+        body=(JSON, "Term"),
+    ),
+    Route(
+        *("POST", TABLE + "/lease/release", "release lease", Right.APPEND, "End a lease"),
+        answer=((JSON, "Swept"),),
+        refusals=(408, *_OF_WRITES),
+        parameters=_TIME,
+        body=(JSON, "Term"),
     ),
     Route(
         *("GET", TABLE + "/sweep", "check sweep", Right.READ, "Count the rows that a sweep would remove"),

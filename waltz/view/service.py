@@ -9,7 +9,6 @@ from typing import Final
 from aiohttp import web
 
 from waltz.client.plain.feed import BatchFeed
-from waltz.common.access import Right
 from waltz.common.metrics.registry import Json
 from waltz.common.net.http import HttpError
 from waltz.common.net.listener import listening_errors
@@ -92,7 +91,7 @@ def make_application(exchanges: Exchanges, watches: set[BatchFeed]) -> web.Appli
             "tables": [
                 {"partition": partition_id, "applied": each.applied, "log": each.log}
                 for partition_id, each in served.items()
-                if caller.rights.permits(Right.READ, partition_id)
+                if caller.may_read(partition_id)
             ]
         }
         exchanges.metrics.answered("list", 200, 0.0)
@@ -116,8 +115,8 @@ class Port:
     def __init__(self, exchanges: Exchanges, max_connections: int) -> None:
         self._exchanges = exchanges
         self._max_connections = max_connections
-        self._silent: set[asyncio.Protocol] = set()
-        """Young connections without a request."""
+        self._silent: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+        """Young connections without a request, and what ends them."""
         self._watches: set[BatchFeed] = set()
         self.application = make_application(exchanges, self._watches)
         self.application.middlewares.insert(0, self._first_request())
@@ -151,6 +150,9 @@ class Port:
         for feed in list(self._watches):
             await feed.aclose()
         await self._runner.cleanup()
+        for timer in self._silent.values():
+            timer.cancel()
+        self._silent.clear()
 
     @property
     def _connections(self) -> list[web.RequestHandler]:
@@ -162,21 +164,21 @@ class Port:
         if server is None or len(self._connections) >= self._max_connections:
             return _Refused()
         connection = server()
-        self._silent.add(connection)
-        asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._end_if_silent, connection)
+        self._silent[connection] = asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._end_silent, connection)
         return connection
 
-    def _end_if_silent(self, connection: web.RequestHandler) -> None:
-        if connection in self._silent:
-            self._silent.discard(connection)
-            connection.force_close()
+    def _end_silent(self, connection: web.RequestHandler) -> None:
+        del self._silent[connection]
+        connection.force_close()
 
     def _first_request(self) -> Callable[..., Awaitable[web.StreamResponse]]:
         @web.middleware
         async def note(
             request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
         ) -> web.StreamResponse:
-            self._silent.discard(request.protocol)
+            timer = self._silent.pop(request.protocol, None)
+            if timer is not None:
+                timer.cancel()
             return await handler(request)
 
         return note

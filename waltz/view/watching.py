@@ -81,11 +81,11 @@ def watch_with(metrics: ViewMetrics, open_feeds: set[BatchFeed]) -> Handle:
         stream = _Stream(exchange, as_events=as_events)
         view = exchange.served.view
         async with view.client.library_feed(exchange.partition_id, after=after) as feed:
-            async with asyncio.timeout_at(exchange.deadline_s):
-                await feed.begin()
             open_feeds.add(feed)
             metrics.watches = len(open_feeds)
             try:
+                async with asyncio.timeout_at(exchange.deadline_s):
+                    await feed.begin()
                 async with streaming(exchange.request, stream.response):
                     await _follow(exchange, stream, feed, prefix, progress_s, metrics)
             finally:

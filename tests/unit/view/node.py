@@ -33,6 +33,7 @@ class Node(NamedTuple):
     limits: Limits
     metrics: ViewMetrics
     registry: Registry
+    listening: Port
 
     async def served(self, partition_id: int = 0) -> None:
         """Wait until a partition is served, and said to be."""
@@ -73,7 +74,7 @@ async def view_node(
         nodes, root = client.directory
         registration = Registration(nodes, root, partitions, name, f"http://{name}", zone)
         try:
-            yield Node(f"http://{name}", partitions, limits, metrics, registry)
+            yield Node(f"http://{name}", partitions, limits, metrics, registry, listening)
         finally:
             await registration.close()
             await listening.close()

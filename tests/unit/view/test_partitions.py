@@ -147,3 +147,34 @@ async def test_a_wrong_address_of_snapshots_is_told(
     async with view_node(cluster, tmp_path, snapshots="ftp://nowhere") as node, asyncio.timeout(TIMEOUT_S):
         while "begins with one of" not in node.partitions.problems.get(0, ""):
             await asyncio.sleep(0.005)
+
+
+async def test_the_end_waits_for_a_table_that_is_being_closed_and_does_not_break_that_off(
+    client: waltz.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SEARCH_S", 0.01)
+    closing, go_on, closed = asyncio.Event(), asyncio.Event(), []
+
+    async def keep(_: Partitions, partition_id: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            closing.set()
+            await go_on.wait()
+            closed.append(partition_id)
+
+    monkeypatch.setattr(Partitions, "_keep", keep)
+    await waltz.table.configure(client, 0, {"format": "table"})
+    partitions = Partitions(client, None, "memory", tmp_path)
+    await partitions.start()
+    async with asyncio.timeout(TIMEOUT_S):
+        while not list(partitions.states()):
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0)  # its task begins
+        await waltz.table.configure(client, 0, {"format": "raw"})
+        await closing.wait()
+        ending = asyncio.create_task(partitions.close())
+        await asyncio.sleep(0)
+        go_on.set()
+        await ending
+    assert closed == [0]

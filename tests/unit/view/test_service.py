@@ -16,6 +16,10 @@ import waltz
 from tests.unit.view.node import TIMEOUT_S, Node, session, view_node
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.common.access import EVERYTHING, Proof, Right, Rights
+from waltz.common.acl.document import Document, Mode
+from waltz.common.acl.enforcement import Applied, RuleAccess
+from waltz.common.acl.rules import compile_rules
+from waltz.common.pieces import at_once
 from waltz.table import Row
 from waltz.table.served import answers
 from waltz.table.taking import Taken
@@ -218,6 +222,30 @@ async def test_levels_are_parameters(http: aiohttp.ClientSession) -> None:
     conditional = {"If-None-Match": "*"}
     async with http.put("/v1/tables/0/rows/new?consistency=leader_all", headers=conditional) as response:
         assert "of the partition" in await problem(response, 400, "bad-request")
+
+
+async def test_stale_answers_say_so(http: aiohttp.ClientSession) -> None:
+    async with http.put("/v1/tables/0/rows/k", data=b"v") as response:
+        assert response.status == 200
+    demand = {"at_least": "7", "stale_ok_ms": "20"}
+    async with http.get("/v1/tables/0/rows/k", params={"at_least": "0"}) as response:
+        assert (response.headers["Waltz-Stale"], response.headers["Waltz-Age-Ms"]) == ("false", "unknown")
+    async with http.get("/v1/tables/0", params={"fresh": "true", "stale_ok_ms": "20000"}) as response:
+        assert response.headers["Waltz-Stale"] == "false"
+        assert int(response.headers["Waltz-Age-Ms"]) >= 0
+    for path in ("", "/rows/k", "/rows/k/value", "/rows", "/sweep"):
+        async with http.get(f"/v1/tables/0{path}", params=demand) as response:
+            assert response.status == 200
+            assert (response.headers["Waltz-Applied"], response.headers["Waltz-Stale"]) == ("0", "true"), path
+    async with http.post("/v1/tables/0/get", params=demand, json={"keys": ["k"]}) as response:
+        message = await response.json()
+        assert (message["applied"], message["stale"]) == (0, True)
+        assert message["age_ms"] >= 0
+    async with http.get("/v1/tables/0/rows", params={"limit": "1"}) as response:
+        (_, end) = await lines(response)
+    token = end["end"]["next"]
+    async with http.get("/v1/tables/0/rows", params={"limit": "1", "token": token, **demand}) as response:
+        assert response.status == 200
 
 
 async def test_rows_of_several_prefixes_are_of_one_state(http: aiohttp.ClientSession) -> None:
@@ -441,3 +469,41 @@ async def test_no_http_is_refused_and_the_node_goes_on(node: Node, http: aiohttp
 async def test_a_silent_connection_is_ended(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "FIRST_REQUEST_S", 0.05)
     assert await raw(node, b"GET /v1/tables HTTP/1.1\r\nHost") == b""
+
+
+async def test_no_timer_is_left_behind(
+    cluster: list[MockServerPartition], client: waltz.Client, tmp_path: Path
+) -> None:
+    async with view_node(cluster, tmp_path) as node:
+        await node.served()
+        host, port = node.endpoint.removeprefix("http://").split(":")
+        _, silent = await asyncio.open_connection(host, int(port))
+        timers = node.listening._silent
+        async with asyncio.timeout(TIMEOUT_S):
+            while not timers:
+                await asyncio.sleep(0.005)
+        (of_the_silent,) = timers.values()
+        async with session(node) as http, http.get("/v1/tables") as response:
+            assert response.status == 200
+        assert list(timers.values()) == [of_the_silent]
+    assert not timers
+    assert of_the_silent.cancelled()
+    silent.close()
+
+
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.AUDIT, Mode.ENFORCE])
+async def test_callers_without_proof_pass_unless_rules_are_enforced(
+    cluster: list[MockServerPartition], client: waltz.Client, tmp_path: Path, mode: Mode
+) -> None:
+    access = RuleAccess(1, lambda subject: subject, [])
+    at_once(access.apply(Applied(1, at_once(compile_rules(Document(mode), {}, 1)))))
+    async with view_node(cluster, tmp_path, access=access) as node, session(node) as http:
+        await node.served()
+        passes = mode is not Mode.ENFORCE
+        async with http.get("/v1/tables") as response:
+            assert [each["partition"] for each in (await response.json())["tables"]] == ([0] if passes else [])
+        for method, path in (("PUT", "/v1/tables/0/rows/k"), ("GET", "/v1/tables/0"), ("GET", "/v1/tables/0/watch")):
+            async with http.request(method, path) as response:
+                assert response.status == (200 if passes else 403), path
+                if path.endswith("watch") and passes:
+                    assert "progress" in json.loads(await response.content.readline())

@@ -7,7 +7,7 @@
    order of the log.
 2. ``parts``: the rows of one prefix, also with values that are not bytes; ``several``: one table in several partitions;
    ``interface``: what these need of a table, wherever its view is.
-3. ``transaction`` (pure) with ``transacting``; ``locks`` (pure): the locks of rows.
+3. ``transaction`` (pure) with ``transacting``; ``locks`` (pure): the locks of rows; ``leasing``: leases.
 4. ``sweeping``: removal of old rows. ``cursors`` and ``positions``: stored progress of readers.
 5. For threads: ``threads``; ``blocking_table``, the calls of a table; ``blocking_interface``, ``blocking_parts`` and
    ``blocking_several``, made of their asynchronous twins; ``blocking``.

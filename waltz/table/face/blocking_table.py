@@ -12,6 +12,7 @@ from waltz.table.face.ranges import Ranges
 from waltz.table.face.sweeping import SweepCheck
 from waltz.table.face.table import Table
 from waltz.table.face.threads import BlockingWork, ThreadsClient, iterated, transact
+from waltz.table.leases import Lease
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version
 from waltz.table.taking import Taken
@@ -179,6 +180,47 @@ class TableCalls:
         """
         return self._run(self._table.put_if(key, value, version, prefix=prefix, timeout_s=timeout_s))
 
+    def acquire(
+        self, key: bytes, holder: str, *, duration_s: float, prefix: bytes = b"", timeout_s: float | None = None
+    ) -> Lease:
+        """Get a lease, which nobody else has until it is released, or not renewed for its duration.
+
+        The lease is the row of ``key``, which nobody else may write. The same holder gets it again at once, in a new
+        term, which ends the term before: after a restart, or when an answer was lost.
+
+        Args:
+            key: The name of the lease.
+            holder: The name of the process, unlike that of all others.
+            duration_s: How long others wait after a grant or renewal, 0.1 to 3600 seconds. The holder counts on nine
+                tenths of it.
+            prefix: Prefix of the row.
+            timeout_s: How long the lease is waited for, in seconds.
+
+        Returns:
+            The lease.
+
+        Raises:
+            LeaseHeldError: Somebody else has it.
+            LeaseLostError: It was granted, but so late that it may be over.
+            PropertiesError: Rows of the partition expire.
+            ValueError: A duration or a name is out of bounds, or the row is no lease.
+            NotAppendedError: The deadline has passed.
+            OutcomeUnknownError: The same, and the lease may have been granted.
+        """
+        return self._run(self._table.acquire(key, holder, duration_s=duration_s, prefix=prefix, timeout_s=timeout_s))
+
+    def renew(self, lease: Lease, *, timeout_s: float | None = None) -> Lease:
+        """Have a lease from now on for its whole duration again, in the same term. Raises like :meth:`acquire`.
+
+        When it fails for any other reason than :class:`~waltz.table.errors.LeaseLostError`, the lease ends as before,
+        and may be renewed by another call.
+        """
+        return self._run(self._table.renew(lease, timeout_s=timeout_s))
+
+    def release(self, lease: Lease, *, timeout_s: float | None = None) -> int | None:
+        """End a lease, so that others need not wait; ``None`` if that term has ended before. Raises like ``batch``."""
+        return self._run(self._table.release(lease, timeout_s=timeout_s))
+
     def refresh(self, *, strict: bool = True) -> None:
         """Return when the view has every transaction that was committed before the call.
 
@@ -207,6 +249,7 @@ class TableCalls:
         raw: bool = False,
         fresh: bool = False,
         consistency: ReadConsistency | None = None,
+        stale_ok_after_s: float | None = None,
     ) -> Answer:
         """The rows of keys, in the order of the keys. With ``raw``, tombstones and expired rows are returned, too.
 
@@ -220,6 +263,8 @@ class TableCalls:
             fresh: The same as ``consistency="fresh"``.
             consistency: What the answer has: ``"fresh"``, ``"any"``, ``AtLeast(id)``, ``AsOf(id)`` or a level by the
                 names of Amza. By default at least the earlier writes through this object.
+            stale_ok_after_s: When the view does not have that within so many seconds, the answer is of what it has: it
+                is ``stale`` then. By default the read waits, and raises.
 
         Returns:
             The rows, and as ``applied`` the last transaction whose effect is in them.
@@ -227,8 +272,13 @@ class TableCalls:
         Raises:
             ConsistencyRefusedError: The property ``consistency`` of the partition does not go with that level.
             DeadlineExceededError: What was asked for has not come in time.
+            ValueError: There is no such level, or it is ``AsOf`` beside ``stale_ok_after_s``.
         """
-        return self._run(self._table.get(keys, prefix=prefix, raw=raw, fresh=fresh, consistency=consistency))
+        return self._run(
+            self._table.get(
+                keys, prefix=prefix, raw=raw, fresh=fresh, consistency=consistency, stale_ok_after_s=stale_ok_after_s
+            )
+        )
 
     def get_slice(
         self,

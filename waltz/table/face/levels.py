@@ -67,7 +67,7 @@ Read = Present | AtLeast | AsOf
 
 
 class Answer(list[TableRow | None]):
-    """The rows of a read, and the transaction after which they were read.
+    """The rows of a read, the transaction after which they were read, and how old that state may be.
 
     Examples:
         ```python
@@ -76,12 +76,19 @@ class Answer(list[TableRow | None]):
         ```
     """
 
-    __slots__ = ("applied",)
+    __slots__ = ("age_s", "applied", "stale")
 
-    def __init__(self, rows: Iterable[TableRow | None], applied: int) -> None:
+    def __init__(
+        self, rows: Iterable[TableRow | None], applied: int, *, age_s: float | None = None, stale: bool = False
+    ) -> None:
         super().__init__(rows)
         self.applied = applied
         """The last transaction whose effect is in the answer; -1 for none."""
+        self.age_s = age_s
+        """So many seconds ago it was known for the last time that the view has all that is committed, by a fresh read
+        of anybody over the same view; ``None``: it is not known."""
+        self.stale = stale
+        """Whether the view could not have what the read demanded, and ``stale_ok_after_s`` was given."""
 
 
 def read_of(

@@ -73,6 +73,8 @@ class TablePartition:
         self._snapshots = snapshots
         self._is_configured = properties is None
         self._written = -1
+        self._proved_s: float | None = None
+        """When the view was last known to have all that was committed."""
         self._last_write_ms = self._last_accepted_ms = 0
 
     async def open(self) -> None:
@@ -258,7 +260,16 @@ class TablePartition:
 
     async def refresh(self, *, strict: bool = True) -> None:
         """Return when the view has every transaction committed before the call; raises like :meth:`high_water_mark`."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         await self.follower.reached(await self.high_water_mark(strict=strict))
+        if strict:
+            self._proved_s = began_s if self._proved_s is None else max(self._proved_s, began_s)
+
+    @property
+    def age_s(self) -> float | None:
+        """Time since the view was last known to have all that was committed; ``None`` if it never was."""
+        return None if self._proved_s is None else asyncio.get_running_loop().time() - self._proved_s
 
     async def high_water_mark(self, *, strict: bool = True) -> int:
         """A mark that covers every transaction committed before the call; -1 for an empty log.
@@ -283,6 +294,20 @@ class TablePartition:
             ConsistencyRefusedError: The property ``consistency`` of the partition does not go with that level.
         """
         return read_of(fresh, consistency, self.properties, self.partition_id)
+
+    async def catch_up_or_stale(self, read: Present | AtLeast, stale_ok_after_s: float | None) -> bool:
+        """As :meth:`catch_up`; with a limit, in seconds, true after it instead of an error that what is read is not
+        there.
+        """
+        if stale_ok_after_s is None:
+            await self.catch_up(read)
+            return False
+        try:
+            async with asyncio.timeout(stale_ok_after_s):
+                await self.catch_up(read)
+        except (TimeoutError, DeadlineExceededError, ConfirmedMarkNotSupportedError):
+            return True
+        return False
 
     async def catch_up(self, read: Read = Present.OWN) -> None:
         """Return when the view has what the read is of; for a past state, when the log has that transaction.

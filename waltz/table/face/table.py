@@ -14,6 +14,7 @@ from waltz.client.plain.client import Client
 from waltz.table.ages import NO_AGES
 from waltz.table.envelope import Batch, Row, Truncate
 from waltz.table.errors import VersionConflict
+from waltz.table.face.leasing import Leasing, acquired, renewed
 from waltz.table.face.levels import Answer, AsOf, Read, ReadConsistency, within
 from waltz.table.face.locks import TABLE_LOCK, locks_of_batch
 from waltz.table.face.partition import TIMEOUT_S, TablePartition, close_in_pages, in_time, system_clock
@@ -22,12 +23,18 @@ from waltz.table.face.sweeping import SweepCheck, check_sweep, present_mark
 from waltz.table.face.takes import followed, taken_parts
 from waltz.table.face.transacting import PACE, Transacting, Work, transacted
 from waltz.table.face.transaction import TableTransaction
+from waltz.table.leases import Lease, duration_ms_of
 from waltz.table.limits import check_rows
 from waltz.table.properties import PartitionProperties
 from waltz.table.rows import TableRow, Version, row_key
 from waltz.table.stores.interface import Snapshot
 from waltz.table.taking import Taken
 from waltz.table.view import KeyRange
+
+
+def _place(lease: Lease) -> tuple[bytes, bytes, str, int]:
+    return lease.key, lease.prefix, lease.holder, lease.term
+
 
 _SWEEPS = "sweeps that are done where they are due"
 
@@ -73,6 +80,7 @@ class Table:
         not a table's, and ``CodecUnavailableError``; without given properties, opening raises them.
         """
         self._partition = TablePartition(client, partition_id, properties, store, directory, clock, snapshots)
+        self._leasing = Leasing(self._partition)
 
     async def __aenter__(self) -> Self:
         await self._partition.open()
@@ -309,6 +317,56 @@ class Table:
         """A transaction step by step, for work that does not run on this loop."""
         return Transacting(self._partition, timeout_s, max_attempts)
 
+    # Leases
+
+    async def acquire(
+        self, key: bytes, holder: str, *, duration_s: float, prefix: bytes = b"", timeout_s: float | None = None
+    ) -> Lease:
+        """Get a lease, which nobody else has until it is released, or not renewed for its duration.
+
+        The lease is the row of ``key``, which nobody else may write. The same holder gets it again at once, in a new
+        term, which ends the term before: after a restart, or when an answer was lost.
+
+        Args:
+            key: The name of the lease.
+            holder: The name of the process, unlike that of all others.
+            duration_s: How long others wait after a grant or renewal, 0.1 to 3600 seconds. The holder counts on nine
+                tenths of it.
+            prefix: Prefix of the row.
+            timeout_s: How long the lease is waited for, in seconds.
+
+        Returns:
+            The lease.
+
+        Raises:
+            LeaseHeldError: Somebody else has it.
+            LeaseLostError: It was granted, but so late that it may be over.
+            PropertiesError: Rows of the partition expire.
+            ValueError: A duration or a name is out of bounds, or the row is no lease.
+            NotAppendedError: The deadline has passed.
+            OutcomeUnknownError: The same, and the lease may have been granted.
+        """
+        limit_s = TIMEOUT_S if timeout_s is None else timeout_s
+
+        async def grant(left_s: float) -> int:
+            return await self._leasing.grant(key, prefix, holder, duration_ms_of(duration_s), left_s)
+
+        return await acquired(grant, key, prefix, holder, duration_s, limit_s)
+
+    async def renew(self, lease: Lease, *, timeout_s: float | None = None) -> Lease:
+        """Have a lease from now on for its whole duration again, in the same term. Raises like :meth:`acquire`.
+
+        When it fails for any other reason than :class:`~waltz.table.errors.LeaseLostError`, the lease ends as before,
+        and may be renewed by another call.
+        """
+        limit_s = min(TIMEOUT_S if timeout_s is None else timeout_s, lease.left_s)
+        return await renewed(lambda: self._leasing.renew(*_place(lease), limit_s), lease)
+
+    async def release(self, lease: Lease, *, timeout_s: float | None = None) -> int | None:
+        """End a lease, so that others need not wait; ``None`` if that term has ended before. Raises like ``batch``."""
+        limit_s = TIMEOUT_S if timeout_s is None else timeout_s
+        return await self._leasing.release(*_place(lease), limit_s)
+
     # Reads
 
     async def refresh(self, *, strict: bool = True) -> None:
@@ -339,6 +397,7 @@ class Table:
         raw: bool = False,
         fresh: bool = False,
         consistency: ReadConsistency | None = None,
+        stale_ok_after_s: float | None = None,
     ) -> Answer:
         """The rows of keys, in the order of the keys. With ``raw``, tombstones and expired rows are returned, too.
 
@@ -352,6 +411,8 @@ class Table:
             fresh: The same as ``consistency="fresh"``.
             consistency: What the answer has: ``"fresh"``, ``"any"``, ``AtLeast(id)``, ``AsOf(id)`` or a level by the
                 names of Amza. By default at least the earlier writes through this object.
+            stale_ok_after_s: When the view does not have that within so many seconds, the answer is of what it has: it
+                is ``stale`` then. By default the read waits, and raises.
 
         Returns:
             The rows, and as ``applied`` the last transaction whose effect is in them.
@@ -359,12 +420,16 @@ class Table:
         Raises:
             ConsistencyRefusedError: The property ``consistency`` of the partition does not go with that level.
             DeadlineExceededError: What was asked for has not come in time.
+            ValueError: There is no such level, or it is ``AsOf`` beside ``stale_ok_after_s``.
         """
         partition = self._partition
         read = partition.read_of(fresh, consistency)
         if not isinstance(read, AsOf):
-            await partition.catch_up(read)
-            return Answer(partition.reading_of(partition.store, raw).get(prefix, keys), self.applied)
+            stale = await partition.catch_up_or_stale(read, stale_ok_after_s)
+            rows_now = partition.reading_of(partition.store, raw).get(prefix, keys)
+            return Answer(rows_now, self.applied, age_s=partition.age_s, stale=stale)
+        if stale_ok_after_s is not None:
+            raise ValueError("a past state is never stale: AsOf goes without stale_ok_after_s")
         rows = await partition.rows_of(read, {row_key(prefix, key) for key in keys}.__contains__)
         try:
             return Answer(partition.reading_of(rows, raw, read).get(prefix, keys), read.transaction_id)

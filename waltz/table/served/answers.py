@@ -5,18 +5,21 @@ An answer is JSON, and what the view had applied; or a stream of lines of JSON. 
 """
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple
 
-from waltz.client.errors import NotAppendedError
+from waltz.client.errors import ConfirmedMarkNotSupportedError, NotAppendedError
 from waltz.client.plain.feed import BatchFeed
 from waltz.common.consistency import level_of_append
+from waltz.common.errors import DeadlineExceededError
 from waltz.common.metrics.registry import Json
 from waltz.common.records import Record
 from waltz.table.envelope import Truncate
 from waltz.table.errors import VersionConflict
 from waltz.table.face.decoding import decoded
+from waltz.table.face.leasing import Leasing
 from waltz.table.face.levels import Present
 from waltz.table.face.partition import TablePartition, close_in_pages
 from waltz.table.face.table import Table
@@ -31,6 +34,7 @@ from waltz.table.served.questions import (
     TakeQuestion,
     WriteQuestion,
     get_question,
+    lease_question,
     read_mode,
     sweep_question,
     write_question,
@@ -56,6 +60,8 @@ class Served(NamedTuple):
     """For reads."""
     log: str
     """Tells the logs of clusters apart."""
+    leasing: Leasing
+    """Its leases, as they are seen here."""
 
     @property
     def applied(self) -> int:
@@ -83,6 +89,8 @@ class Told(NamedTuple):
 
     message: dict[str, Json]
     applied: int
+    stale: bool = False
+    """Whether the view does not have what the read demanded."""
 
 
 class Stream(NamedTuple):
@@ -91,14 +99,15 @@ class Stream(NamedTuple):
     applied: int
     """What the view had applied at the beginning."""
     pages: AsyncGenerator[list[Json], None]
+    stale: bool = False
 
 
 Answer = Callable[[Asked, object], Awaitable[Told]]
 """Answers a message."""
 
 
-async def caught_up(asked: Asked, at_least: int = -1) -> None:
-    """Return when the view has what the read demands.
+async def caught_up(asked: Asked, at_least: int = -1) -> bool:
+    """Return when the view has what the read demands; true if it has not, and the read takes what there is.
 
     Raises :class:`~waltz.table.served.problems.Refused` at the deadline, ``ConsistencyRefusedError``, and the errors of
     :meth:`~waltz.table.face.partition.TablePartition.refresh`.
@@ -110,18 +119,34 @@ async def caught_up(asked: Asked, at_least: int = -1) -> None:
     except ValueError as error:
         raise MessageError(str(error)) from None
     wanted = max(at_least, mode.at_least)
+    end_s = asked.deadline_s
+    if mode.stale_ok_ms is not None:
+        end_s = min(end_s, asyncio.get_running_loop().time() + mode.stale_ok_ms / 1000)
     try:
-        async with asyncio.timeout_at(asked.deadline_s) as limit:
+        async with asyncio.timeout_at(end_s) as limit:
             await view.catch_up_to(wanted)
             if read is Present.FRESH:
                 await view.refresh()
+    except (DeadlineExceededError, ConfirmedMarkNotSupportedError):
+        if mode.stale_ok_ms is None:
+            raise
+        return True
     except TimeoutError:
         if not limit.expired():
             raise
+        if mode.stale_ok_ms is not None:
+            return True
         what = "everything committed" if read is Present.FRESH else f"transaction {wanted}"
         raise refused_now(
             503, "late", f"the view has not applied {what} in time; it has applied {asked.served.applied}"
         ) from None
+    return False
+
+
+def age_ms(served: Served) -> int | None:
+    """How long ago the view was last known to have all that was committed; ``None`` if it is not known."""
+    age_s = served.view.age_s
+    return None if age_s is None else math.ceil(1000 * age_s)
 
 
 # Reads
@@ -129,7 +154,7 @@ async def caught_up(asked: Asked, at_least: int = -1) -> None:
 
 async def state(asked: Asked, _message: object = None) -> Told:
     """How far the view is, and how large."""
-    await caught_up(asked)
+    stale = await caught_up(asked)
     progress = asked.served.view.store.progress
     message: dict[str, Json] = {
         "partition": asked.served.view.partition_id,
@@ -139,16 +164,16 @@ async def state(asked: Asked, _message: object = None) -> Told:
         "tombstones": progress.tombstones,
         "skipped": progress.skipped,
     }
-    return Told(message, progress.applied)
+    return Told(message, progress.applied, stale)
 
 
 async def get(asked: Asked, message: object) -> Told:
     """Rows of keys."""
     question = get_question(message)
-    await caught_up(asked)
+    stale = await caught_up(asked)
     applied, rows = rows_of(asked.served, question)
     found: list[Json] = [None if row is None else row_text(row) for row in rows]
-    return Told({"applied": applied, "rows": found}, applied)
+    return Told({"applied": applied, "rows": found, "stale": stale, "age_ms": age_ms(asked.served)}, applied, stale)
 
 
 def rows_of(served: Served, question: GetQuestion) -> tuple[int, list[TableRow | None]]:
@@ -173,13 +198,15 @@ async def scanned(asked: Asked, question: ScanQuestion) -> AsyncIterator[Stream]
     after = question.after
     if after is not None and after.log != asked.served.log:
         raise refused(409, "other-log", "the token is of another log: begin the scan again")
-    await caught_up(asked, -1 if after is None else after.applied)
+    stale = await caught_up(asked, -1 if after is None else after.applied)
+    if stale and after is not None and asked.served.applied < after.applied:
+        raise refused_now(503, "late", "the view has not applied the state of the page before in time")
     view = asked.served.view
     snapshot = view.store.snapshot()
     try:
         reading = view.reading_of(snapshot, question.raw)
         async with aclosing(_scan_pages(asked.served.log, question, reading)) as pages:
-            yield Stream(snapshot.progress.applied, pages)
+            yield Stream(snapshot.progress.applied, pages, stale)
     finally:
         await close_in_pages(snapshot)
 
@@ -346,7 +373,7 @@ async def sweep(asked: Asked, message: object) -> Told:
 
 async def check_sweep(asked: Asked, _message: object = None) -> Told:
     """Count the rows that a sweep would remove."""
-    await caught_up(asked)
+    stale = await caught_up(asked)
     try:
         async with asyncio.timeout_at(asked.deadline_s) as limit:
             check = await asked.served.table.check_sweep()
@@ -354,7 +381,32 @@ async def check_sweep(asked: Asked, _message: object = None) -> Told:
         if not limit.expired():
             raise
         raise refused_now(503, "late", "the rows could not be looked at in time") from None
-    return Told({"aged": check.aged, "due": check.due}, asked.served.applied)
+    return Told({"aged": check.aged, "due": check.due}, asked.served.applied, stale)
+
+
+async def lease(asked: Asked, message: object) -> Told:
+    """Grant a lease that nobody else has."""
+    each = lease_question(message, granted=False)
+    leasing = asked.served.leasing
+    try:
+        term = await leasing.grant(each.key, each.prefix, each.holder, each.duration_ms, asked.left_s)
+    except ValueError as error:
+        raise refused(409, "no-lease", str(error)) from None
+    return Told({"term": term}, asked.served.applied)
+
+
+async def renew(asked: Asked, message: object) -> Told:
+    """Renew a lease."""
+    each = lease_question(message, granted=True)
+    leasing = asked.served.leasing
+    return _appended(asked, await leasing.renew(each.key, each.prefix, each.holder, each.term, asked.left_s))
+
+
+async def release(asked: Asked, message: object) -> Told:
+    """End a lease, unless it has ended."""
+    each = lease_question(message, granted=True)
+    leasing = asked.served.leasing
+    return _appended(asked, await leasing.release(each.key, each.prefix, each.holder, each.term, asked.left_s))
 
 
 def _empty(message: object) -> None:
@@ -409,6 +461,9 @@ ANSWERS: Final[Mapping[tuple[str, str], Answer]] = {
     ("POST", "/get"): get,
     ("POST", "/batch"): write,
     ("POST", "/truncate"): truncate,
+    ("POST", "/lease"): lease,
+    ("POST", "/lease/renew"): renew,
+    ("POST", "/lease/release"): release,
     ("GET", "/sweep"): check_sweep,
     ("POST", "/sweep"): sweep,
 }

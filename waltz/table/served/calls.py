@@ -5,7 +5,7 @@ import io
 import logging
 import random
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 from urllib.parse import urlencode
@@ -16,7 +16,9 @@ from waltz.common.errors import ConfigError
 from waltz.common.metrics.registry import Json
 from waltz.common.net.backoff import Backoff
 from waltz.common.net.token_sender import TokenSource
+from waltz.common.zk.client import ZooKeeperError
 from waltz.table.errors import ViewUnavailableError
+from waltz.table.served.hedging import Hedging
 from waltz.table.served.nodes import view_nodes
 from waltz.table.served.problems import error_of
 from waltz.table.served.questions import MAX_TIMEOUT_MS
@@ -38,6 +40,12 @@ MAX_LINE_BYTES: Final = 256 << 20
 Method = Literal["GET", "POST"]
 Query = Mapping[str, str | bytes]
 """Parameters of a URL; bytes are those of the table."""
+
+_HEDGED: Final = ("", "/get")
+"""Paths of reads that cost little: when they are late, another view node is asked as well."""
+
+_GROUP: Final = "waltz-client"
+"""Of the metrics of clients."""
 
 _NOT_HERE: Final = (404, 429, 503)
 """Statuses after which another view node may do better. Nothing is in the log."""
@@ -65,6 +73,7 @@ class Calls(Protocol):
         *,
         timeout_s: float,
         writes: bool = False,
+        most_advanced: bool = False,
     ) -> object:
         """An answer."""
         ...
@@ -93,7 +102,8 @@ class ViewCalls:
         self._ways = ways
         self._chance = random.Random()
         self._nodes: list[ViewNode] = []
-        """In the order in which they are tried."""
+        """In the order in which they are tried. Each reading of ZooKeeper makes them anew."""
+        self._hedging = Hedging()
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -122,8 +132,9 @@ class ViewCalls:
         *,
         timeout_s: float,
         writes: bool = False,
+        most_advanced: bool = False,
     ) -> object:
-        """The answer of a view node.
+        """The answer of a view node; with ``most_advanced`` of that which has told ZooKeeper of the last transaction.
 
         Raises:
             ViewUnavailableError: No view node has answered in time.
@@ -132,7 +143,57 @@ class ViewCalls:
 
         Raises the errors of :func:`~waltz.table.served.problems.error_of`, too.
         """
-        async with self._answered(method, path, query, message, timeout_s=timeout_s, writes=writes) as response:
+
+        async def answer(first: int) -> object:
+            return await self._ask_from(first, method, path, query, message, timeout_s, writes, most_advanced)
+
+        if writes or most_advanced or path not in _HEDGED:
+            return await answer(0)
+        return await self._hedged(answer)
+
+    async def _hedged(self, answer: Callable[[int], Coroutine[None, None, object]]) -> object:
+        """The first answer of one or, when that is late, two view nodes; ``answer`` asks, beginning at that place."""
+        loop = asyncio.get_running_loop()
+        hedging, began_s = self._hedging, loop.time()
+        hedging.began()
+        if len(self._nodes) < 2:
+            result = await answer(0)
+            hedging.answered(loop.time() - began_s)
+            return result
+        asking = [loop.create_task(answer(0))]
+        try:
+            await asyncio.wait(asking, timeout=hedging.delay_s)
+            if not asking[0].done() and len(self._nodes) > 1 and hedging.may():
+                self._client.metrics.counter(_GROUP, "hedged-reads").add()
+                asking.append(loop.create_task(answer(1)))
+            pending = set(asking)
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    if not isinstance(task.exception(), ViewUnavailableError):
+                        hedging.answered(loop.time() - began_s)
+                        return task.result()
+            return asking[0].result()
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
+    async def _ask_from(
+        self,
+        first: int,
+        method: Method,
+        path: str,
+        query: Query,
+        message: Json,
+        timeout_s: float,
+        writes: bool,
+        most_advanced: bool,
+    ) -> object:
+        """Ask the view nodes from this place on, and then all."""
+        async with self._answered(
+            method, path, query, message, timeout_s=timeout_s, writes=writes, most_advanced=most_advanced, first=first
+        ) as response:
             try:
                 async with asyncio.timeout(timeout_s + GRACE_S):
                     return parsed(await response.read())
@@ -180,6 +241,8 @@ class ViewCalls:
         *,
         timeout_s: float,
         writes: bool = False,
+        most_advanced: bool = False,
+        first: int = 0,
     ) -> AsyncGenerator["aiohttp.ClientResponse", None]:
         """The first good answer; its body is still to be read."""
         loop = asyncio.get_running_loop()
@@ -187,14 +250,23 @@ class ViewCalls:
         backoff = Backoff(0.05, 1.0, self._chance)
         reason = "there is none in ZooKeeper"
         while True:
-            if not self._nodes:
-                self._nodes = in_order_of_choice(
-                    await view_nodes(self._client, self._partition_id), self._ways.zone, self._chance.shuffle
-                )
-            for node in list(self._nodes):
+            if not self._nodes or most_advanced:
+                try:
+                    found = await view_nodes(self._client, self._partition_id)
+                except ZooKeeperError as error:
+                    reason = str(error)
+                else:
+                    self._nodes = in_order_of_choice(found, self._ways.zone, self._chance.shuffle)
+            nodes = self._nodes[first:]
+            first = 0
+            if most_advanced:
+                nodes.sort(key=lambda node: -node.applied)
+            for node in nodes:
                 left_s = deadline_s - loop.time()
                 if left_s <= 0:
                     break
+                if not self._is_tried(node):
+                    continue
                 response, reason, may_be_there = await self._try(node, method, path, query, message, left_s)
                 if response is not None:
                     async with response:
@@ -209,12 +281,16 @@ class ViewCalls:
                 if writes and may_be_there:
                     raise OutcomeUnknownError(f"{reason}; the write may be in the log")
                 logger.info("partition %d: view node %s: %s", self._partition_id, node.endpoint, reason)
-                self._nodes.remove(node)
+                self._nodes = [each for each in self._nodes if each is not node]  # what was read since is another
             left_s = deadline_s - loop.time()
             if left_s <= 0:
                 text = f"no view node of partition {self._partition_id} has answered in time: {reason}"
                 raise NotAppendedError(text) if writes else ViewUnavailableError(text)
             await asyncio.sleep(min(backoff.next_delay_s(), left_s))
+
+    def _is_tried(self, node: ViewNode) -> bool:
+        """Whether no call has given up the node."""
+        return any(each is node for each in self._nodes)
 
     async def _try(
         self, node: ViewNode, method: Method, path: str, query: Query, message: Json, left_s: float

@@ -4,6 +4,7 @@ A refusal says by its status whether anything can be in the log: 202 (committed,
 504 (unknown) and 500 (a defect) are the only ones after which it can.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -27,6 +28,8 @@ from waltz.common.zk.client import ZooKeeperError
 from waltz.table.errors import (
     EnvelopeError,
     KeyTooLongError,
+    LeaseHeldError,
+    LeaseLostError,
     PropertiesError,
     TableError,
     TimestampError,
@@ -55,6 +58,10 @@ class Problem(NamedTuple):
     """What the view had applied when it found a condition that does not hold."""
     level: str | None = None
     """The level of consistency that was refused."""
+    holder: str | None = None
+    """Who has the lease."""
+    wait_ms: int | None = None
+    """After so many milliseconds without a renewal it ends."""
 
     def message(self) -> Json:
         """The body."""
@@ -70,6 +77,10 @@ class Problem(NamedTuple):
             found["applied"] = self.applied
         if self.level is not None:
             found["level"] = self.level
+        if self.holder is not None:
+            found["holder"] = self.holder
+        if self.wait_ms is not None:
+            found["wait_ms"] = self.wait_ms
         return found
 
 
@@ -104,6 +115,7 @@ def refused_now(status: int, kind: str, detail: str) -> Refused:
 _PROBLEMS: Final[tuple[tuple[type[Exception], int, str], ...]] = (
     (MessageError, 400, "bad-request"),
     (VersionConflict, 412, "version-conflict"),
+    (LeaseLostError, 412, "lease-lost"),
     (TimestampError, 400, "timestamp"),
     (KeyTooLongError, 400, "key-too-long"),
     (EnvelopeError, 400, "envelope"),
@@ -136,6 +148,8 @@ def problem_of(error: Exception) -> Problem | None:
         return Problem(202, "not-guaranteed", str(error), transaction_id=error.transaction_id)
     if isinstance(error, ServedConflict):
         return Problem(412, "version-conflict", str(error), applied=error.applied)
+    if isinstance(error, LeaseHeldError):
+        return Problem(409, "lease-held", str(error), holder=error.holder, wait_ms=math.ceil(1000 * error.wait_s))
     if isinstance(error, ConsistencyRefusedError):
         return Problem(409, "consistency", str(error), level=error.level)
     for kind, status, name in _PROBLEMS:
@@ -158,6 +172,9 @@ def error_of(partition_id: int, status: int, message: object) -> Exception:
     if kind == "version-conflict":
         applied = fields.get("applied")
         return ServedConflict(detail, applied if type(applied) is int else NO_TRANSACTION)
+    if kind == "lease-held":
+        wait_ms = fields.get("wait_ms")
+        return LeaseHeldError(str(fields.get("holder", "")), wait_ms / 1000 if type(wait_ms) is int else 1.0)
     if kind == "consistency":
         reason, _, effect = detail.removeprefix(f"partition {partition_id}: ").rpartition("; ")
         return ConsistencyRefusedError(partition_id, str(fields.get("level", "")), reason, effect=effect)
@@ -167,6 +184,8 @@ def error_of(partition_id: int, status: int, message: object) -> Exception:
         return ConfirmedMarkNotSupportedError(partition_id)
     simple: Mapping[str, type[Exception]] = {
         "bad-request": ValueError,
+        "no-lease": ValueError,
+        "lease-lost": LeaseLostError,
         "timestamp": TimestampError,
         "key-too-long": KeyTooLongError,
         "envelope": EnvelopeError,

@@ -14,6 +14,7 @@ from waltz.common.ids import NO_TRANSACTION
 from waltz.common.metrics.registry import Json
 from waltz.table.envelope import Row
 from waltz.table.errors import EnvelopeError
+from waltz.table.leases import MAX_DURATION_MS, MAX_HOLDER_CHARACTERS, MIN_DURATION_MS
 from waltz.table.rows import Version
 from waltz.table.served.texts import (
     MessageError,
@@ -54,6 +55,8 @@ class ReadMode(NamedTuple):
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     consistency: str | None = None
     """The level of the read, by its name."""
+    stale_ok_ms: int | None = None
+    """When the view does not have that in so many milliseconds, the answer is of what it has."""
 
     def query(self) -> dict[str, str]:
         """The mode as parameters of a URL."""
@@ -64,6 +67,8 @@ class ReadMode(NamedTuple):
             found["at_least"] = str(self.at_least)
         if self.consistency is not None:
             found["consistency"] = self.consistency
+        if self.stale_ok_ms is not None:
+            found["stale_ok_ms"] = str(self.stale_ok_ms)
         return found
 
 
@@ -197,6 +202,23 @@ class WriteQuestion(NamedTuple):
         return found
 
 
+class LeaseQuestion(NamedTuple):
+    """A lease to grant for a duration, or a term of one to renew or release."""
+
+    key: bytes
+    prefix: bytes
+    holder: str
+    duration_ms: int = 0
+    term: int = NO_TRANSACTION
+
+    def message(self) -> Json:
+        """The question in JSON."""
+        found: dict[str, Json] = {"prefix": text_of(self.prefix), "key": text_of(self.key), "holder": self.holder}
+        if self.duration_ms:
+            return found | {"duration_ms": self.duration_ms}
+        return found | {"term": self.term}
+
+
 def query_of(raw: str) -> dict[str, str]:
     """The parameters of the query of a URL, as it was received; bytes that are no text become surrogates.
 
@@ -225,6 +247,7 @@ def read_mode(query: Mapping[str, str]) -> ReadMode:
         flag(query, "fresh"),
         timeout_ms(query),
         query.get("consistency"),
+        number(query["stale_ok_ms"], "stale_ok_ms", 0, MAX_TIMEOUT_MS) if "stale_ok_ms" in query else None,
     )
 
 
@@ -310,6 +333,19 @@ def take_of_query(query: Mapping[str, str]) -> TakeQuestion:
         number(query.get("limit", str(DEFAULT_TAKEN)), "limit", 1, MAX_TAKEN),
         bytes_in(query, "prefix") if "prefix" in query else None,
     )
+
+
+def lease_question(message: object, *, granted: bool) -> LeaseQuestion:
+    """A lease to grant, or one that was ``granted``. Raises :class:`MessageError`."""
+    fields = object_of(message, "the question", ("prefix", "key", "holder", "term" if granted else "duration_ms"))
+    holder = fields.get("holder")
+    if not isinstance(holder, str) or not 0 < len(holder) <= MAX_HOLDER_CHARACTERS:
+        raise MessageError(f"holder must be text of 1 to {MAX_HOLDER_CHARACTERS} characters")
+    prefix, key = bytes_of(fields.get("prefix", ""), "prefix"), bytes_of(fields.get("key"), "key")
+    if granted:
+        return LeaseQuestion(key, prefix, holder, term=integer_of(fields.get("term"), "term"))
+    duration_ms = integer_of(fields.get("duration_ms"), "duration_ms", MIN_DURATION_MS, MAX_DURATION_MS)
+    return LeaseQuestion(key, prefix, holder, duration_ms)
 
 
 def sweep_question(message: object) -> bool:

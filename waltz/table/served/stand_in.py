@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from waltz.client.plain.client import Client
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.metrics.registry import Json
+from waltz.table.face.leasing import Leasing
 from waltz.table.face.table import Table
 from waltz.table.served.answers import ANSWERS, Asked, Served, scanned, taken, watched
 from waltz.table.served.calls import Calls, Method, Query, ViewCalls
@@ -48,10 +49,13 @@ class StandIn:
         *,
         timeout_s: float,
         writes: bool = False,
+        most_advanced: bool = False,
     ) -> object:
         """As :meth:`~waltz.table.served.calls.ViewCalls.ask`."""
         calls = await self._calls()
-        return await calls.ask(method, path, query, message, timeout_s=timeout_s, writes=writes)
+        return await calls.ask(
+            method, path, query, message, timeout_s=timeout_s, writes=writes, most_advanced=most_advanced
+        )
 
     async def lines(
         self, method: Method, path: str, query: Query, message: Json, *, timeout_s: float, idle_s: float
@@ -94,6 +98,7 @@ class _OwnCalls:
         *,
         timeout_s: float,
         writes: bool = False,
+        most_advanced: bool = False,
     ) -> object:
         try:
             asked = await self._asked(query, timeout_s)
@@ -142,7 +147,8 @@ class _OwnCalls:
         async with self._opening:
             if self._served is None:
                 table = await self._stack.enter_async_context(Table(self._client, self._partition_id, store="memory"))
-                self._served = Served(table, table.partition, await self._client.cluster_key())
+                key = await self._client.cluster_key()
+                self._served = Served(table, table.partition, key, Leasing(table.partition))
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         return Asked(self._served, query_of(urlencode(query)), deadline_s)
 

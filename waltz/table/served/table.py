@@ -12,11 +12,13 @@ from waltz.common.ids import NO_TRANSACTION
 from waltz.common.metrics.registry import Json
 from waltz.table.envelope import Row
 from waltz.table.errors import ViewUnavailableError
+from waltz.table.face.leasing import acquired, renewed
 from waltz.table.face.levels import Answer, AtLeast, Present, ReadConsistency
 from waltz.table.face.partition import TIMEOUT_S
 from waltz.table.face.ranges import Ranges, ranges_of
 from waltz.table.face.sweeping import SweepCheck
 from waltz.table.face.transacting import Work, transacted
+from waltz.table.leases import Lease, duration_ms_of
 from waltz.table.rows import TableRow, Version
 from waltz.table.served.calls import Calls, ViewCalls, Ways
 from waltz.table.served.demands import Demand, demand_of
@@ -26,6 +28,7 @@ from waltz.table.served.questions import (
     MAX_TAKEN,
     Condition,
     GetQuestion,
+    LeaseQuestion,
     ReadMode,
     ScanQuestion,
     TakeQuestion,
@@ -236,8 +239,7 @@ class ServedTable:
         """A transaction step by step, for work that does not run on this loop."""
 
         async def got(pairs: Sequence[Pair], limit_s: float) -> list[TableRow | None]:
-            rows, _ = await self._got(GetQuestion(pairs), Present.OWN, limit_s)
-            return rows
+            return await self._got(GetQuestion(pairs), Present.OWN, limit_s)
 
         return ServedTransacting(self._partition_id, got, self._write, timeout_s, max_attempts)
 
@@ -263,6 +265,65 @@ class ServedTable:
         transaction_id = number_of(answer.get("transaction"))
         self._seen = max(self._seen, transaction_id)
         return transaction_id
+
+    # Leases
+
+    async def acquire(
+        self, key: bytes, holder: str, *, duration_s: float, prefix: bytes = b"", timeout_s: float | None = None
+    ) -> Lease:
+        """Get a lease, which nobody else has until it is released, or not renewed for its duration.
+
+        The lease is the row of ``key``, which nobody else may write. The same holder gets it again at once, in a new
+        term, which ends the term before: after a restart, or when an answer was lost.
+
+        Args:
+            key: The name of the lease.
+            holder: The name of the process, unlike that of all others.
+            duration_s: How long others wait after a grant or renewal, 0.1 to 3600 seconds. The holder counts on nine
+                tenths of it.
+            prefix: Prefix of the row.
+            timeout_s: How long the lease is waited for, in seconds.
+
+        Returns:
+            The lease.
+
+        Raises:
+            LeaseHeldError: Somebody else has it.
+            LeaseLostError: It was granted, but so late that it may be over.
+            PropertiesError: Rows of the partition expire.
+            ValueError: A duration or a name is out of bounds, or the row is no lease.
+            NotAppendedError: The deadline has passed.
+            OutcomeUnknownError: The same, and the lease may have been granted.
+        """
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+
+        async def grant(left_s: float) -> int:
+            question = LeaseQuestion(key, prefix, holder, duration_ms=duration_ms_of(duration_s))
+            answer = await self._writing("/lease", {}, question.message(), left_s)
+            term = number_of(answer.get("term"))
+            self._seen = max(self._seen, term)
+            return term
+
+        return await acquired(grant, key, prefix, holder, duration_s, limit_s)
+
+    async def renew(self, lease: Lease, *, timeout_s: float | None = None) -> Lease:
+        """Have a lease from now on for its whole duration again, in the same term. Raises like :meth:`acquire`.
+
+        When it fails for any other reason than :class:`~waltz.table.errors.LeaseLostError`, the lease ends as before,
+        and may be renewed by another call.
+        """
+        limit_s = min(self.timeout_s if timeout_s is None else timeout_s, lease.left_s)
+        return await renewed(lambda: self._writing_lease("/lease/renew", lease, limit_s), lease)
+
+    async def release(self, lease: Lease, *, timeout_s: float | None = None) -> int | None:
+        """End a lease, so that others need not wait; ``None`` if that term has ended before. Raises like ``batch``."""
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        return await self._writing_lease("/lease/release", lease, limit_s)
+
+    async def _writing_lease(self, path: str, lease: Lease, limit_s: float) -> int | None:
+        question = LeaseQuestion(lease.key, lease.prefix, lease.holder, term=lease.term)
+        answer = await self._writing(path, {}, question.message(), limit_s)
+        return None if answer.get("transaction") is None else self._appended(answer)
 
     # Reads
 
@@ -303,6 +364,7 @@ class ServedTable:
         raw: bool = False,
         fresh: bool = False,
         consistency: ReadConsistency | None = None,
+        stale_ok_after_s: float | None = None,
     ) -> Answer:
         """The rows of keys, in the order of the keys. With ``raw``, tombstones and expired rows are returned, too.
 
@@ -316,6 +378,8 @@ class ServedTable:
             fresh: The same as ``consistency="fresh"``.
             consistency: What the answer has: ``"fresh"``, ``"any"``, ``AtLeast(id)`` or a level by the names of Amza.
                 By default at least what was written and read through this object.
+            stale_ok_after_s: When no view node has that within so many seconds, the answer is of what the most
+                advanced view has: it is ``stale`` then. By default the read waits, and raises.
 
         Returns:
             The rows, and as ``applied`` the last transaction whose effect is surely in them.
@@ -328,19 +392,37 @@ class ServedTable:
             ValueError: There is no such level, or it is ``AsOf``: view nodes have the present state only.
         """
         demand = demand_of(fresh, consistency)
-        rows: list[TableRow | None] = []
-        applied: list[int] = []
+        answers: list[Answer] = []
         for first in range(0, max(len(keys), 1), MAX_KEYS):
             question = GetQuestion([(prefix, key) for key in keys[first : first + MAX_KEYS]], raw)
-            found, at = await self._got(question, demand, self._limit_s(demand))
-            rows += found
-            applied.append(at)
-        return Answer(rows, min(applied))
+            answers.append(await self._got_or_stale(question, demand, stale_ok_after_s))
+        ages = [each.age_s for each in answers]
+        return Answer(
+            [row for each in answers for row in each],
+            min(each.applied for each in answers),
+            age_s=None if None in ages else max(age for age in ages if age is not None),
+            stale=any(each.stale for each in answers),
+        )
 
-    async def _got(self, question: GetQuestion, demand: Demand, limit_s: float) -> tuple[list[TableRow | None], int]:
+    async def _got_or_stale(self, question: GetQuestion, demand: Demand, stale_ok_after_s: float | None) -> Answer:
+        limit_s = self._limit_s(demand)
+        if stale_ok_after_s is None:
+            return await self._got(question, demand, limit_s)
+        try:
+            return await self._got(question, demand, min(stale_ok_after_s, limit_s))
+        except (ViewUnavailableError, ConfirmedMarkNotSupportedError):
+            answer = await self._got(question, Present.ANY, limit_s, most_advanced=True)
+            answer.stale = True
+            return answer
+
+    async def _got(
+        self, question: GetQuestion, demand: Demand, limit_s: float, *, most_advanced: bool = False
+    ) -> Answer:
         """Rows of one state, and what that is."""
         answer = fields_of(
-            await self._calls.ask("POST", "/get", self._query(demand), question.message(), timeout_s=limit_s)
+            await self._calls.ask(
+                "POST", "/get", self._query(demand), question.message(), timeout_s=limit_s, most_advanced=most_advanced
+            )
         )
         found = answer.get("rows")
         if not isinstance(found, list) or len(found) != len(question.pairs):
@@ -351,7 +433,10 @@ class ServedTable:
         ):
             raise foreign("rows of other keys")
         self._saw(answer)
-        return rows, number_of(answer.get("applied"))
+        age_ms = answer.get("age_ms")
+        return Answer(
+            rows, number_of(answer.get("applied")), age_s=None if age_ms is None else number_of(age_ms) / 1000
+        )
 
     async def get_slice(
         self,

@@ -9,7 +9,16 @@ import pytest
 import waltz
 from tests.unit.view.node import view_node
 from waltz.client.mock import MockDriver, MockServerPartition
-from waltz.table import AtLeast, JsonSerializer, KeyRange, Row, SweepCheck, VersionConflict
+from waltz.table import (
+    AtLeast,
+    JsonSerializer,
+    KeyRange,
+    LeaseHeldError,
+    LeaseLostError,
+    Row,
+    SweepCheck,
+    VersionConflict,
+)
 from waltz.table.face.threads import BlockingTransaction
 from waltz.table.served.blocking import BlockingServedTable
 
@@ -95,6 +104,22 @@ def test_the_work_of_a_transaction_is_on_the_threads_of_its_callers(table: Block
     (row,) = table.get([b"n"])
     assert row is not None
     assert row.value == b"15"
+
+
+def test_leases(table: BlockingServedTable) -> None:
+    lease = table.acquire(b"mailer", "one", duration_s=3600)
+    with pytest.raises(LeaseHeldError, match="'one'"):
+        table.acquire(b"mailer", "two", duration_s=3600, timeout_s=0.05)
+    lease = table.renew(lease)
+
+    def work(transaction: BlockingTransaction) -> None:
+        lease.check(transaction)
+        transaction.put(b"sent", b"1")
+
+    assert table.transaction(work) is not None
+    assert table.release(lease) is not None
+    with pytest.raises(LeaseLostError):
+        table.transaction(work)
 
 
 def test_parts(table: BlockingServedTable) -> None:

@@ -259,7 +259,15 @@ def test_queries_are_limited(raw: str) -> None:
         query_of(raw)
 
 
-@given(st.builds(ReadMode, st.integers(-1, 1 << 62), st.booleans(), st.integers(1, MAX_TIMEOUT_MS)))
+@given(
+    st.builds(
+        ReadMode,
+        st.integers(-1, 1 << 62),
+        st.booleans(),
+        st.integers(1, MAX_TIMEOUT_MS),
+        stale_ok_ms=st.none() | st.integers(0, MAX_TIMEOUT_MS),
+    )
+)
 def test_modes_come_back(mode: ReadMode) -> None:
     assert read_mode(mode.query()) == mode
 

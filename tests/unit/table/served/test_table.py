@@ -10,7 +10,9 @@ import pytest
 
 import waltz
 from tests.unit.view.node import view_node
+from waltz.client.errors import ConfirmedMarkNotSupportedError
 from waltz.client.mock import MockDriver, MockServerPartition
+from waltz.common.errors import DeadlineExceededError
 from waltz.table import (
     AsOf,
     AtLeast,
@@ -18,8 +20,11 @@ from waltz.table import (
     JsonSerializer,
     KeyRange,
     KeyTooLongError,
+    LeaseHeldError,
+    LeaseLostError,
     PartitionedTable,
     PrefixedTable,
+    PropertiesError,
     Row,
     Table,
     TableRow,
@@ -461,3 +466,124 @@ def test_both_faces_have_the_same_calls() -> None:
     local, served = calls(Table), calls(ServedTable)
     assert local.keys() - served.keys() == ONLY_LOCAL
     assert served == {name: shape for name, shape in local.items() if name not in ONLY_LOCAL}
+
+
+async def test_a_lease_has_one_holder_until_it_is_released(table: Face, made: Callable[[int], Face]) -> None:
+    first = await table.acquire(b"mailer", "one", duration_s=3600, prefix=b"p")
+    assert (first.holder, first.duration_s) == ("one", 3600)
+    assert 0 < first.left_s <= 0.9 * 3600
+    async with made(0) as other:
+        with pytest.raises(LeaseHeldError, match="held by 'one'") as held:
+            await other.acquire(b"mailer", "two", duration_s=1, prefix=b"p", timeout_s=0.05)
+        assert held.value.holder == "one"
+        assert 0 < held.value.wait_s <= 3600
+        await other.acquire(b"mailer", "two", duration_s=1, prefix=b"another")
+        renewed = await table.renew(first)
+        assert renewed.term == first.term
+        assert renewed.ends_s > first.ends_s
+        assert await table.release(renewed) is not None
+        assert await table.release(renewed) is None
+        with pytest.raises(LeaseLostError, match="has ended"):
+            await table.renew(renewed)
+        second = await other.acquire(b"mailer", "two", duration_s=3600, prefix=b"p")
+        assert second.term > first.term
+        again = await other.acquire(b"mailer", "two", duration_s=3600, prefix=b"p")
+        assert again.term > second.term
+        with pytest.raises(LeaseLostError):
+            await other.renew(second)
+        assert await other.release(second) is None
+        assert (await other.renew(again)).term == again.term
+
+
+async def test_a_lease_that_is_not_renewed_is_lost_before_another_has_it(
+    table: Face, made: Callable[[int], Face]
+) -> None:
+    lease = await table.acquire(b"mailer", "one", duration_s=0.3)
+    async with made(0) as other:
+        later = await other.acquire(b"mailer", "two", duration_s=3600, timeout_s=30)
+        assert lease.left_s == 0
+        assert later.term > lease.term
+    with pytest.raises(LeaseLostError, match="not renewed in time"):
+        await table.renew(lease)
+
+
+async def test_a_lease_fences_transactions_whatever_the_clock_of_its_holder_says(
+    table: Face, made: Callable[[int], Face]
+) -> None:
+    lease = await table.acquire(b"mailer", "one", duration_s=3600)
+
+    def work(transaction: TableTransaction) -> None:
+        lease.check(transaction)
+        transaction.put(b"sent", b"1")
+
+    assert await table.transaction(work) is not None
+    lease = await table.renew(lease)
+    assert await table.transaction(work) is not None
+    attempts = 0
+
+    async def overtaken(transaction: TableTransaction) -> None:
+        nonlocal attempts
+        lease.check(transaction)
+        transaction.put(b"sent", b"2")
+        attempts += 1
+        async with made(0) as other:  # when the rows are read, and before they are written
+            await other.release(lease)
+            await other.acquire(b"mailer", "two", duration_s=3600)
+
+    with pytest.raises(LeaseLostError, match="has ended"):
+        await table.transaction(overtaken)
+    assert attempts == 1
+    assert values(await table.get([b"sent"], fresh=True)) == [b"1"]
+
+
+async def test_leases_that_are_refused(table: Face, client: waltz.Client) -> None:
+    for duration_s in (0.01, 3601):
+        with pytest.raises(ValueError, match="duration_s"):
+            await table.acquire(b"k", "one", duration_s=duration_s)
+    for holder in ("", 257 * "x"):
+        with pytest.raises(ValueError, match="holder"):
+            await table.acquire(b"k", holder, duration_s=1)
+    await table.put(b"k", b"something else")
+    with pytest.raises(ValueError, match="no lease"):
+        await table.acquire(b"k", "one", duration_s=1)
+    assert values(await table.get([b"k"])) == [b"something else"]
+    await waltz.table.configure(client, 0, {"ttlTimestampAgeInMillis": 3_600_000})
+    async with asyncio.timeout(30):
+        while True:  # until the properties have come
+            try:
+                await table.acquire(b"lease", "one", duration_s=1)
+            except PropertiesError as error:
+                assert "rows expire here" in str(error)  # noqa: PT017 - of any attempt
+                break
+
+
+async def test_an_answer_says_what_it_is_of(table: Face) -> None:
+    written = await table.put(b"k", b"1")
+    answer = await table.get([b"k"], fresh=True, stale_ok_after_s=20)
+    assert (values(answer), answer.applied, answer.stale) == ([b"1"], written, False)
+    assert answer.age_s is not None
+    stale = await table.get([b"k"], consistency=AtLeast(written + 5), stale_ok_after_s=0.05)
+    assert (values(stale), stale.applied, stale.stale) == ([b"1"], written, True)
+    assert stale.age_s is not None
+    assert stale.age_s > answer.age_s
+    assert not (await table.get([b"k"])).stale
+    with pytest.raises(ValueError, match="AsOf"):
+        await table.get([b"k"], consistency=AsOf(0), stale_ok_after_s=1)
+
+
+async def test_a_read_may_take_what_is_there_where_no_owner_answers(
+    table: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = await table.put(b"k", b"1")
+    await table.get([b"k"], consistency=AtLeast(written))
+
+    async def high_water_mark(*_: object, **more: bool) -> int:
+        if more.get("confirmed"):
+            raise ConfirmedMarkNotSupportedError(0)
+        raise DeadlineExceededError("no owner")
+
+    monkeypatch.setattr(waltz.Client, "high_water_mark", high_water_mark)
+    with pytest.raises(ConfirmedMarkNotSupportedError):
+        await table.get([b"k"], fresh=True)
+    answer = await table.get([b"k"], fresh=True, stale_ok_after_s=5)
+    assert (values(answer), answer.applied, answer.stale, answer.age_s) == ([b"1"], written, True, None)
