@@ -20,8 +20,9 @@ def stale_views() -> None:
     """A view node answers fresh reads from the state that it has."""
     from waltz.table.served import answers
 
-    async def caught_up(asked: answers.Asked, at_least: int = -1) -> None:
+    async def caught_up(asked: answers.Asked, at_least: int = -1) -> bool:
         """At once."""
+        return False
 
     answers.caught_up = caught_up
 
