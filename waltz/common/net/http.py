@@ -422,7 +422,7 @@ class HttpServer:
 
     @property
     def unusable_stores(self) -> bool:
-        """Whether the key store or trust store has changed and cannot be used; the former one is in use."""
+        """Whether a changed file of TLS cannot be used (the former one is in use), or a revocation list has expired."""
         return self._acceptor is not None and self._acceptor.unusable_stores
 
     def accept(self, connection: "_Connection") -> bool:
