@@ -20,6 +20,7 @@ from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMar
 from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
 from waltz.common.wire.lags import LagsRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
+from waltz.common.wire.partition_properties import SetPropertiesRequest
 from waltz.common.wire.storage_times import (
     CommittedNotice,
     CommitTime,
@@ -131,6 +132,7 @@ CLIENT_REQUESTS: Final = (
         LastTransactionIdRequest(req_id(9), FenceOption.FENCE, -1),
         LastTransactionIdResponse(req_id(9), LastTransactionStatus.NOT_READY, -1, -1),
     ),
+    Row(Right.CONFIGURE, PARTITION, SetPropertiesRequest(req_id(1), 0, "{}")),
     # No secret: clients know the owners from ZooKeeper, and ask this as a sign of life.
     Row(None, NODE, client_server.ServerPartitionsAssignmentRequest(req_id(1))),
     Row(Right.DESCRIBE, NODE, client_server.ServerPartitionsHealthStatRequest(req_id(1))),
@@ -167,6 +169,7 @@ CLIENT_ANSWERS: Final = frozenset(
         "ServerPartitionsAssignmentResponse",
         "ServerPartitionsHealthStatResponse",
         "SessionFenced",
+        "SetPropertiesResponse",
         "TimeResponse",
         "TransactionDataListResponse",
         "TransactionDataResponse",

@@ -54,6 +54,8 @@ class Right(StrEnum):
     DESCRIBE = "describe"
     """Marks, assignments, health, metrics."""
     FENCE = "fence"
+    CONFIGURE = "configure"
+    """Set properties of partitions. Part of :attr:`ADMIN`."""
     ADMIN = "administer"
     CLUSTER = "replicate"
     """Requests of servers to storages."""
