@@ -62,6 +62,9 @@ class Row(NamedTuple):
     request: tuple[object, ...]
     older: object = None
     """What a client hears whose version has no message for missing rights; ``None`` for nothing."""
+    listing: bool = False
+    """The answer is a list of partitions, without those to which the peer lacks the right. So the right to any of them
+    is enough."""
 
 
 CLIENT_REQUESTS: Final = (
@@ -135,9 +138,9 @@ CLIENT_REQUESTS: Final = (
     Row(Right.CONFIGURE, PARTITION, SetPropertiesRequest(req_id(1), 0, "{}")),
     # No secret: clients know the owners from ZooKeeper, and ask this as a sign of life.
     Row(None, NODE, client_server.ServerPartitionsAssignmentRequest(req_id(1))),
-    Row(Right.DESCRIBE, NODE, client_server.ServerPartitionsHealthStatRequest(req_id(1))),
+    Row(Right.DESCRIBE, NODE, client_server.ServerPartitionsHealthStatRequest(req_id(1)), listing=True),
     Row(Right.DESCRIBE, NODE, client_server.CheckStorageConnectivityRequest(req_id(1))),
-    Row(Right.DESCRIBE, NODE, LagsRequest(req_id(1))),
+    Row(Right.DESCRIBE, NODE, LagsRequest(req_id(1)), listing=True),
     Row(Right.ADMIN, NODE, client_server.AddPreferredPartitionRequest(req_id(1), (PARTITION,))),
     Row(Right.ADMIN, NODE, client_server.RemovePreferredPartitionRequest(req_id(1), (PARTITION,))),
 )
@@ -227,7 +230,7 @@ ADMIN_REQUESTS: Final = (
     Row(Right.READ, PARTITION, admin.RecordListRequest(1, PARTITION, 0, 1)),
     Row(Right.DESCRIBE, PARTITION, admin.LastSessionInfoRequest(1, PARTITION)),
     Row(Right.DESCRIBE, NODE, admin.MetricsRequest(1)),
-    Row(Right.DESCRIBE, NODE, admin.AssignedPartitionStatusRequest(1)),
+    Row(Right.DESCRIBE, NODE, admin.AssignedPartitionStatusRequest(1), listing=True),
     Row(Right.READ, PARTITION, admin_version1.RecordRangeRequest(1, PARTITION, 0, 1)),
     Row(Right.ADMIN, PARTITION, admin_version1.RepairSurveyRequest(1, PARTITION)),
     Row(Right.ADMIN, PARTITION, admin_version1.RepairRecordsRequest(1, PARTITION, [record(0)])),
@@ -257,6 +260,8 @@ class PageRow(NamedTuple):
     """``None`` if every reader may have it."""
     everywhere: bool
     """The right to all partitions of the cluster, since the page names them."""
+    filtered: bool = False
+    """The page shows only the partitions to which the reader has the right; the right to any of them is enough."""
 
 
 PAGES: Final = {
@@ -266,13 +271,13 @@ PAGES: Final = {
     "GET /metrics/prometheus": PageRow(Right.DESCRIBE, True),
     "GET /health": PageRow(Right.DESCRIBE, True),
     "GET /acl/refused": PageRow(Right.DESCRIBE, False),
-    "GET /console": PageRow(Right.DESCRIBE, True),
-    "GET /console/cluster.json": PageRow(Right.DESCRIBE, True),
-    "GET /console/history.json": PageRow(Right.DESCRIBE, True),
-    "GET /console/partition.json": PageRow(Right.DESCRIBE, True),
-    "GET /console/console.css": PageRow(Right.DESCRIBE, True),
-    "GET /console/console.js": PageRow(Right.DESCRIBE, True),
-    "GET /console/icon.svg": PageRow(Right.DESCRIBE, True),
+    "GET /console": PageRow(Right.DESCRIBE, False, True),
+    "GET /console/cluster.json": PageRow(Right.DESCRIBE, False, True),
+    "GET /console/history.json": PageRow(Right.DESCRIBE, False, True),
+    "GET /console/partition.json": PageRow(Right.DESCRIBE, False, True),
+    "GET /console/console.css": PageRow(Right.DESCRIBE, False, True),
+    "GET /console/console.js": PageRow(Right.DESCRIBE, False, True),
+    "GET /console/icon.svg": PageRow(Right.DESCRIBE, False, True),
     "GET /valid-keys": PageRow(Right.DESCRIBE, True),
     "GET /invalid-keys": PageRow(Right.DESCRIBE, True),
     "POST /reset": PageRow(Right.ADMIN, True),

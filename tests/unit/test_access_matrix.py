@@ -106,7 +106,7 @@ def cases(rows: Sequence[Row], versions: Sequence[int], encode: Callable[[Any, i
             except ProtocolError:
                 continue
             for principal in (HOLDER, *OTHERS):
-                allowed = principal == HOLDER or row.right is None
+                allowed = principal == HOLDER or row.right is None or (row.listing and principal == "neighbour")
                 name = type(row.request).__name__
                 yield pytest.param(row, version, principal, allowed, id=f"{name}-{row.right}-{version}-{principal}")
 
@@ -462,8 +462,11 @@ def test_the_rules_of_pages_are_those_of_the_table_and_of_the_guide() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "security.md").read_text().partition("\n## HTTP ports\n")[2]
     shown: dict[str, PageRow] = {}
     for paths, needed in re.findall(r"^\| (`/.*?) \| (.*?) \|", guide, re.MULTILINE):
-        row = PageRow(None if needed == "nothing" else Right.DESCRIBE, "every partition" in needed)
-        assert needed in ("nothing", "`describe` of the node", "`describe` of the node and of every partition")
+        row = PageRow(
+            None if needed == "nothing" else Right.DESCRIBE, "every partition" in needed, "any partition" in needed
+        )
+        of = ("of the node", "of the node and of every partition", "of the node or of any partition")
+        assert needed == "nothing" or needed in [f"`describe` {each}" for each in of]
         shown.update({f"GET {path}": row for path in re.findall(r"`(.*?)`", paths)})
     assert shown == {page: row for page, row in PAGES.items() if page != "POST /reset"}
 

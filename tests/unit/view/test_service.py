@@ -4,7 +4,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -361,6 +361,12 @@ class SomeRights:
     def refusal_everywhere(self, right: Right, peer: str = "") -> str | None:
         return self.refusal(right, None)
 
+    def refusal_anywhere(self, right: Right, peer: str = "") -> str | None:
+        return self.refusal(right, None)
+
+    def filtered(self, right: Right, partition_ids: Iterable[int], operation: str, peer: str = "") -> list[int]:
+        return [] if right in self.refused else list(partition_ids)
+
     def permits(self, right: Right, partition_id: int | None) -> bool:
         return right not in self.refused
 
@@ -380,6 +386,8 @@ async def test_each_request_needs_its_right(
         await node.served()
         watch = await http.get("/v1/tables/0/watch", params={"progress_s": "1"})
         assert json.loads(await watch.content.readline()) == {"progress": {"transaction": -1}}
+        async with http.get("/v1/tables") as response:
+            assert [each["partition"] for each in (await response.json())["tables"]] == [0]
         rights.refused = (Right.APPEND,)
         for route in ROUTES:
             path = route.template.format(partition=0, key="k")
@@ -389,6 +397,8 @@ async def test_each_request_needs_its_right(
         async with http.get("/v1/tables/0") as response:
             assert response.status == 200
         rights.refused = (Right.READ,)
+        async with http.get("/v1/tables") as response:
+            assert (await response.json())["tables"] == []
         for route in ROUTES:
             path = route.template.format(partition=0, key="k")
             if route.right is Right.READ:

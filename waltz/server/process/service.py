@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from waltz.common.access import EVERYTHING, Access, Right, Rights, Throttle
@@ -88,6 +88,10 @@ SetPreferred = Callable[[Sequence[int]], Awaitable[None]]
 
 SetProperties = Callable[[int, int, str], Awaitable[PropertiesSet]]
 """Sets the properties of a partition that have had a number of changes; raises ``WaltzError``."""
+
+
+_LISTINGS = frozenset({ServerPartitionsHealthStatRequest, LagsRequest})
+"""Requests for lists of partitions: answered with those that the client may see."""
 
 
 class _PartitionRequest(NamedTuple):
@@ -351,7 +355,12 @@ class ServerService:
                 here(partition, link, message)
         elif kind in self._at_server:
             right, answer = self._at_server[kind]
-            refusal = None if right is None else link.refusal(right, None)
+            if right is None:
+                refusal = None
+            elif kind in _LISTINGS:
+                refusal = link.rights.refusal_anywhere(right, link.channel.peer)
+            else:
+                refusal = link.refusal(right, None)
             if refusal is None:
                 answer(link, message)
             elif not link.refuse(message.req_id, refusal):
@@ -423,15 +432,19 @@ class ServerService:
         link.send(ServerPartitionsAssignmentResponse(request.req_id, tuple(sorted(self.partitions))))
 
     def _tell_health(self, link: ClientLink, request: ServerPartitionsHealthStatRequest) -> None:
-        health = tuple(
-            (partition_id, self.partitions[partition_id].healthy) for partition_id in sorted(self.partitions)
-        )
+        shown = self._shown(link, sorted(self.partitions), "list health")
+        health = tuple((partition_id, self.partitions[partition_id].healthy) for partition_id in shown)
         link.send(ServerPartitionsHealthStatResponse(request.req_id, health))
+
+    def _shown(self, link: ClientLink, partition_ids: Iterable[int], operation: str) -> list[int]:
+        """The partitions of a list that the client may see."""
+        return link.rights.filtered(Right.DESCRIBE, partition_ids, operation, link.channel.peer)
 
     def _tell_lags(self, link: ClientLink, request: LagsRequest) -> None:
         async def answer() -> Message:
             lags: list[PartitionLags] = []
-            for number, partition in enumerate(list(self.partitions.values()), 1):
+            shown = [self.partitions[each] for each in self._shown(link, self.partitions, "list lags")]
+            for number, partition in enumerate(shown, 1):
                 lags.append(partition.lags())
                 if number % LAGS_PER_TURN == 0:
                     await asyncio.sleep(0)

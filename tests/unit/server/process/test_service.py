@@ -279,6 +279,19 @@ async def test_lags(setup: Setup) -> None:
     assert take(link) == [LagsResponse(ADMIN_ID, [PartitionLags(5, 0, 0, []), PartitionLags(2, 0, 0, [])])]
 
 
+async def test_lists_have_the_partitions_that_the_client_may_describe() -> None:
+    setup = Setup(access=Only(Right.DESCRIBE, partition_ids=[None, 5]))
+    setup.service.set_partitions({5: 1, 2: 1})
+    link = setup.link(6)
+    setup.service.received(link, ServerPartitionsHealthStatRequest(ADMIN_ID))
+    setup.service.received(link, LagsRequest(ADMIN_ID))
+    await settle()
+    health, lags = take(link)
+    assert health == ServerPartitionsHealthStatResponse(ADMIN_ID, ((5, True),))
+    assert lags == LagsResponse(ADMIN_ID, [PartitionLags(5, 0, 0, [])])
+    await setup.service.close()
+
+
 async def test_storage_connectivity(setup: Setup) -> None:
     link = setup.link()
     setup.service.received(link, CheckStorageConnectivityRequest(ADMIN_ID))
