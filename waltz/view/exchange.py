@@ -13,7 +13,7 @@ from waltz.common.net.channel import peer_name
 from waltz.common.net.http import HttpError, Reader, Readers, bearer_token
 from waltz.common.wall_clock import now_ms
 from waltz.table.served.answers import Asked, Served, Told
-from waltz.table.served.problems import CONTENT_TYPE, Problem, problem_of, refused
+from waltz.table.served.problems import CONTENT_TYPE, Problem, over_quota, problem_of, refused
 from waltz.table.served.questions import query_of, timeout_ms
 from waltz.table.served.texts import MessageError, line_of, parsed
 from waltz.view.limits import Limits
@@ -58,6 +58,7 @@ class Exchange(NamedTuple):
     served: Served
     deadline_s: float
     """By the time of the loop."""
+    writes: bool = False
 
     @property
     def asked(self) -> Asked:
@@ -68,10 +69,23 @@ class Exchange(NamedTuple):
     async def body(self) -> AsyncIterator[bytes]:
         """The body, for which memory is taken meanwhile."""
         if not self.request.body_exists:
+            self._count(0)
             yield b""
             return
         with self.limits.body(self.request.content_length):
-            yield await _body(self.request)
+            content = await _body(self.request)
+            self._count(len(content))
+            yield content
+
+    def _count(self, size_bytes: int) -> None:
+        """Count a write for the caller's quota, before anything is written. Raises
+        :class:`~waltz.table.served.problems.Refused` if the quota is used up."""
+        throttle = self.caller.rights.throttle
+        if self.writes and throttle is not None:
+            now_s = asyncio.get_running_loop().time()
+            passage = throttle.take(self.partition_id, [size_bytes], self.caller.peer, now_s)
+            if passage is not None and not passage.admitted:
+                raise over_quota(passage.text, passage.delay_s)
 
     @contextlib.asynccontextmanager
     async def message(self) -> AsyncIterator[object]:
@@ -195,4 +209,5 @@ class Exchanges:
                 raise MessageError(f"there is no parameter {unknown[0][:40]!r} here")
             served = self.partitions.of(partition_id)
             deadline_s = asyncio.get_running_loop().time() + timeout_ms(query) / 1000
-            return await handle(Exchange(request, caller, query, self.limits, partition_id, served, deadline_s))
+            writes = route.right is Right.APPEND
+            return await handle(Exchange(request, caller, query, self.limits, partition_id, served, deadline_s, writes))
