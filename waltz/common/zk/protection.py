@@ -124,14 +124,16 @@ TABLE = (
     Rights("ext/view/*/*", client="rw"),
     Rights("ext/acl", server="cr", storage="cr", enforcer="cr"),
     Rights("ext/acl/applied", server="cdr", storage="cdr", enforcer="cdr"),
-    Rights("ext/acl/applied/*", server="rw", storage="rw", enforcer="rw"),
+    Rights("ext/acl/applied/server-*", server="rw"),
+    Rights("ext/acl/applied/storage-*", storage="rw"),
+    Rights("ext/acl/applied/view-*", enforcer="rw"),
     Rights("ext/names", server="r", storage="r", enforcer="r"),
     Rights("ext/storage", server="r", client="r"),
     Rights("ext/storage/*", server="r", client="r"),
     Rights("ext/ring", server="r", client="r"),
     Rights("ext/ring/*", server="r", client="r"),
 )
-"""By paths below the root of the cluster; ``*`` is one name. Nodes that no pattern matches are for admins only."""
+"""By paths below the root of the cluster; ``*`` is one name, or its end. Others are for admins only."""
 
 _NOTHING = Rights("")
 
@@ -266,7 +268,8 @@ def letters(permissions: int) -> str:
 
 def _matches(pattern: list[str], names: list[str]) -> bool:
     return len(pattern) == len(names) and all(
-        wanted in ("*", name) for wanted, name in zip(pattern, names, strict=True)
+        name.startswith(wanted[:-1]) if wanted.endswith("*") else wanted == name
+        for wanted, name in zip(pattern, names, strict=True)
     )
 
 
