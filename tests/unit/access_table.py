@@ -283,3 +283,24 @@ PAGES: Final = {
     "POST /reset": PageRow(Right.ADMIN, True),
 }
 """The right to each page of nodes, archivers and bots."""
+
+VIEW_ROUTES: Final = {
+    "GET /v1/tables/{partition}": Right.READ,
+    "POST /v1/tables/{partition}/get": Right.READ,
+    "GET /v1/tables/{partition}/rows/{key}": Right.READ,
+    "GET /v1/tables/{partition}/rows/{key}/value": Right.READ,
+    "POST /v1/tables/{partition}/scan": Right.READ,
+    "GET /v1/tables/{partition}/rows": Right.READ,
+    "GET /v1/tables/{partition}/take": Right.READ,
+    "GET /v1/tables/{partition}/watch": Right.READ,
+    "POST /v1/tables/{partition}/batch": Right.APPEND,
+    "PUT /v1/tables/{partition}/rows/{key}": Right.APPEND,
+    "DELETE /v1/tables/{partition}/rows/{key}": Right.APPEND,
+    "POST /v1/tables/{partition}/truncate": Right.APPEND,
+    "GET /v1/tables/{partition}/sweep": Right.READ,
+    "POST /v1/tables/{partition}/sweep": Right.APPEND,
+}
+"""The right at the partition that each request to a view node needs; tests/unit/view carries it out."""
+
+OPEN_VIEW_ROUTES: Final = frozenset({"GET /openapi.json", "GET /v1/tables"})
+"""Requests to view nodes without a partition: the description is everybody's, and the list is filtered."""
