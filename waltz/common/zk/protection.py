@@ -138,6 +138,7 @@ TABLE = (
 _NOTHING = Rights("")
 
 PREPARED: Mapping[str, bytes | None] = {
+    "ext/partition": None,
     "ext/clock": b"",
     "ext/cursor": None,
     "ext/consumer": None,
@@ -146,8 +147,8 @@ PREPARED: Mapping[str, bytes | None] = {
     "ext/mirror": None,
     "ext/view": None,
 }
-"""Nodes that clients create in an open tree, and must find in a protected one: no client may create what it likes
-below ``ext``. By their paths below the root, with their data."""
+"""Nodes that servers and clients create in an open tree, and must find in a protected one: none of them may create what
+it likes below ``ext``. By their paths below the root, with their data."""
 
 DOCUMENT_PATH = "ext/protection"
 

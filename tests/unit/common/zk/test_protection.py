@@ -152,10 +152,12 @@ def test_every_path_of_a_cluster_has_a_line() -> None:
     assert closed == {"admin_lock", "replica_moves", "replica_move", "replica_moves_lock"}
 
 
-def test_what_clients_find_prepared_is_theirs() -> None:
+def test_what_servers_and_clients_find_prepared_is_theirs() -> None:
     for path in PREPARED:
-        assert set("rw" if path == "ext/clock" else "cr") <= set(rights_at(path).client)
-    assert "c" not in rights_at("ext").client
+        line = rights_at(path)
+        found = line.server if path == "ext/partition" else line.client
+        assert set("rw" if path == "ext/clock" else "cr") <= set(found)
+    assert "c" not in rights_at("ext").client + rights_at("ext").server
     assert dict(open_for_original())["serverDescriptors"] == "cdrw"
     assert not any(pattern.startswith("ext") for pattern, _ in open_for_original())
 
