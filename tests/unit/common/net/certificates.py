@@ -42,6 +42,12 @@ class Authority:
         signed = _sign(name, key, self._name, self.key, ca=False, usages=usages, alternative_names=alternative_names)
         return Identity(key, signed)
 
+    def below(self, name: str) -> "Authority":
+        """An authority that this one has certified."""
+        found = Authority(name)
+        found.certificate = _sign(name, found.key, self._name, self.key, ca=True)
+        return found
+
     def revoke(self, *revoked: Identity, age_days: int = 0, days: int = 30, delta: bool = False) -> bytes:
         """A revocation list in PEM, ``age_days`` old, that holds for ``days`` from its making on."""
         made = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=age_days, minutes=1)

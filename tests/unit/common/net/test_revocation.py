@@ -196,6 +196,24 @@ async def test_an_open_connection_ends_when_its_certificate_is_revoked(
             await channel.wait_closed()
 
 
+async def test_an_open_connection_ends_when_the_authority_of_its_certificate_is_revoked(
+    tmp_path: Path, authority: Authority, listed: ListedStores, caplog: pytest.LogCaptureFixture
+) -> None:
+    below = authority.below("an authority below")
+    client = stores_of(tmp_path / "client", authority)
+    write_pem(client.key_store, below.issue("node"), [below.certificate])
+    listed.revoke(authority.revoke() + below.revoke())
+    async with node_with(listed) as node:
+        channel, recorder = await Application(client).connect(node)
+        known = node.context
+        listed.revoke(authority.revoke(Identity(below.key, below.certificate)) + below.revoke())
+        await newer(node, known)
+        await recorder.until(lambda each: bool(each.closed))
+        await channel.wait_closed()
+        assert "the certificate CN=an authority below is revoked" in caplog.text
+        assert not await Application(client).works(node)
+
+
 async def test_a_handshake_that_began_before_the_revocation_does_not_outlast_it(
     tmp_path: Path, authority: Authority, listed: ListedStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
