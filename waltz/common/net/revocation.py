@@ -11,12 +11,12 @@ import ssl
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
-
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from waltz.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 _MAX_FILE_BYTES: Final = 64 << 20
 
@@ -37,7 +37,7 @@ class RevocationLists(NamedTuple):
 
     expires: datetime.datetime
     """The first end of a list."""
-    revoked: frozenset[tuple[x509.Name, int]]
+    revoked: "frozenset[tuple[x509.Name, int]]"
     """Authority and serial number of revoked certificates."""
     pem: bytes
     """The lists."""
@@ -49,6 +49,8 @@ class RevocationLists(NamedTuple):
 
     def revokes(self, chain: Sequence[bytes]) -> str | None:
         """The subject of the first revoked one among certificates in DER; ``None`` if none is."""
+        from cryptography import x509  # only lists need it, not every connection
+
         for content in chain:
             certificate = x509.load_der_x509_certificate(content)
             if (certificate.issuer, certificate.serial_number) in self.revoked:
@@ -62,6 +64,8 @@ def read_lists(path: str) -> RevocationLists:
     Raises:
         ConfigError: The file cannot be used, or a list has expired or is not valid yet; the text has a remedy.
     """
+    from cryptography import x509  # only lists need it, not every connection
+
     try:
         with Path(path).open("rb") as file:
             content = file.read(_MAX_FILE_BYTES)
@@ -73,14 +77,19 @@ def read_lists(path: str) -> RevocationLists:
         raise ConfigError(f"crl {path} is damaged: it must hold revocation lists in PEM, or one in DER") from None
 
 
-def _parsed(content: bytes) -> list[x509.CertificateRevocationList]:
+def _parsed(content: bytes) -> "list[x509.CertificateRevocationList]":
+    from cryptography import x509  # only lists need it, not every connection
+
     if _PEM_BEGIN not in content and content.startswith(b"\x30"):
         return [x509.load_der_x509_crl(content)]
     parts = [part.partition(_PEM_END)[0] for part in content.split(_PEM_BEGIN)[1:]]
     return [x509.load_pem_x509_crl(_PEM_BEGIN + part + _PEM_END + b"\n") for part in parts]
 
 
-def _newest(path: str, lists: Sequence[x509.CertificateRevocationList]) -> RevocationLists:
+def _newest(path: str, lists: "Sequence[x509.CertificateRevocationList]") -> RevocationLists:
+    from cryptography import x509  # only lists need it, not every connection
+    from cryptography.hazmat.primitives import serialization
+
     if not lists:
         raise ConfigError(f"crl {path} holds no revocation list in PEM or DER")
     newest: dict[x509.Name, x509.CertificateRevocationList] = {}
@@ -97,7 +106,7 @@ def _newest(path: str, lists: Sequence[x509.CertificateRevocationList]) -> Revoc
     return RevocationLists(min(ends), revoked, pem)
 
 
-def _end(path: str, found: x509.CertificateRevocationList, now: datetime.datetime) -> datetime.datetime:
+def _end(path: str, found: "x509.CertificateRevocationList", now: datetime.datetime) -> datetime.datetime:
     end = found.next_update_utc
     if end is None:
         raise ConfigError(f"crl {path}: the revocation list of {_name(found)} does not say when the next one comes")
@@ -114,7 +123,7 @@ def _end(path: str, found: x509.CertificateRevocationList, now: datetime.datetim
     return end
 
 
-def _name(found: x509.CertificateRevocationList) -> str:
+def _name(found: "x509.CertificateRevocationList") -> str:
     return found.issuer.rfc4514_string()
 
 
