@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from tests.unit.common.net.certificates import Authority, write_pem
 from waltz.common.acl import changes
 from waltz.common.acl.store import Place, read_applied, read_stored, write_rules
+from waltz.common.wire.partition_properties import SetPropertiesStatus
 from waltz.common.zk.client import NodeExistsError, NotPermittedError
 from waltz.common.zk.kazoo_client import KazooZooKeeper, connect
 from waltz.common.zk.protected import Login, read_protection
@@ -36,6 +37,8 @@ from waltz.common.zk.store_admin import create_cluster
 from waltz.local.ports import free_ports
 from waltz.local.zookeeper import LocalZooKeeper
 from waltz.operations.protecting import AclZooKeeper, check, protect, unprotect
+from waltz.server.process.property_setting import set_properties
+from waltz.table.properties import Replaced, change_properties, change_properties_by, read_properties
 
 pytestmark = pytest.mark.integration
 
@@ -242,6 +245,23 @@ async def test_what_is_created_has_its_list_at_once(users: Users) -> None:
         await client.create(f"{root}/ext/clock", b"")  # a right to create it would not even be needed
     with pytest.raises(NotPermittedError, match="refuses user client: its role may not do this"):
         await client.create(f"{root}/ext/acl", b"{}")
+
+
+async def test_servers_set_properties_for_clients_that_may_not(users: Users) -> None:
+    root, client = users.root, users.roles[Role.CLIENT]
+    await protect(users.admin, root, Protection(USERS))
+    with pytest.raises(NotPermittedError):
+        await change_properties(client, root, 0, {"format": "table"})
+
+    async def replace(partition_id: int, change: int, properties: str) -> Replaced:
+        done = await set_properties(users.roles[Role.SERVER], root, partition_id, change, properties)
+        return Replaced(done.status is SetPropertiesStatus.DONE, done.change)
+
+    await change_properties_by(client, root, 0, {"format": "table"}, replace)
+    await change_properties_by(client, root, 0, {"disabled": True}, replace)
+    found = await read_properties(client, root, 0)
+    assert (found.change, found.properties.format, found.properties.disabled) == (2, "table", True)
+    assert await check(users.admin, root) == []
 
 
 async def test_nodes_that_are_created_while_the_tree_is_being_protected(users: Users) -> None:

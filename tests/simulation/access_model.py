@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-IMPLIED = {"append": ("metadata", "describe"), "read": ("metadata", "describe")}
+IMPLIED = {"append": ("metadata", "describe"), "read": ("metadata", "describe"), "admin": ("configure",)}
 UNUSABLE = b"unusable"
 """Is in every document that nodes cannot use."""
 

@@ -20,6 +20,7 @@ from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest, ConfirmedMar
 from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
 from waltz.common.wire.lags import LagsRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
+from waltz.common.wire.partition_properties import SetPropertiesRequest
 from waltz.common.wire.storage_times import (
     CommittedNotice,
     CommitTime,
@@ -61,6 +62,9 @@ class Row(NamedTuple):
     request: tuple[object, ...]
     older: object = None
     """What a client hears whose version has no message for missing rights; ``None`` for nothing."""
+    listing: bool = False
+    """The answer is a list of partitions, without those to which the peer lacks the right. So the right to any of them
+    is enough."""
 
 
 CLIENT_REQUESTS: Final = (
@@ -131,11 +135,12 @@ CLIENT_REQUESTS: Final = (
         LastTransactionIdRequest(req_id(9), FenceOption.FENCE, -1),
         LastTransactionIdResponse(req_id(9), LastTransactionStatus.NOT_READY, -1, -1),
     ),
+    Row(Right.CONFIGURE, PARTITION, SetPropertiesRequest(req_id(1), 0, "{}")),
     # No secret: clients know the owners from ZooKeeper, and ask this as a sign of life.
     Row(None, NODE, client_server.ServerPartitionsAssignmentRequest(req_id(1))),
-    Row(Right.DESCRIBE, NODE, client_server.ServerPartitionsHealthStatRequest(req_id(1))),
+    Row(Right.DESCRIBE, NODE, client_server.ServerPartitionsHealthStatRequest(req_id(1)), listing=True),
     Row(Right.DESCRIBE, NODE, client_server.CheckStorageConnectivityRequest(req_id(1))),
-    Row(Right.DESCRIBE, NODE, LagsRequest(req_id(1))),
+    Row(Right.DESCRIBE, NODE, LagsRequest(req_id(1)), listing=True),
     Row(Right.ADMIN, NODE, client_server.AddPreferredPartitionRequest(req_id(1), (PARTITION,))),
     Row(Right.ADMIN, NODE, client_server.RemovePreferredPartitionRequest(req_id(1), (PARTITION,))),
 )
@@ -167,6 +172,7 @@ CLIENT_ANSWERS: Final = frozenset(
         "ServerPartitionsAssignmentResponse",
         "ServerPartitionsHealthStatResponse",
         "SessionFenced",
+        "SetPropertiesResponse",
         "TimeResponse",
         "TransactionDataListResponse",
         "TransactionDataResponse",
@@ -225,7 +231,7 @@ ADMIN_REQUESTS: Final = (
     Row(Right.READ, PARTITION, admin.RecordListRequest(1, PARTITION, 0, 1)),
     Row(Right.DESCRIBE, PARTITION, admin.LastSessionInfoRequest(1, PARTITION)),
     Row(Right.DESCRIBE, NODE, admin.MetricsRequest(1)),
-    Row(Right.DESCRIBE, NODE, admin.AssignedPartitionStatusRequest(1)),
+    Row(Right.DESCRIBE, NODE, admin.AssignedPartitionStatusRequest(1), listing=True),
     Row(Right.READ, PARTITION, admin_version1.RecordRangeRequest(1, PARTITION, 0, 1)),
     Row(Right.ADMIN, PARTITION, admin_version1.RepairSurveyRequest(1, PARTITION)),
     Row(Right.ADMIN, PARTITION, admin_version1.RepairRecordsRequest(1, PARTITION, [record(0)])),
@@ -255,6 +261,8 @@ class PageRow(NamedTuple):
     """``None`` if every reader may have it."""
     everywhere: bool
     """The right to all partitions of the cluster, since the page names them."""
+    filtered: bool = False
+    """The page shows only the partitions to which the reader has the right; the right to any of them is enough."""
 
 
 PAGES: Final = {
@@ -264,15 +272,39 @@ PAGES: Final = {
     "GET /metrics/prometheus": PageRow(Right.DESCRIBE, True),
     "GET /health": PageRow(Right.DESCRIBE, True),
     "GET /acl/refused": PageRow(Right.DESCRIBE, False),
-    "GET /console": PageRow(Right.DESCRIBE, True),
-    "GET /console/cluster.json": PageRow(Right.DESCRIBE, True),
-    "GET /console/history.json": PageRow(Right.DESCRIBE, True),
-    "GET /console/partition.json": PageRow(Right.DESCRIBE, True),
-    "GET /console/console.css": PageRow(Right.DESCRIBE, True),
-    "GET /console/console.js": PageRow(Right.DESCRIBE, True),
-    "GET /console/icon.svg": PageRow(Right.DESCRIBE, True),
+    "GET /console": PageRow(Right.DESCRIBE, False, True),
+    "GET /console/cluster.json": PageRow(Right.DESCRIBE, False, True),
+    "GET /console/history.json": PageRow(Right.DESCRIBE, False, True),
+    "GET /console/partition.json": PageRow(Right.DESCRIBE, False, True),
+    "GET /console/console.css": PageRow(Right.DESCRIBE, False, True),
+    "GET /console/console.js": PageRow(Right.DESCRIBE, False, True),
+    "GET /console/icon.svg": PageRow(Right.DESCRIBE, False, True),
     "GET /valid-keys": PageRow(Right.DESCRIBE, True),
     "GET /invalid-keys": PageRow(Right.DESCRIBE, True),
     "POST /reset": PageRow(Right.ADMIN, True),
 }
 """The right to each page of nodes, archivers and bots."""
+
+VIEW_ROUTES: Final = {
+    "GET /v1/tables/{partition}": Right.READ,
+    "POST /v1/tables/{partition}/get": Right.READ,
+    "GET /v1/tables/{partition}/rows/{key}": Right.READ,
+    "GET /v1/tables/{partition}/rows/{key}/value": Right.READ,
+    "POST /v1/tables/{partition}/scan": Right.READ,
+    "GET /v1/tables/{partition}/rows": Right.READ,
+    "GET /v1/tables/{partition}/take": Right.READ,
+    "GET /v1/tables/{partition}/watch": Right.READ,
+    "POST /v1/tables/{partition}/batch": Right.APPEND,
+    "PUT /v1/tables/{partition}/rows/{key}": Right.APPEND,
+    "DELETE /v1/tables/{partition}/rows/{key}": Right.APPEND,
+    "POST /v1/tables/{partition}/truncate": Right.APPEND,
+    "POST /v1/tables/{partition}/lease": Right.APPEND,
+    "POST /v1/tables/{partition}/lease/renew": Right.APPEND,
+    "POST /v1/tables/{partition}/lease/release": Right.APPEND,
+    "GET /v1/tables/{partition}/sweep": Right.READ,
+    "POST /v1/tables/{partition}/sweep": Right.APPEND,
+}
+"""The right at the partition that each request to a view node needs; tests/unit/view carries it out."""
+
+OPEN_VIEW_ROUTES: Final = frozenset({"GET /openapi.json", "GET /v1/tables"})
+"""Requests to view nodes without a partition: the description is everybody's, and the list is filtered."""

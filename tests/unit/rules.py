@@ -1,6 +1,6 @@
 """A rule that permits what a test lists, and notes what it was asked."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from waltz.common.access import Access, Action, Proof, Right, Rights, Throttle, not_permitted
 
@@ -32,6 +32,12 @@ class Only(Access, Rights):
 
     def refusal_everywhere(self, right: Right, peer: str = "") -> str | None:
         return self.refusal(right, None, peer)
+
+    def refusal_anywhere(self, right: Right, peer: str = "") -> str | None:
+        return self.refusal(right, None, peer)
+
+    def filtered(self, right: Right, partition_ids: Iterable[int], operation: str, peer: str = "") -> list[int]:
+        return [partition_id for partition_id in partition_ids if self.permits(right, partition_id)]
 
     def acted(self, action: Action) -> None:
         self.actions.append(action)

@@ -4,6 +4,7 @@ What the table says is allowed is handed to its handler; what it says is refused
 it.
 """
 
+import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
@@ -20,10 +21,12 @@ from tests.unit.access_table import (
     CLIENT_ANSWERS,
     CLIENT_REQUESTS,
     NODE,
+    OPEN_VIEW_ROUTES,
     PAGES,
     PARTITION,
     STORAGE_ANSWERS,
     STORAGE_REQUESTS,
+    VIEW_ROUTES,
     PageRow,
     Row,
 )
@@ -55,6 +58,9 @@ from waltz.console.pages import make_pages
 from waltz.server.partition.partition import ServerPartition
 from waltz.storage.node.admin_port import AdminService
 from waltz.storage.node.data_port import DataConnection
+from waltz.view import service as view_service
+from waltz.view.limits import Limits
+from waltz.view.routes import ROUTES
 
 COUNT = 8
 
@@ -106,7 +112,7 @@ def cases(rows: Sequence[Row], versions: Sequence[int], encode: Callable[[Any, i
             except ProtocolError:
                 continue
             for principal in (HOLDER, *OTHERS):
-                allowed = principal == HOLDER or row.right is None
+                allowed = principal == HOLDER or row.right is None or (row.listing and principal == "neighbour")
                 name = type(row.request).__name__
                 yield pytest.param(row, version, principal, allowed, id=f"{name}-{row.right}-{version}-{principal}")
 
@@ -462,8 +468,11 @@ def test_the_rules_of_pages_are_those_of_the_table_and_of_the_guide() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "security.md").read_text().partition("\n## HTTP ports\n")[2]
     shown: dict[str, PageRow] = {}
     for paths, needed in re.findall(r"^\| (`/.*?) \| (.*?) \|", guide, re.MULTILINE):
-        row = PageRow(None if needed == "nothing" else Right.DESCRIBE, "every partition" in needed)
-        assert needed in ("nothing", "`describe` of the node", "`describe` of the node and of every partition")
+        row = PageRow(
+            None if needed == "nothing" else Right.DESCRIBE, "every partition" in needed, "any partition" in needed
+        )
+        of = ("of the node", "of the node and of every partition", "of the node or of any partition")
+        assert needed == "nothing" or needed in [f"`describe` {each}" for each in of]
         shown.update({f"GET {path}": row for path in re.findall(r"`(.*?)`", paths)})
     assert shown == {page: row for page, row in PAGES.items() if page != "POST /reset"}
 
@@ -491,3 +500,34 @@ async def test_the_table_has_every_handler_and_page() -> None:
     admin_service = AdminService(no_manager, Registry(), access_for(None, NODE))
     assert {type(row.request) for row in ADMIN_REQUESTS} == {*admin_service._answering, *admin_service._reading}
     assert PAGES.keys() == pages([])._pages.keys()
+
+
+def test_the_table_has_every_path_that_the_code_names() -> None:
+    """Of all daemons, also of those that the tests above do not make."""
+    named: set[str] = set()
+    for path in sorted((Path(__file__).parents[2] / "waltz").rglob("*.py")):
+        texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        found = [text for text in texts if isinstance(text, str)]
+        named |= {text for text in found if re.fullmatch(r"(GET|POST|PUT|DELETE|PATCH) /[a-z/.-]+", text)}
+    assert named, "pages are named by method and path"
+    assert named <= PAGES.keys()
+
+
+def test_the_table_has_every_request_to_a_view_node() -> None:
+    no_metrics: Any = SimpleNamespace()
+    exchanges: Any = SimpleNamespace(limits=Limits(1, 1, 1 << 20), metrics=no_metrics, handler=_refuses_to_be_called)
+    resources = view_service.make_application(exchanges, set()).router.routes()
+    served = {
+        f"{route.method} {route.resource.canonical}"
+        for route in resources
+        if route.resource is not None and route.method != "HEAD"
+    }
+    assert served == VIEW_ROUTES.keys() | OPEN_VIEW_ROUTES
+    assert {f"{route.method} {route.template}": route.right for route in ROUTES} == VIEW_ROUTES
+
+
+def _refuses_to_be_called(route: object, handle: object) -> Callable[..., Any]:
+    async def handler(request: object) -> Any:
+        raise AssertionError("nothing is asked")
+
+    return handler

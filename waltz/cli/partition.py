@@ -2,6 +2,8 @@
 
 import argparse
 import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from waltz.cli.session import (
@@ -10,16 +12,31 @@ from waltz.cli.session import (
     check_partition_ids,
     client_of,
     cluster_command,
+    endpoint,
     moment,
     noun,
     partition_ranges,
 )
 from waltz.cli.trimming import register_trim
+from waltz.client.engine.rpc import RpcClient
 from waltz.common.errors import WaltzError
+from waltz.common.ids import Endpoint
 from waltz.common.partition_ids import check_partition
+from waltz.common.wire.partition_properties import SetPropertiesStatus
 from waltz.common.zk.store_admin import read_store_params, sync_cluster
 from waltz.table.errors import PropertiesError
-from waltz.table.properties import CHANGE, PartitionProperties, StoredProperties, change_properties, read_properties
+from waltz.table.properties import (
+    CHANGE,
+    PartitionProperties,
+    Replaced,
+    StoredProperties,
+    change_properties,
+    change_properties_by,
+    read_properties,
+)
+
+Change = Callable[[int, Mapping[str, object]], Awaitable[StoredProperties]]
+"""Changes properties of a partition."""
 
 
 class Assignment(NamedTuple):
@@ -45,6 +62,13 @@ def register(nouns: Nouns) -> None:
         type=assignment,
         metavar="PROPERTY=VALUE",
         help="e.g. format=table; PROPERTY= resets a property to its default",
+    )
+    parser.add_argument(
+        "-s",
+        "--server",
+        type=endpoint,
+        metavar="HOST:PORT",
+        help="server.port of a server that changes them, for users who may not write them in ZooKeeper",
     )
     _add_json(parser)
     help_text = "print the last transaction committed by a time; -1 if there is none"
@@ -104,9 +128,30 @@ async def _configure(options: argparse.Namespace, session: Session) -> None:
     changes = dict(options.changes)
     if len(changes) < len(options.changes):
         raise WaltzError("a property is given more than once")
+    if options.server is None:
+        await _configure_by(options, session, partial(change_properties, session.zookeeper, session.root))
+        return
+    async with RpcClient(tls=session.tls) as rpc:
+        replace = partial(_replace, rpc, options.server)
+
+        async def change(partition_id: int, changes: Mapping[str, object]) -> StoredProperties:
+            return await change_properties_by(session.zookeeper, session.root, partition_id, changes, replace)
+
+        await _configure_by(options, session, change)
+
+
+async def _replace(rpc: RpcClient, server: Endpoint, partition_id: int, change: int, properties: str) -> Replaced:
+    answer = await rpc.set_partition_properties(server, partition_id, change, properties)
+    if answer.properties_status is SetPropertiesStatus.FAILED:
+        raise PropertiesError(f"{server} answers: {answer.text}")
+    return Replaced(answer.properties_status is SetPropertiesStatus.DONE, answer.change)
+
+
+async def _configure_by(options: argparse.Namespace, session: Session, change: Change) -> None:
+    changes = dict(options.changes)
     for partition_id in await _partitions(options, session):
         try:
-            stored = await change_properties(session.zookeeper, session.root, partition_id, changes)
+            stored = await change(partition_id, changes)
         except PropertiesError as error:
             raise WaltzError(f"partition {partition_id} was not configured: {error}") from None
         print(as_json(partition_id, stored) if options.json else describe(partition_id, stored, everything=False))

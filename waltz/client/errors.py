@@ -489,6 +489,9 @@ class ServerError(WaltzError):
         ```
     """
 
+    retry_after_s: float | None = None
+    """If a quota is used up: the time after which the server wants appends again."""
+
 
 class NotAuthorizedError(ServerError):
     """The client's principal lacks a right at the partition; nothing was executed, and nothing appended.

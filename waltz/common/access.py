@@ -6,7 +6,7 @@ asks for the rights of a principal once for each connection, and consults them a
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -54,6 +54,8 @@ class Right(StrEnum):
     DESCRIBE = "describe"
     """Marks, assignments, health, metrics."""
     FENCE = "fence"
+    CONFIGURE = "configure"
+    """Set properties of partitions. Part of :attr:`ADMIN`."""
     ADMIN = "administer"
     CLUSTER = "replicate"
     """Requests of servers to storages."""
@@ -126,6 +128,20 @@ class Rights(Protocol):
     def refusal_everywhere(self, right: Right, peer: str = "") -> str | None:
         """The same for one request that concerns the node itself and all partitions of the cluster."""
 
+    def refusal_anywhere(self, right: Right, peer: str = "") -> str | None:
+        """The same for one request for a list of partitions: it is refused only without the right to the node and to
+        every partition. The list is for :meth:`filtered`."""
+
+    def filtered(self, right: Right, partition_ids: Iterable[int], operation: str, peer: str = "") -> list[int]:
+        """The partitions of a list that the principal may see. The audit notes those that are left out.
+
+        Args:
+            right: The right that is needed at each of them.
+            partition_ids: The partitions.
+            operation: What was asked for.
+            peer: Where the request comes from.
+        """
+
     def permits(self, right: Right, partition_id: int | None) -> bool:
         """Whether the rules permit a request, also where an audit would let it pass. Nothing is noted."""
 
@@ -155,6 +171,12 @@ class _Everything:
 
     def refusal_everywhere(self, right: Right, peer: str = "") -> None:
         return None
+
+    def refusal_anywhere(self, right: Right, peer: str = "") -> None:
+        return None
+
+    def filtered(self, right: Right, partition_ids: Iterable[int], operation: str, peer: str = "") -> list[int]:
+        return list(partition_ids)
 
     def permits(self, right: Right, partition_id: int | None) -> bool:
         return True

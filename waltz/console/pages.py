@@ -1,10 +1,12 @@
 """The pages of the console: the files for the browser, and the data of the page. GET only."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
+from itertools import chain
 from typing import NamedTuple
 
+from waltz.common.access import EVERYTHING, Right
 from waltz.common.metrics.registry import Json
 from waltz.common.net.http import HttpError, Page, Request, Response
 from waltz.console import document
@@ -63,14 +65,24 @@ def make_pages(here: Here, surveyor: Surveyor) -> dict[str, Page]:
             "surveying": seen.surveying,
             "error": seen.error,
         }
-        known = _number(request, "after", 0) == seen.number or not seen.text
-        return _json(head) if known else _text(f'{json.dumps(head)[:-1]},"cluster":{seen.text}}}')
+        if _number(request, "after", 0) == seen.number or not seen.text:
+            return _json(head)
+        shown = _shown(request, surveyor)
+        head["hidden"] = len(surveyor.partition_ids) - len(shown)
+        begin = f'{json.dumps(head)[:-1]},"cluster":'
+        return _text(chain((begin,), surveyor.parts(shown), ("}",)) if head["hidden"] else f"{begin}{seen.text}}}")
 
-    def history(_: Request) -> Response:
-        return _json({"step_s": STEP_S, "series": document.series(here.history())})
+    def history(request: Request) -> Response:
+        """The series are of all partitions together."""
+        count = len(surveyor.partition_ids)
+        sees_all = request.rights is EVERYTHING or 0 < count == len(_shown(request, surveyor))
+        return _json({"step_s": STEP_S, "series": document.series(here.history() if sees_all else {})})
 
     def partition(request: Request) -> Response:
         partition_id = _number(request, "partition")
+        refusal = request.rights.refusal(Right.DESCRIBE, partition_id, request.peer)
+        if refusal is not None:
+            raise HttpError(403, refusal)
         facts, values = here.facts(partition_id), here.history_of(partition_id)
         state = surveyor.partition(partition_id)
         return _json(
@@ -88,6 +100,11 @@ def make_pages(here: Here, surveyor: Surveyor) -> dict[str, Page]:
     return pages
 
 
+def _shown(request: Request, surveyor: Surveyor) -> Sequence[int]:
+    """The partitions that the reader may see."""
+    return request.rights.filtered(Right.DESCRIBE, surveyor.partition_ids, "list partitions", request.peer)
+
+
 def _static(name: str, kind: str) -> Page:
     response = Response(200, kind, files("waltz.console").joinpath("static", name).read_text("utf-8"), headers=HEADERS)
     return lambda _: response
@@ -97,7 +114,7 @@ def _json(body: dict[str, Json]) -> Response:
     return _text(json.dumps(body, separators=(",", ":")))
 
 
-def _text(body: str) -> Response:
+def _text(body: str | Iterator[str]) -> Response:
     return Response(200, "application/json", body, headers=HEADERS)
 
 

@@ -7,7 +7,7 @@ never calls the last survey old. When a survey fails, the last good one stays.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from waltz.common.errors import WaltzError
@@ -68,6 +68,18 @@ class Surveyor:
             self._task = owned(self._survey(), "a survey for the console", self._failed)
         age_s = None if self._state is None else now_s - self._state.at_s
         return Seen(self._number, self._text, age_s, self._task is not None, self._error)
+
+    @property
+    def partition_ids(self) -> range:
+        """The partitions of the last survey."""
+        return range(0 if self._state is None else len(self._state.partitions))
+
+    def parts(self, partition_ids: Sequence[int]) -> Iterator[str]:
+        """The document about these partitions, and about all nodes. There must have been a survey."""
+        state = self._state
+        assert state is not None, "there was no survey"
+        shown = tuple(state.partitions[partition_id] for partition_id in partition_ids)
+        return cluster_parts(state._replace(partitions=shown, zone_risks=()), self._facts)
 
     def partition(self, partition_id: int) -> SurveyedPartition | None:
         """The state of a partition by the last survey."""

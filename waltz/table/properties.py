@@ -5,7 +5,7 @@ changed by compare-and-set; a partition that was never configured has none.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -239,6 +239,44 @@ async def read_properties(nodes: Nodes, root: str, partition_id: int, watch: Wat
                 return StoredProperties(PartitionProperties(), 0, None)
         else:
             return StoredProperties(*decode_properties(data, path), stat.version)
+
+
+class Replaced(NamedTuple):
+    """The answer of a server that was to replace properties."""
+
+    done: bool
+    """Whether the properties are replaced; if not, they have had another number of changes."""
+    change: int
+    """Their number of changes now."""
+
+
+Replace = Callable[[int, int, str], Awaitable[Replaced]]
+"""Lets a server replace the properties of a partition that have had a number of changes, by a JSON object."""
+
+MAX_ATTEMPTS = 10
+"""Attempts to change properties that others change at the same time."""
+
+
+async def change_properties_by(
+    nodes: Nodes, root: str, partition_id: int, changes: Mapping[str, object], replace: Replace
+) -> StoredProperties:
+    """Change some properties like :func:`change_properties`, but let ``replace`` write them: a server, for users that
+    may only read them in ZooKeeper.
+
+    Raises :class:`PropertiesError`, ``ZooKeeperError``, and what ``replace`` raises.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        stored = await read_properties(nodes, root, partition_id)
+        properties = changed(stored.properties, changes)
+        if properties == stored.properties:
+            return stored
+        fields = properties.model_dump(by_alias=True, exclude_defaults=True)
+        fields.pop(TRIM_POINT, None)
+        replaced = await replace(partition_id, stored.change, json.dumps(fields, sort_keys=True))
+        if replaced.done:
+            return StoredProperties(properties, replaced.change, None)
+        await nodes.sync(ClusterPaths.of(root).root)
+    raise PropertiesError("others keep changing the properties; try again")
 
 
 async def change_properties(

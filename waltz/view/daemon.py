@@ -122,6 +122,7 @@ async def _rules(
         config.acl, zookeeper, config.cluster_root, name, params.partition_count, registry, random.Random()
     )
     at_end("closing the access rules", rules.close)
+    rules.access.owns(range(params.partition_count))  # callers have their whole quotas here: no other node counts them
     identities = start_identities(config.acl, str(params.key), registry, rules.access.audit)
     at_end("closing the keys of tokens", identities.close)
     return rules.access, identities.identities

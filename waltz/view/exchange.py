@@ -13,7 +13,7 @@ from waltz.common.net.channel import peer_name
 from waltz.common.net.http import HttpError, Reader, Readers, bearer_token
 from waltz.common.wall_clock import now_ms
 from waltz.table.served.answers import Asked, Served, Told, age_ms
-from waltz.table.served.problems import CONTENT_TYPE, Problem, problem_of, refused
+from waltz.table.served.problems import CONTENT_TYPE, Problem, over_quota, problem_of, refused
 from waltz.table.served.questions import query_of, timeout_ms
 from waltz.table.served.texts import MessageError, line_of, parsed
 from waltz.view.limits import Limits
@@ -48,12 +48,6 @@ class Caller(NamedTuple):
         if refusal is not None:
             raise refused(403, "forbidden", refusal)
 
-    def may_read(self, partition_id: int) -> bool:
-        """Whether a read would pass. Nothing is noted of a caller to whom the rules give the right."""
-        if self.rights.permits(Right.READ, partition_id):
-            return True
-        return self.rights.lenient and self.rights.refusal(Right.READ, partition_id, self.peer, noted=True) is None
-
 
 class Exchange(NamedTuple):
     """One request that may be answered."""
@@ -66,6 +60,7 @@ class Exchange(NamedTuple):
     served: Served
     deadline_s: float
     """By the time of the loop."""
+    writes: bool = False
 
     @property
     def asked(self) -> Asked:
@@ -76,10 +71,23 @@ class Exchange(NamedTuple):
     async def body(self) -> AsyncIterator[bytes]:
         """The body, for which memory is taken meanwhile."""
         if not self.request.body_exists:
+            self._count(0)
             yield b""
             return
         with self.limits.body(self.request.content_length):
-            yield await _body(self.request)
+            content = await _body(self.request)
+            self._count(len(content))
+            yield content
+
+    def _count(self, size_bytes: int) -> None:
+        """Count a write for the caller's quota, before anything is written. Raises
+        :class:`~waltz.table.served.problems.Refused` if the quota is used up."""
+        throttle = self.caller.rights.throttle
+        if self.writes and throttle is not None:
+            now_s = asyncio.get_running_loop().time()
+            passage = throttle.take(self.partition_id, [size_bytes], self.caller.peer, now_s)
+            if passage is not None and not passage.admitted:
+                raise over_quota(passage.text, passage.delay_s)
 
     @contextlib.asynccontextmanager
     async def message(self) -> AsyncIterator[object]:
@@ -206,4 +214,5 @@ class Exchanges:
                 raise MessageError(f"there is no parameter {unknown[0][:40]!r} here")
             served = self.partitions.of(partition_id)
             deadline_s = asyncio.get_running_loop().time() + timeout_ms(query) / 1000
-            return await handle(Exchange(request, caller, query, self.limits, partition_id, served, deadline_s))
+            writes = route.right is Right.APPEND
+            return await handle(Exchange(request, caller, query, self.limits, partition_id, served, deadline_s, writes))

@@ -264,6 +264,7 @@ _STATUSES: Final[Mapping[int, str]] = {
     409: "The properties of the partition forbid it, the log is another one, or somebody else has the lease.",
     412: "A condition does not hold, or a lease is lost; nothing is written.",
     413: "Too large.",
+    429: "A quota is used up: ask again after Retry-After. Nothing is written.",
     500: "A defect. After a write the outcome is unknown.",
     501: "The owner is too old to confirm its mark.",
     503: "Not now: ask again after Retry-After, or another view node. Nothing is written.",

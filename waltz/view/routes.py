@@ -19,7 +19,7 @@ OCTETS: Final = "application/octet-stream"
 _ALWAYS: Final = (400, 401, 403, 404, 500, 503)
 _OF_BODIES: Final = (408, 413)
 _OF_READS: Final = (409, 501, *_ALWAYS)
-_OF_WRITES: Final = (202, 409, 413, 504, *_ALWAYS)
+_OF_WRITES: Final = (202, 409, 413, 429, 504, *_ALWAYS)
 
 _MODE: Final = ("at_least", "fresh", "consistency", "stale_ok_ms")
 _TABLE_HEADERS: Final = ("Waltz-Applied", "Waltz-Log", "Waltz-Age-Ms", "Waltz-Stale")

@@ -22,7 +22,8 @@ async def put_row(exchange: Exchange) -> web.StreamResponse:
 
 async def delete_row(exchange: Exchange) -> web.StreamResponse:
     """``DELETE .../rows/KEY``: one row, whether it exists or not."""
-    return exchange.answer(await written(exchange.asked, _question(exchange, None)))
+    async with exchange.body():
+        return exchange.answer(await written(exchange.asked, _question(exchange, None)))
 
 
 def _question(exchange: Exchange, value: bytes | None) -> WriteQuestion:

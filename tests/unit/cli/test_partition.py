@@ -3,10 +3,13 @@
 import argparse
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
 from tests.memory_zookeeper import MemoryZooKeeperServer
+from tests.unit.server.fakes import FakeLog
+from tests.unit.server.serving import serving
 from waltz.cli import partition
 from waltz.cli.main import parser
 from waltz.cli.partition import Assignment, assignment
@@ -14,6 +17,8 @@ from waltz.cli.session import Session
 from waltz.common.errors import WaltzError
 from waltz.common.zk.paths import ClusterPaths
 from waltz.common.zk.store_admin import create_cluster
+from waltz.server.process.property_setting import set_properties
+from waltz.table.properties import read_properties
 
 ROOT = "/waltz"
 
@@ -92,6 +97,30 @@ async def test_what_is_refused_is_named_and_changes_nothing(change: str, text: s
         await configure(session, "-p", "1", "format=table", change)
     assert text in str(raised.value)
     assert await session.zookeeper.exists(ClusterPaths.of(ROOT).partition_properties(1)) is None
+
+
+async def test_a_server_changes_properties_for_users_that_may_not(
+    session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setter = partial(set_properties, session.zookeeper, ROOT)
+    async with serving(dict.fromkeys(range(3), FakeLog), version=6, set_properties=setter) as (endpoint, _):
+        by_server = ("-s", str(endpoint), "-p", "0,2", "format=table")
+        await configure(session, *by_server)
+        out = capsys.readouterr().out
+        assert out == "partition 0: format=table\npartition 2: format=table\n"
+        await configure(session, *by_server)
+        await show(session)
+        assert capsys.readouterr().out == f"{out}partition 0: format=table\npartition 1: format=raw\n{out[-26:]}"
+        for partition_id in (0, 2):
+            assert (await read_properties(session.zookeeper, ROOT, partition_id)).change == 1
+        with pytest.raises(WaltzError, match="partition 0 was not configured: there is no property 'x'"):
+            await configure(session, "-s", str(endpoint), "-p", "0", "x=1")
+    async with serving(dict.fromkeys(range(3), FakeLog), version=6) as (endpoint, _):
+        with pytest.raises(WaltzError, match=rf"partition 1 was not .*: {endpoint} answers: there is no ZooKeeper"):
+            await configure(session, "-s", str(endpoint), "-p", "1", "format=table")
+    async with serving(dict.fromkeys(range(3), FakeLog), version=5) as (endpoint, _):
+        with pytest.raises(WaltzError, match="version 5"):
+            await configure(session, "-s", str(endpoint), "-p", "1", "format=table")
 
 
 async def test_partitions_that_are_not_there_and_properties_given_twice(session: Session) -> None:

@@ -6,12 +6,15 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.common.net.test_http import exchange, get
 from tests.unit.console import fakes
+from tests.unit.rules import Only
 from waltz import console
+from waltz.common.access import ALLOW_ALL, Access, Right
 from waltz.common.metrics.registry import Registry
 from waltz.common.net.http import HttpServer
 from waltz.console.pages import HEADERS, PATH, STATIC, make_pages
@@ -22,13 +25,13 @@ FILES = Path(console.__file__).parent / "static"
 
 
 @asynccontextmanager
-async def serving(state: ClusterState) -> AsyncIterator[int]:
+async def serving(state: ClusterState, access: Access = ALLOW_ALL) -> AsyncIterator[int]:
     async def look(_: ClusterState | None) -> ClusterState:
         return state._replace(at_s=asyncio.get_running_loop().time())
 
     surveyor = Surveyor(look, lambda each: fakes.facts_of(state, each))
     pages = make_pages(fakes.here(state), surveyor)
-    server = await HttpServer.open("127.0.0.1", 0, Registry(), more=pages)
+    server = await HttpServer.open("127.0.0.1", 0, Registry(), more=pages, access=access)
     yield server.port
     await server.close()
     await surveyor.close()
@@ -94,6 +97,24 @@ async def test_the_history_of_the_server_and_of_a_partition() -> None:
         assert {"commits", "p50_ms", "p99_ms", f"lag:{fakes.storage_name(0)}"} <= own["series"].keys()
         other = json.loads((await get(port, f"{PATH}/partition.json?partition=5"))[2])
         assert other == {"owned": False, "step_s": 10.0, "series": None, "reasons": []}
+
+
+async def test_readers_see_the_partitions_that_they_may_describe() -> None:
+    state = fakes.in_trouble(fakes.cluster(50))
+    async with serving(state, Only(Right.DESCRIBE, partition_ids=[None, 3, 17])) as port:
+        assert json.loads((await get(port, f"{PATH}/history.json"))[2])["series"] == {}, "before the first survey, too"
+        found: dict[str, Any] = {}
+        async with asyncio.timeout(60):
+            while "cluster" not in found:
+                found = json.loads((await get(port, f"{PATH}/cluster.json"))[2])
+        shown = found["cluster"]
+        assert [row[0] for row in shown["partitions"]] == [3, 17]
+        assert (found["hidden"], len(shown["servers"]), len(shown["storages"])) == (48, 4, 5)
+        assert {problem["partitions"] for problem in shown["problems"]} <= {"", "3", "17", "3,17"}
+        assert json.loads((await get(port, f"{PATH}/history.json"))[2])["series"] == {}
+        assert json.loads((await get(port, f"{PATH}/partition.json?partition=17"))[2])["reasons"]
+        status, _, body = await get(port, f"{PATH}/partition.json?partition=40")
+        assert (status, "may not describe partition 40" in body) == (403, True)
 
 
 @pytest.mark.parametrize(

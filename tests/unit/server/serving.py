@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from tests.unit.server.fakes import FakeLog
 from waltz.common.access import ALLOW_ALL
+from waltz.common.errors import WaltzError
 from waltz.common.ids import Endpoint
 from waltz.common.metrics.registry import Registry
 from waltz.common.net.limits import ListenerLimits
@@ -16,7 +17,8 @@ from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.server.feeding.caches import FeedCache, TransactionCache
 from waltz.server.partition.partition import PartitionOptions, ServerPartition
 from waltz.server.partition.partition_metrics import PartitionMetrics
-from waltz.server.process.service import ServerService
+from waltz.server.process.property_setting import PropertiesSet
+from waltz.server.process.service import ServerService, SetProperties
 from waltz.server.requests.appends import AppendLimits
 from waltz.server.store.interface import Append, LogListener
 from waltz.server.store.memory import MemoryBudget
@@ -39,9 +41,17 @@ class BatchingLog(FakeLog):
             asyncio.get_running_loop().call_soon(self.commit_next)
 
 
+async def no_properties(partition_id: int, change: int, properties: str) -> PropertiesSet:
+    raise WaltzError("there is no ZooKeeper")
+
+
 @asynccontextmanager
 async def serving(
-    logs: Mapping[int, type[FakeLog]], *, version: int = 5, memory: MemoryBudget | None = None
+    logs: Mapping[int, type[FakeLog]],
+    *,
+    version: int = 5,
+    memory: MemoryBudget | None = None,
+    set_properties: SetProperties = no_properties,
 ) -> AsyncIterator[tuple[Endpoint, dict[int, FakeLog]]]:
     """A server that speaks no newer version, and the logs of its partitions, with open sessions."""
     registry, budget = Registry(), memory or MemoryBudget()
@@ -78,6 +88,7 @@ async def serving(
         question_timeout_s=10,
         check_storages=check_storages,
         set_preferred=set_preferred,
+        set_properties=set_properties,
         access=ALLOW_ALL,
     )
     family = CLIENT_SERVER._replace(versions=tuple(range(version + 1)))

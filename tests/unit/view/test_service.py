@@ -4,7 +4,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import waltz
 from tests.unit.view.node import TIMEOUT_S, Node, session, view_node
 from waltz.client.mock import MockDriver, MockServerPartition
 from waltz.common.access import EVERYTHING, Proof, Right, Rights
-from waltz.common.acl.document import Document, Mode
+from waltz.common.acl.document import Document, Mode, Quota, Rule
 from waltz.common.acl.enforcement import Applied, RuleAccess
 from waltz.common.acl.rules import compile_rules
 from waltz.common.pieces import at_once
@@ -389,6 +389,12 @@ class SomeRights:
     def refusal_everywhere(self, right: Right, peer: str = "") -> str | None:
         return self.refusal(right, None)
 
+    def refusal_anywhere(self, right: Right, peer: str = "") -> str | None:
+        return self.refusal(right, None)
+
+    def filtered(self, right: Right, partition_ids: Iterable[int], operation: str, peer: str = "") -> list[int]:
+        return [] if right in self.refused else list(partition_ids)
+
     def permits(self, right: Right, partition_id: int | None) -> bool:
         return right not in self.refused
 
@@ -400,6 +406,33 @@ class SomeRights:
     def owns(self, partition_ids: Collection[int]) -> None: ...
 
 
+async def test_a_caller_has_a_quota_of_its_own(
+    cluster: list[MockServerPartition], client: waltz.Client, tmp_path: Path
+) -> None:
+    """The first write exceeds the burst by far, so that nothing is written for 49.5 seconds after it."""
+    rules = (Rule(True, "*", (Right.READ, Right.APPEND), "*"),)
+    quotas = (Quota("anonymous", "0", None, 100),)
+    access = RuleAccess(2, lambda subject: subject, [])
+    at_once(access.apply(Applied(1, at_once(compile_rules(Document(Mode.ENFORCE, rules=rules, quotas=quotas), {}, 2)))))
+    async with view_node(cluster, tmp_path, access=access) as node, session(node) as http:
+        await node.served()
+        for number in range(2):
+            async with http.put(f"/v1/tables/0/rows/{number}", data=b"v" * 5000) as response:
+                assert response.status == (200 if number == 0 else 429)
+        for method, path in (("PUT", "/rows/k"), ("DELETE", "/rows/k"), ("POST", "/truncate")):
+            async with http.request(
+                method, f"/v1/tables/0{path}", data=b"{}" if method == "POST" else None
+            ) as response:
+                body = await response.json(content_type=None)
+                assert (response.status, body["type"]) == (429, "urn:waltz:over-quota")
+                assert 45 <= int(response.headers["Retry-After"]) <= 50
+                assert "principal 'anonymous' appends more than it may" in body["detail"]
+        async with http.get("/v1/tables/0/rows/0/value") as response:
+            assert (response.status, await response.read()) == (200, b"v" * 5000)
+        async with http.get("/v1/tables/0/rows/1") as response:
+            assert response.status == 404
+
+
 async def test_each_request_needs_its_right(
     cluster: list[MockServerPartition], client: waltz.Client, tmp_path: Path
 ) -> None:
@@ -408,6 +441,8 @@ async def test_each_request_needs_its_right(
         await node.served()
         watch = await http.get("/v1/tables/0/watch", params={"progress_s": "1"})
         assert json.loads(await watch.content.readline()) == {"progress": {"transaction": -1}}
+        async with http.get("/v1/tables") as response:
+            assert [each["partition"] for each in (await response.json())["tables"]] == [0]
         rights.refused = (Right.APPEND,)
         for route in ROUTES:
             path = route.template.format(partition=0, key="k")
@@ -417,6 +452,8 @@ async def test_each_request_needs_its_right(
         async with http.get("/v1/tables/0") as response:
             assert response.status == 200
         rights.refused = (Right.READ,)
+        async with http.get("/v1/tables") as response:
+            assert (await response.json())["tables"] == []
         for route in ROUTES:
             path = route.template.format(partition=0, key="k")
             if route.right is Right.READ:

@@ -39,6 +39,7 @@ from waltz.common.wire.client_server import (
 from waltz.common.wire.client_times import TimeResponse
 from waltz.common.wire.confirmed_marks import ConfirmedMarkResponse
 from waltz.common.wire.frames import Bounds
+from waltz.common.wire.partition_properties import SetPropertiesRequest, SetPropertiesResponse
 from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.wire.trimmed import Trimmed
@@ -200,6 +201,23 @@ class RpcClient:
         """Take back the preference. Returns whether the server has agreed."""
         request = RemovePreferredPartitionRequest(self._preference_id(partition_ids), tuple(partition_ids))
         return (await self._call(endpoint, request, RemovePreferredPartitionResponse)).result
+
+    async def set_partition_properties(
+        self, endpoint: Endpoint, partition_id: int, change: int, properties: str
+    ) -> SetPropertiesResponse:
+        """Let a server replace the properties of a partition, which need not be there.
+
+        Args:
+            endpoint: The server.
+            partition_id: The partition.
+            change: The number of changes of the properties that were read; with another number nothing is done.
+            properties: A JSON object: those that differ from their defaults, without the trim point.
+
+        Raises:
+            NotAuthorizedError: The right to configure the partition is missing.
+        """
+        request = SetPropertiesRequest(self._preference_id([partition_id]), change, properties)
+        return await self._call(endpoint, request, SetPropertiesResponse)
 
     async def close(self) -> None:
         """Close the connections. Open requests end with ``ClientClosedError`` or ``ConnectionClosedError``."""

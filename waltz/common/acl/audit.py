@@ -52,6 +52,10 @@ class Outcome(StrEnum):
     """It was not executed, since its principal lacks the right."""
     WOULD_REFUSE = "would refuse"
     """It was executed, and will be refused when the rules are enforced."""
+    FILTERED = "filtered"
+    """It was for a list, which was told without the partitions to which its principal lacks the right."""
+    WOULD_FILTER = "would filter"
+    """The list was told as a whole, and will be filtered when the rules are enforced."""
 
 
 class _Ocsf(NamedTuple):
@@ -68,6 +72,8 @@ _OCSF: Final = {
     Outcome.FAILED: _Ocsf("Failure", 2, "Allowed", 1, "Low", 2),
     Outcome.REFUSED: _Ocsf("Failure", 2, "Denied", 2, "Medium", 3),
     Outcome.WOULD_REFUSE: _Ocsf("Success", 1, "Observed", 3, "Low", 2),
+    Outcome.FILTERED: _Ocsf("Success", 1, "Modified", 4, "Informational", 1),
+    Outcome.WOULD_FILTER: _Ocsf("Success", 1, "Observed", 3, "Informational", 1),
 }
 
 _ACTIVITIES: Final = {

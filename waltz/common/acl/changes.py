@@ -18,7 +18,8 @@ def initial(servers: Sequence[str], admins: Sequence[str]) -> Document:
     """
     rules = [Rule(True, ANONYMOUS, (Right.DESCRIBE,), ALL)]
     rules += [Rule(True, principal, (Right.CLUSTER, Right.DESCRIBE), ALL) for principal in servers]
-    rights = tuple(right for right in Right if right is not Right.CLUSTER)
+    # Nodes of older versions refuse rules that name the right to configure, which administrators have anyway.
+    rights = tuple(right for right in Right if right not in (Right.CLUSTER, Right.CONFIGURE))
     rules += [Rule(True, principal, rights, ALL) for principal in admins]
     return Document(Mode.AUDIT, rules=tuple(rules))
 

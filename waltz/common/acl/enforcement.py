@@ -2,7 +2,8 @@
 
 import shlex
 import weakref
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from waltz.common.access import ANONYMOUS, Action, Proof, Right, not_permitted
@@ -84,6 +85,21 @@ class Row:
         if not self.places[node] & bit:
             lacking.insert(0, None)
         return self._access.judge_all(self, right, lacking, peer) if lacking else None
+
+    def refusal_anywhere(self, right: Right, peer: str = "") -> str | None:
+        """As :class:`~waltz.common.access.Rights` says."""
+        if any(given & right.bit for given in self.places):
+            return None
+        return self._access.judge(self, right, None, peer, 1, noted=False)
+
+    def filtered(self, right: Right, partition_ids: Iterable[int], operation: str, peer: str = "") -> list[int]:
+        """As :class:`~waltz.common.access.Rights` says."""
+        listed = list(partition_ids)
+        lacking = [partition_id for partition_id in listed if not self.permits(right, partition_id)]
+        # Who may see nothing at all has been refused, or would be: that is noted already.
+        noted = not any(given & right.bit for given in self.places)
+        hidden = self._access.hide(self, right, lacking, operation, peer, noted=noted) if lacking else frozenset()
+        return [partition_id for partition_id in listed if partition_id not in hidden]
 
     def permits(self, right: Right, partition_id: int | None) -> bool:
         """As :class:`~waltz.common.access.Rights` says."""
@@ -216,6 +232,20 @@ class RuleAccess:
 
         self.refusals.add(row.principal, right, places, explain, peer, 1, audited=mode is Mode.AUDIT)
         return None if mode is Mode.AUDIT else explain()
+
+    def hide(
+        self, row: Row, right: Right, lacking: Sequence[int], operation: str, peer: str, *, noted: bool
+    ) -> Collection[int]:
+        """Decide which partitions are left out of a list, of those to which a row lacks the right: by their modes."""
+        by_mode: dict[Mode, list[int]] = {}
+        for partition_id in lacking:
+            by_mode.setdefault(self._mode(row, partition_id), []).append(partition_id)
+        for mode, outcome in ((Mode.ENFORCE, Outcome.FILTERED), (Mode.AUDIT, Outcome.WOULD_FILTER)):
+            places = by_mode.get(mode, [])
+            if places and not noted:
+                event = Event(row.principal, operation, right, outcome, peer)
+                self.audit.note(event, places, partial(self._text, row, right, places[0]))
+        return frozenset(by_mode.get(Mode.ENFORCE, ()))
 
     def _mode(self, row: Row, partition_id: int | None) -> Mode:
         if self.is_super(row.principal):  # the partition does not exist

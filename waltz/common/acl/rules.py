@@ -14,7 +14,11 @@ from waltz.common.acl.json_pieces import AclError
 
 EVERY_RIGHT: Final = 0xFF
 
-IMPLIED: Final = {Right.APPEND: (Right.METADATA, Right.DESCRIBE), Right.READ: (Right.METADATA, Right.DESCRIBE)}
+IMPLIED: Final = {
+    Right.APPEND: (Right.METADATA, Right.DESCRIBE),
+    Right.READ: (Right.METADATA, Right.DESCRIBE),
+    Right.ADMIN: (Right.CONFIGURE,),
+}
 """The rights that a right has in itself."""
 _RULES_PER_PIECE = 100
 

@@ -83,6 +83,8 @@ def _asked(fields: Any) -> Asked | None:
     ours, user = fields["unmapped"], fields["actor"].get("user")
     if user is None or "right" not in ours:
         return None
+    if Outcome(ours["outcome"]) in (Outcome.FILTERED, Outcome.WOULD_FILTER):  # nobody has asked for what was left out
+        return None
     refused = Outcome(ours["outcome"]) in (Outcome.REFUSED, Outcome.WOULD_REFUSE)
     permitted = not refused or fields["api"]["operation"] == OVER_QUOTA
     return Asked(str(user["name"]), RIGHTS[ours["right"]], _places(str(ours["at"])), int(fields["count"]), permitted)

@@ -153,7 +153,7 @@ class TlsConfig(_Model):
     Without a key store a self-signed certificate is made. Without a trust store peers are not verified; a trust store
     makes client certificates mandatory. The type keys are accepted, but the contents of the files decide.
 
-    Two keys are extensions. ``plaintext`` turns TLS off: peers of the original cannot talk to such a node.
+    Other keys are extensions. ``plaintext`` turns TLS off: peers of the original cannot talk to such a node.
     ``check_hostname``, with a trust store: the certificate of a peer must have the host name of the connection. The
     check is on by default, but off in a configuration file without the key, since the file may be the original's, and
     the original never checks.
@@ -187,6 +187,9 @@ class TlsConfig(_Model):
     """Password of that file; required for PKCS#12."""
     trust_store_type: Annotated[str | None, _CONTENT_DECIDES] = Field(default=None, validation_alias="trustStore.type")
     """Such as ``JKS``."""
+    crl_location: _Text | None = Field(default=None, validation_alias="crl.location")
+    """File with [revocation lists](security.md#revocation), PEM or DER. Peers with a revoked certificate are refused,
+    and all peers of an authority without a list that has not expired. Needs a trust store."""
     plaintext: bool = Field(default=False, validation_alias="plaintext")
     """No TLS. The original's nodes and clients cannot connect then."""
     token_location: _Text | None = Field(default=None, validation_alias="token.location")
@@ -197,6 +200,14 @@ class TlsConfig(_Model):
     check_hostname: bool = Field(default=True, validation_alias=_CHECK_HOSTNAME)
     """With a trust store: a peer's certificate must have the host name of the connection. Default: ``false`` in a
     file, as in the original; ``true`` without a file."""
+
+    @model_validator(mode="after")
+    def _check_crl(self) -> Self:
+        if self.crl_location is not None and (self.plaintext or self.trust_store_location is None):
+            raise ValueError(
+                "crl.location needs TLS and trustStore.location: without a trust store no certificate is verified"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_token(self) -> Self:

@@ -32,6 +32,7 @@ from waltz.common.ids import Endpoint
 from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.kernel import unacknowledged_bytes
 from waltz.common.net.limits import HELLO_TIMEOUT_S, MAX_PAYLOAD_BYTES
+from waltz.common.net.revocation import untrusted, verified_chain
 from waltz.common.net.tls_renewal import files_of, present, token_of
 from waltz.common.net.token_sender import TokenSender
 from waltz.common.quiet_log import QuietLog
@@ -386,6 +387,12 @@ class Channel(asyncio.Protocol):
         """Whether the connection is encrypted."""
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
 
+    @property
+    def certificates(self) -> list[bytes]:
+        """The peer's verified certificates in DER, its own first; empty without any."""
+        connection = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return [] if connection is None else verified_chain(connection)
+
     def hand_over(self, handler: ChannelHandler) -> None:
         """Replace the handler from now on."""
         self._handler = handler
@@ -738,7 +745,7 @@ def connect_failure(error: Exception, *, uses_tls: bool, opened: bool) -> str:
     complete here before the peer has checked this side's certificate.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        reason = error.verify_message.rstrip(".")
+        reason = untrusted(error)
         return f"TLS failure: the peer's certificate is not trusted ({reason}); see ssl.trustStore.location"
     if isinstance(error, ssl.SSLError):
         if error.reason == _NO_TLS:

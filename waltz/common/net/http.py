@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import SecretStr
 
-from waltz.common.access import ALLOW_ALL, Access, Proof, Rights, principal_of
+from waltz.common.access import ALLOW_ALL, EVERYTHING, Access, Proof, Rights, principal_of
 from waltz.common.metrics.exposition import http_pieces, prometheus_pieces, to_json
 from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.channel import peer_name
@@ -71,6 +71,10 @@ class Request(NamedTuple):
     accept: str
     token: SecretStr | None = None
     """The token of ``Authorization: Bearer``."""
+    rights: Rights = EVERYTHING
+    """The rights of the reader, for pages that show only what the reader may see."""
+    peer: str = ""
+    """The reader's address."""
 
 
 class Reader(NamedTuple):
@@ -422,7 +426,7 @@ class HttpServer:
 
     @property
     def unusable_stores(self) -> bool:
-        """Whether the key store or trust store has changed and cannot be used; the former one is in use."""
+        """Whether a changed file of TLS cannot be used (the former one is in use), or a revocation list has expired."""
         return self._acceptor is not None and self._acceptor.unusable_stores
 
     def accept(self, connection: "_Connection") -> bool:
@@ -453,7 +457,10 @@ class HttpServer:
         rule = page_rule(request.method, path)
         if rule.right is not None and (request.method != "GET" or path not in self._open_paths):
             rights = self._readers.known(request.token, reader, self.port).rights
-            if rule.everywhere:
+            request = request._replace(rights=rights, peer=reader.peer)
+            if rule.filtered:
+                refusal = rights.refusal_anywhere(rule.right, reader.peer)
+            elif rule.everywhere:
                 refusal = rights.refusal_everywhere(rule.right, reader.peer)
             else:
                 refusal = rights.refusal(rule.right, None, reader.peer)

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 _TURNS_OF_ACCEPTING = 2
 """Number of turns of the loop between the transport of an accepted connection and the call of its protocol."""
 
+_CHECKED_PER_TURN = 10
+"""Maximum number of connections whose certificates are compared with revocation lists in one turn of the loop."""
+
 NameOf = Callable[[str, Proof], str | None]
 """Maps a name in a certificate or token to the principal for whom the connection counts; ``None``: for nobody."""
 
@@ -122,7 +125,13 @@ class Listener:
         else:
             with listening_errors(host, port):
                 listener._acceptor = await TlsAcceptor.open(
-                    host, port, tls, listener, make_channel, handshake_timeout_s=limits.hello_timeout_s
+                    host,
+                    port,
+                    tls,
+                    listener,
+                    make_channel,
+                    handshake_timeout_s=limits.hello_timeout_s,
+                    on_renewed=lambda: listener.end_revoked(list(listener.channels)),
                 )
             listener.port = listener._acceptor.port
         return listener
@@ -214,8 +223,20 @@ class Listener:
 
     @property
     def unusable_stores(self) -> bool:
-        """Whether the key store or trust store has changed and cannot be used; the former one is in use."""
+        """Whether a changed file of TLS cannot be used (the former one is in use), or a revocation list has expired."""
         return self._acceptor is not None and self._acceptor.unusable_stores
+
+    def end_revoked(self, channels: list[Channel]) -> None:
+        """End those of these channels whose peer has a revoked certificate, a few in each turn of the loop."""
+        revocations = None if self._acceptor is None else self._acceptor.revocations
+        if revocations is None:
+            return
+        for channel in channels[:_CHECKED_PER_TURN]:
+            subject = revocations.revokes(channel.certificates)
+            if subject is not None:
+                channel.give_up(WaltzError(f"the certificate {subject} is revoked"))
+        if len(channels) > _CHECKED_PER_TURN:
+            asyncio.get_running_loop().call_soon(self.end_revoked, channels[_CHECKED_PER_TURN:])
 
     def _has_room_for(self, channel: Channel) -> bool:
         limits = self._limits

@@ -1,7 +1,7 @@
 """The right that each page of an HTTP port needs: one table. docs/security.md shows it; a test compares both.
 
-The content of a page decides. Metrics, health and the console name partitions of the whole cluster. So they need a
-right to all partitions, such as a grant at ``*``.
+The content of a page decides. Metrics and health name partitions of the whole cluster. So they need a right to all
+partitions, such as a grant at ``*``. The console shows the partitions to which the reader has the right.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,14 @@ class PageRule(NamedTuple):
     """``None`` if everybody may read the page."""
     everywhere: bool = False
     """Whether the page needs the right to every partition of the cluster, not to the node alone."""
+    filtered: bool = False
+    """Whether the page shows only what the reader may see: it needs the right to the node or to any partition."""
 
 
 _OPEN: Final = PageRule(None)
 _NODE: Final = PageRule(Right.DESCRIBE)
 _ALL: Final = PageRule(Right.DESCRIBE, everywhere=True)
+_FILTERED: Final = PageRule(Right.DESCRIBE, filtered=True)
 _CHANGE: Final = PageRule(Right.ADMIN, everywhere=True)
 
 PAGE_RULES: Final[Mapping[str, PageRule]] = {
@@ -31,13 +34,13 @@ PAGE_RULES: Final[Mapping[str, PageRule]] = {
     "GET /metrics/prometheus": _ALL,
     "GET /health": _ALL,
     "GET /acl/refused": _NODE,
-    "GET /console": _ALL,
-    "GET /console/cluster.json": _ALL,
-    "GET /console/history.json": _ALL,
-    "GET /console/partition.json": _ALL,
-    "GET /console/console.css": _ALL,
-    "GET /console/console.js": _ALL,
-    "GET /console/icon.svg": _ALL,
+    "GET /console": _FILTERED,
+    "GET /console/cluster.json": _FILTERED,
+    "GET /console/history.json": _FILTERED,
+    "GET /console/partition.json": _FILTERED,
+    "GET /console/console.css": _FILTERED,
+    "GET /console/console.js": _FILTERED,
+    "GET /console/icon.svg": _FILTERED,
     "GET /valid-keys": _ALL,
     "GET /invalid-keys": _ALL,
     "POST /reset": _CHANGE,

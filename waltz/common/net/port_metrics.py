@@ -57,7 +57,8 @@ _READ_OF_ALL: dict[Description, Callable[[Guarded], int]] = {
         "waltz_tls_stores_unusable",
         "gauge",
         _LABELS,
-        "1 while a changed key store or trust store is unusable; the old one stays in use.",
+        "1 while a changed key store, trust store or revocation list is unusable, and the old one stays in use; also "
+        "while a revocation list has expired.",
     ): lambda port: int(port.unusable_stores),
 }
 

@@ -4,7 +4,8 @@ Stores are PEM or PKCS#12 files. Their content decides, since the type keys of e
 where keytool wrote PKCS#12. Java's own JKS format is not supported; the error names the command for a conversion.
 
 Rules of all Waltz protocols: TLS 1.2 or later; without a key store, a self-signed certificate; with a trust store, the
-peer's chain is verified, and servers require one. The configuration decides whether host names are checked.
+peer's chain is verified, also against revocation lists, and servers require one. The configuration decides whether host
+names are checked.
 """
 
 import datetime
@@ -28,6 +29,7 @@ from pydantic import SecretStr
 
 from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import ConfigError
+from waltz.common.net.revocation import load_lists, read_lists
 from waltz.common.net.tls_renewal import FollowingContext, following
 from waltz.common.net.token_sender import TokenSource, file_source
 
@@ -119,7 +121,8 @@ def configured_token(config: TlsConfig) -> TokenSource | None:
 
 
 def _locations(config: TlsConfig) -> list[str]:
-    return [path for path in (config.key_store_location, config.trust_store_location) if path is not None]
+    locations = (config.key_store_location, config.trust_store_location, config.crl_location)
+    return [path for path in locations if path is not None]
 
 
 def _client_context(config: TlsConfig) -> FollowingContext:
@@ -193,7 +196,7 @@ def _load_key_store(context: ssl.SSLContext, store: _Store) -> None:
         raise _unreadable(store) from None
 
 
-def _load_trust_store(context: ssl.SSLContext, config: TlsConfig) -> bool:
+def _load_trust_store(context: FollowingContext, config: TlsConfig) -> bool:
     """Trust the certificates of the configured trust store; ``False`` if there is none."""
     store = _read_store("trustStore", config.trust_store_location, config.trust_store_password)
     if store is None:
@@ -210,6 +213,9 @@ def _load_trust_store(context: ssl.SSLContext, config: TlsConfig) -> bool:
     context.load_verify_locations(cadata=b"".join(map(_der, certificates)))
     # As in Java, every certificate in the trust store is an anchor: a root, an intermediate or a peer's own one.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if config.crl_location is not None:
+        context.revocations = read_lists(config.crl_location)
+        load_lists(context, context.revocations)
     return True
 
 

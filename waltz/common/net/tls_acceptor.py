@@ -14,7 +14,8 @@ from functools import partial
 from typing import Generic, Protocol, Self, TypeVar, cast
 
 from waltz.common.net.channel import CLOSE_TIMEOUT_S, peer_name
-from waltz.common.net.tls_renewal import files_of, follow, present
+from waltz.common.net.revocation import RevocationLists, untrusted
+from waltz.common.net.tls_renewal import files_of, follow, present, revocations_of
 from waltz.common.quiet_log import QuietLog
 from waltz.common.tasks import owned, restarting
 
@@ -68,6 +69,7 @@ class TlsAcceptor(Generic[C]):
         make_channel: Callable[[], C],
         handshake_timeout_s: float,
         shutdown_timeout_s: float,
+        on_renewed: Callable[[], None],
     ) -> None:
         """Use :meth:`open`."""
         address = sockets[0].getsockname()
@@ -80,13 +82,14 @@ class TlsAcceptor(Generic[C]):
         self._make_channel = make_channel
         self._handshake_timeout_s = handshake_timeout_s
         self._shutdown_timeout_s = shutdown_timeout_s
+        self._on_renewed = on_renewed
         self._loop = asyncio.get_running_loop()
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
         self._connections: dict[C, socket.socket] = {}
         """The sockets of channels in their handshakes, except cancelled ones."""
         self._handshakes: set[asyncio.Task[None]] = set()
         what = f"following the TLS stores of port {self.port}"
-        self._following = owned(restarting(partial(follow, context), what), what)
+        self._following = owned(restarting(partial(follow, context, on_renewed), what), what)
         for listening in sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
@@ -101,8 +104,12 @@ class TlsAcceptor(Generic[C]):
         *,
         handshake_timeout_s: float,
         shutdown_timeout_s: float = CLOSE_TIMEOUT_S,
+        on_renewed: Callable[[], None] = lambda: None,
     ) -> Self:
-        """Listen on all addresses that ``host`` resolves to. Raises ``OSError``."""
+        """Listen on all addresses that ``host`` resolves to. Raises ``OSError``.
+
+        ``on_renewed`` is called when changed files are in use, and after each handshake that had begun before.
+        """
         sockets: list[socket.socket] = []
         try:
             for family, address in await _addresses(host, port):
@@ -111,13 +118,18 @@ class TlsAcceptor(Generic[C]):
             for opened in sockets:
                 opened.close()
             raise
-        return cls(sockets, context, owner, make_channel, handshake_timeout_s, shutdown_timeout_s)
+        return cls(sockets, context, owner, make_channel, handshake_timeout_s, shutdown_timeout_s, on_renewed)
 
     @property
     def unusable_stores(self) -> bool:
-        """Whether the key store or trust store has changed and cannot be used."""
-        files = files_of(self._context)
-        return files is not None and files.problem is not None
+        """Whether a changed file cannot be used, or a revocation list has expired."""
+        files, revocations = files_of(self._context), self.revocations
+        return (files is not None and files.problem is not None) or (revocations is not None and revocations.expired)
+
+    @property
+    def revocations(self) -> RevocationLists | None:
+        """The revocation lists in use."""
+        return revocations_of(self._context)
 
     def cancel(self, channel: C) -> bool:
         """Cancel a handshake; ``False`` if the channel is not in one."""
@@ -178,11 +190,12 @@ class TlsAcceptor(Generic[C]):
     async def _shake_hands(self, channel: C, connection: socket.socket) -> None:
         with suppress(OSError):  # the peer may be gone already
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        context = present(self._context)
         try:
             await self._loop.connect_accepted_socket(
                 lambda: cast("asyncio.Protocol", channel),
                 connection,
-                ssl=present(self._context),
+                ssl=context,
                 ssl_handshake_timeout=self._handshake_timeout_s,
                 ssl_shutdown_timeout=self._shutdown_timeout_s,
             )
@@ -190,6 +203,9 @@ class TlsAcceptor(Generic[C]):
             if channel in self._connections:
                 self.failed_handshakes += not isinstance(error, ConnectionResetError)
                 self._owner.log.warning("no TLS connection with %s: %s", channel.peer, _reason(error))
+        else:
+            if context is not present(self._context):
+                self._on_renewed()
 
     def _handshake_over(self, channel: C, connection: socket.socket, task: asyncio.Task[None]) -> None:
         """The end of a handshake's task."""
@@ -229,7 +245,7 @@ def _listening_socket(family: int, address: tuple[str, int]) -> socket.socket:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted ({error.verify_message})"
+        return f"its certificate is not trusted ({untrusted(error)})"
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason
     return str(error) or type(error).__name__

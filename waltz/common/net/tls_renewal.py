@@ -1,4 +1,4 @@
-"""TLS contexts that follow their files: new connections use a changed key store or trust store.
+"""TLS contexts that follow their files: new connections use a changed key store, trust store or revocation list.
 
 A context cannot drop a trusted certificate. So a change makes another context. The whole process keeps the first one,
 which refers to its successor.
@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from waltz.common.net.followed_files import FollowedFiles
+from waltz.common.net.revocation import RevocationLists
 from waltz.common.net.token_sender import TokenSource
 
 
@@ -18,6 +19,8 @@ class FollowingContext(ssl.SSLContext):
     files: "StoreFiles | None" = None
     token: TokenSource | None = None
     """The token in the first message of connections with this context."""
+    revocations: RevocationLists | None = None
+    """The revocation lists that peers are checked against."""
 
 
 StoreFiles: TypeAlias = FollowedFiles[FollowingContext]
@@ -32,11 +35,11 @@ def following(make: Callable[[], FollowingContext], paths: Sequence[str]) -> Fol
     return context
 
 
-async def follow(context: ssl.SSLContext) -> None:
-    """Check the context's files regularly, until cancelled."""
+async def follow(context: ssl.SSLContext, on_change: Callable[[], None] | None = None) -> None:
+    """Check the context's files regularly, until cancelled; call ``on_change`` after each successor."""
     files = files_of(context)
     if files is not None:
-        await files.follow()
+        await files.follow(on_change)
 
 
 def files_of(context: ssl.SSLContext) -> StoreFiles | None:
@@ -48,6 +51,12 @@ def present(context: ssl.SSLContext) -> ssl.SSLContext:
     """The context for a new connection."""
     files = files_of(context)
     return context if files is None else files.present
+
+
+def revocations_of(context: ssl.SSLContext) -> RevocationLists | None:
+    """The revocation lists for new connections; ``None`` without any."""
+    newest = present(context)
+    return newest.revocations if isinstance(newest, FollowingContext) else None
 
 
 def token_of(context: ssl.SSLContext | None) -> TokenSource | None:

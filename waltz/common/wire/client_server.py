@@ -36,6 +36,7 @@ from waltz.common.wire.fields import (
 from waltz.common.wire.frames import CLIENT_SERVER, FRAME_HEADER, FRAME_HEADER_SIZE_BYTES, Bounds, Run
 from waltz.common.wire.lags import LagMessage, lag_layouts
 from waltz.common.wire.mark_feed import MarkFeedMessage, mark_feed_layouts
+from waltz.common.wire.partition_properties import PropertiesMessage, partition_properties_layouts
 from waltz.common.wire.refused import NotAuthorized, refused_layouts
 from waltz.common.wire.structures import verify_checksum
 from waltz.common.wire.trimmed import Trimmed, trimmed_layouts
@@ -60,6 +61,7 @@ from waltz.common.wire.versions import (
     FIRST_WITH_NOT_AUTHORIZED,
     FIRST_WITH_PARTITION_STATE,
     FIRST_WITH_PREFERENCES,
+    FIRST_WITH_PROPERTIES,
     FIRST_WITH_TIME,
     FIRST_WITH_TRIM,
 )
@@ -264,6 +266,7 @@ Message = (
     | AppendsDelayed
     | ConsistencyMessage
     | LagMessage
+    | PropertiesMessage
     | AppendOrderRequest
 )
 
@@ -363,6 +366,8 @@ def _layouts(version: int) -> dict[int, Layout[Any]]:
         layouts.update(trimmed_layouts())
     if version >= FIRST_WITH_APPEND_ORDER:
         layouts.update(append_order_layouts())
+    if version >= FIRST_WITH_PROPERTIES:
+        layouts.update(partition_properties_layouts())
     return layouts
 
 

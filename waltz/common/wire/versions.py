@@ -68,5 +68,8 @@ FIRST_WITH_CONSISTENCY = 6
 FIRST_WITH_TRIM = 6
 """A server tells the first available transaction to a client that asks for trimmed ones."""
 
+FIRST_WITH_PROPERTIES = 6
+"""A server sets the properties of a partition for a client."""
+
 FIRST_WITH_APPEND_ORDER = 6
 """Appends enter the log at the ids that their client has foreseen, or not at all."""

@@ -102,7 +102,7 @@ TABLE = (
     Rights("store/partition/*", server="rw", client="r", original="rw", is_created_by_original=True),
     Rights("ext", server="r", storage="r", client="r"),
     Rights("ext/protection", server="r", storage="r", client="r"),
-    Rights("ext/partition", server="r", client="r"),
+    Rights("ext/partition", server="cr", client="r"),
     Rights("ext/partition/*", server="rw", client="r"),
     Rights("ext/features", server="r", client="r"),
     Rights("ext/clock", client="rw"),
@@ -124,18 +124,21 @@ TABLE = (
     Rights("ext/view/*/*", client="rw"),
     Rights("ext/acl", server="cr", storage="cr", enforcer="cr"),
     Rights("ext/acl/applied", server="cdr", storage="cdr", enforcer="cdr"),
-    Rights("ext/acl/applied/*", server="rw", storage="rw", enforcer="rw"),
+    Rights("ext/acl/applied/server-*", server="rw"),
+    Rights("ext/acl/applied/storage-*", storage="rw"),
+    Rights("ext/acl/applied/view-*", enforcer="rw"),
     Rights("ext/names", server="r", storage="r", enforcer="r"),
     Rights("ext/storage", server="r", client="r"),
     Rights("ext/storage/*", server="r", client="r"),
     Rights("ext/ring", server="r", client="r"),
     Rights("ext/ring/*", server="r", client="r"),
 )
-"""By paths below the root of the cluster; ``*`` is one name. Nodes that no pattern matches are for admins only."""
+"""By paths below the root of the cluster; ``*`` is one name, or its end. Others are for admins only."""
 
 _NOTHING = Rights("")
 
 PREPARED: Mapping[str, bytes | None] = {
+    "ext/partition": None,
     "ext/clock": b"",
     "ext/cursor": None,
     "ext/consumer": None,
@@ -144,8 +147,8 @@ PREPARED: Mapping[str, bytes | None] = {
     "ext/mirror": None,
     "ext/view": None,
 }
-"""Nodes that clients create in an open tree, and must find in a protected one: no client may create what it likes
-below ``ext``. By their paths below the root, with their data."""
+"""Nodes that servers and clients create in an open tree, and must find in a protected one: none of them may create what
+it likes below ``ext``. By their paths below the root, with their data."""
 
 DOCUMENT_PATH = "ext/protection"
 
@@ -266,7 +269,8 @@ def letters(permissions: int) -> str:
 
 def _matches(pattern: list[str], names: list[str]) -> bool:
     return len(pattern) == len(names) and all(
-        wanted in ("*", name) for wanted, name in zip(pattern, names, strict=True)
+        name.startswith(wanted[:-1]) if wanted.endswith("*") else wanted == name
+        for wanted, name in zip(pattern, names, strict=True)
     )
 
 

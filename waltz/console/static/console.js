@@ -178,6 +178,7 @@ function verdict() {
   if (critical) text = `${format(critical)} of ${plural(count, "partition")} in trouble${degraded ? `, ${format(degraded)} degraded` : ""}`;
   else if (degraded) text = `${format(degraded)} of ${plural(count, "partition")} degraded; all take appends`;
   else if (worst !== "well") text += ", but not all nodes";
+  if (page.answer?.hidden) text += `, of those that you may see (${format(page.answer.hidden)} are hidden)`;
   const rate = totalRate(partitions);
   return [rate === null ? text : `${text} · ${format(rate)} transactions/s`, worst];
 }

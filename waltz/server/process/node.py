@@ -5,6 +5,7 @@ import dataclasses
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from waltz.common.access import ALLOW_ALL, Access
@@ -41,6 +42,7 @@ from waltz.server.process.descriptions import (
     ZOOKEEPER_LOSSES,
     ZOOKEEPER_STATE,
 )
+from waltz.server.process.property_setting import set_properties
 from waltz.server.process.property_watch import PropertyWatch
 from waltz.server.process.replica_journal import under_replicated
 from waltz.server.process.replica_rounds import ReplicaRounds
@@ -235,6 +237,7 @@ class WaltzServer:
             question_timeout_s=self._partition_options.answer_timeout_s,
             check_storages=self._check_storages,
             set_preferred=self._set_preferred,
+            set_properties=partial(set_properties, self._zookeeper, config.cluster_root),
             access=self._access,
         )
         if self._rules is not None:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from waltz.common.access import EVERYTHING, Access, Right, Rights, Throttle
@@ -39,6 +39,11 @@ from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
 from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
 from waltz.common.wire.lags import LagsRequest, LagsResponse, PartitionLags
 from waltz.common.wire.mark_feed import MarkFeedRequest
+from waltz.common.wire.partition_properties import (
+    SetPropertiesRequest,
+    SetPropertiesResponse,
+    SetPropertiesStatus,
+)
 from waltz.common.wire.version5 import AppendFailure, TransactionDataListRequest
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, HeartbeatRequest, LastTransactionIdRequest
 from waltz.server.feeding.data_lists import refuse_list
@@ -48,6 +53,7 @@ from waltz.server.partition.confirmed_marks import refuse_confirmed_mark
 from waltz.server.partition.fencing import refuse_heartbeat, refuse_last
 from waltz.server.partition.partition import ServerPartition
 from waltz.server.partition.times import refuse_time
+from waltz.server.process.property_setting import PropertiesSet
 from waltz.server.requests.appends import AppendCall, AppendLimits, Unacceptable, data_sizes
 from waltz.server.requests.connection import ClientConnection
 from waltz.server.requests.deadlines import Deadlines
@@ -80,6 +86,14 @@ SetPreferred = Callable[[Sequence[int]], Awaitable[None]]
 """Sets this server's preferred partitions in the cluster, in order of preference; raises ``WaltzError``."""
 
 
+SetProperties = Callable[[int, int, str], Awaitable[PropertiesSet]]
+"""Sets the properties of a partition that have had a number of changes; raises ``WaltzError``."""
+
+
+_LISTINGS = frozenset({ServerPartitionsHealthStatRequest, LagsRequest})
+"""Requests for lists of partitions: answered with those that the client may see."""
+
+
 class _PartitionRequest(NamedTuple):
     """A kind of request to a partition."""
 
@@ -104,6 +118,7 @@ class ServerService:
         question_timeout_s: float,
         check_storages: CheckStorages,
         set_preferred: SetPreferred,
+        set_properties: SetProperties,
         access: Access,
     ) -> None:
         self.partitions: dict[int, ServerPartition] = {}
@@ -115,6 +130,7 @@ class ServerService:
         self._log_quietly = QuietLog(logger)
         self._check_storages = check_storages
         self._set_preferred = set_preferred
+        self._properties_setter = set_properties
         self._preferred: tuple[int, ...] = ()
         self._preferred_lock = asyncio.Lock()
         self._by_key: dict[bytes, ServerPartition] = {}
@@ -144,6 +160,7 @@ class ServerService:
             AppendLevelRequest: kind(ServerPartition.tell_level, self._drop, self._drop),
             AppendOrderRequest: kind(ServerPartition.set_append_order, self._drop, self._drop),
             AppendAckRequest: kind(ServerPartition.ask_acknowledgement, self._drop, self._drop),
+            SetPropertiesRequest: kind(self._set_properties_here, self._set_properties, self._drop),
         }
         self._at_server: dict[type[Message], tuple[Right | None, Callable[[ClientLink, Any], None]]] = {
             # No secret: clients know the owners from ZooKeeper, and ask this as a sign of life.
@@ -338,7 +355,12 @@ class ServerService:
                 here(partition, link, message)
         elif kind in self._at_server:
             right, answer = self._at_server[kind]
-            refusal = None if right is None else link.refusal(right, None)
+            if right is None:
+                refusal = None
+            elif kind in _LISTINGS:
+                refusal = link.rights.refusal_anywhere(right, link.channel.peer)
+            else:
+                refusal = link.refusal(right, None)
             if refusal is None:
                 answer(link, message)
             elif not link.refuse(message.req_id, refusal):
@@ -372,7 +394,7 @@ class ServerService:
             raise ProtocolError(f"{type(message).__name__} is not a request")
         self._log_quietly.warning("ignored a %s of %s", type(message).__name__, link.channel.peer)
 
-    def _drop(self, link: ClientLink, request: AnyFeedRequest | FlushRequest) -> None:
+    def _drop(self, link: ClientLink, request: AnyFeedRequest | FlushRequest | SetPropertiesRequest) -> None:
         """Drop a request as the original does: the client will mount elsewhere."""
 
     def _refuse_mount(self, link: ClientLink, request: MountRequest) -> None:
@@ -410,15 +432,19 @@ class ServerService:
         link.send(ServerPartitionsAssignmentResponse(request.req_id, tuple(sorted(self.partitions))))
 
     def _tell_health(self, link: ClientLink, request: ServerPartitionsHealthStatRequest) -> None:
-        health = tuple(
-            (partition_id, self.partitions[partition_id].healthy) for partition_id in sorted(self.partitions)
-        )
+        shown = self._shown(link, sorted(self.partitions), "list health")
+        health = tuple((partition_id, self.partitions[partition_id].healthy) for partition_id in shown)
         link.send(ServerPartitionsHealthStatResponse(request.req_id, health))
+
+    def _shown(self, link: ClientLink, partition_ids: Iterable[int], operation: str) -> list[int]:
+        """The partitions of a list that the client may see."""
+        return link.rights.filtered(Right.DESCRIBE, partition_ids, operation, link.channel.peer)
 
     def _tell_lags(self, link: ClientLink, request: LagsRequest) -> None:
         async def answer() -> Message:
             lags: list[PartitionLags] = []
-            for number, partition in enumerate(list(self.partitions.values()), 1):
+            shown = [self.partitions[each] for each in self._shown(link, self.partitions, "list lags")]
+            for number, partition in enumerate(shown, 1):
                 lags.append(partition.lags())
                 if number % LAGS_PER_TURN == 0:
                     await asyncio.sleep(0)
@@ -446,6 +472,27 @@ class ServerService:
             result = await self._change_preferred(request.partition_ids, add=False)
             _note_preferred(link, "remove preferred partitions", request.partition_ids, done=result)
             return RemovePreferredPartitionResponse(request.req_id, result)
+
+        self._answer_later(link, answer)
+
+    def _set_properties_here(self, _: ServerPartition, link: ClientLink, request: SetPropertiesRequest) -> None:
+        self._set_properties(link, request)
+
+    def _set_properties(self, link: ClientLink, request: SetPropertiesRequest) -> None:
+        """Every server does it: the properties are in ZooKeeper."""
+        partition_id = ReqId(request.req_id).partition_id
+
+        async def answer() -> Message:
+            if partition_id >= self._partition_count:
+                done = PropertiesSet(SetPropertiesStatus.FAILED, -1, f"there is no partition {partition_id}")
+            else:
+                try:
+                    done = await self._properties_setter(partition_id, request.change, request.properties)
+                except WaltzError as error:
+                    done = PropertiesSet(SetPropertiesStatus.FAILED, -1, str(error))
+            if done.status is not SetPropertiesStatus.CHANGED:
+                link.acted("set properties", Right.CONFIGURE, [partition_id], done.error or "")
+            return SetPropertiesResponse(request.req_id, *done)
 
         self._answer_later(link, answer)
 

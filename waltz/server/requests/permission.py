@@ -16,6 +16,7 @@ from waltz.common.wire.client_times import TimeRequest
 from waltz.common.wire.confirmed_marks import ConfirmedMarkRequest
 from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest
 from waltz.common.wire.mark_feed import MarkFeedRequest
+from waltz.common.wire.partition_properties import SetPropertiesRequest
 from waltz.common.wire.version5 import TransactionDataListRequest
 from waltz.common.wire.write_sessions import HeartbeatOption, HeartbeatRequest, LastTransactionIdRequest
 from waltz.server.requests.appends import AppendCall
@@ -36,6 +37,7 @@ RIGHTS: Final[Mapping[type[object], Right]] = {
     AppendAckRequest: Right.METADATA,
     HeartbeatRequest: Right.APPEND,
     LastTransactionIdRequest: Right.DESCRIBE,
+    SetPropertiesRequest: Right.CONFIGURE,
 }
 """By the kind of request. Requests that also fence need :attr:`~waltz.common.access.Right.FENCE` instead."""
 

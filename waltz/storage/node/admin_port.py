@@ -127,7 +127,10 @@ class AdminService:
             if type(request) in self._reading:
                 frames = await self._reading[type(request)](request, version)
             else:
-                frames = [admin_wire.encode(await self._answering[type(request)](request), version)]
+                answer = await self._answering[type(request)](request)
+                if isinstance(answer, wire.AssignedPartitionStatusResponse):
+                    answer = _shown(answer, rights, peer)
+                frames = [admin_wire.encode(answer, version)]
             error_text = ""
             return frames
         except Exception as error:
@@ -210,10 +213,24 @@ def _check_permission(request: admin_wire.Message, rights: Rights, peer: str) ->
     right = RIGHTS[type(request)]
     if right is None:
         return
+    if isinstance(request, wire.AssignedPartitionStatusRequest):
+        refusal = rights.refusal_anywhere(right, peer)
+        if refusal is not None:
+            raise StorageError(refusal)
+        return
     refusals = [rights.refusal(right, partition_id, peer) for partition_id in _places(request)]
     for refusal in refusals:
         if refusal is not None:
             raise StorageError(refusal)
+
+
+def _shown(
+    answer: wire.AssignedPartitionStatusResponse, rights: Rights, peer: str
+) -> wire.AssignedPartitionStatusResponse:
+    """The list without the partitions that the peer may not see."""
+    status = dict(answer.partition_status)
+    shown = rights.filtered(Right.DESCRIBE, status, "list assigned partitions", peer)
+    return answer._replace(partition_status=tuple((partition_id, status[partition_id]) for partition_id in shown))
 
 
 def _places(request: admin_wire.Message) -> list[int | None]:

@@ -19,6 +19,7 @@ from waltz.client.errors import (
     NotGuaranteedError,
     OtherLogError,
     OutcomeUnknownError,
+    ServerError,
     TransactionTooLargeError,
 )
 from waltz.common.errors import WaltzError
@@ -39,6 +40,8 @@ from waltz.table.errors import (
 from waltz.table.served.texts import MessageError
 
 CONTENT_TYPE: Final = "application/problem+json"
+
+OVER_QUOTA: Final = "over-quota"
 
 RETRY_S: Final = 1
 """What a refusal for the moment asks the caller to wait, in seconds."""
@@ -155,9 +158,26 @@ def problem_of(error: Exception) -> Problem | None:
     for kind, status, name in _PROBLEMS:
         if isinstance(error, kind):
             return Problem(status, name, str(error))
+    if isinstance(error, NotAppendedError) and (retry_after_s := _quota_ends_after(error)) is not None:
+        return over_quota(str(error), retry_after_s).problem
     for kind, name in _PASSING:
         if isinstance(error, kind):
             return Problem(503, name, str(error) or "the answer is not there in time", RETRY_S)
+    return None
+
+
+def over_quota(detail: str, retry_after_s: float) -> Refused:
+    """A refusal because a quota is used up, for so many seconds."""
+    return Refused(Problem(429, OVER_QUOTA, detail, max(math.ceil(retry_after_s), RETRY_S)))
+
+
+def _quota_ends_after(error: BaseException) -> float | None:
+    """The time that a server asks to wait, if a used up quota is among the causes of an error."""
+    cause = error.__cause__
+    while cause is not None:
+        if isinstance(cause, ServerError) and cause.retry_after_s is not None:
+            return cause.retry_after_s
+        cause = cause.__cause__
     return None
 
 
@@ -193,6 +213,7 @@ def error_of(partition_id: int, status: int, message: object) -> Exception:
         "properties": PropertiesError,
         "outcome-unknown": OutcomeUnknownError,
         "not-appended": NotAppendedError,
+        OVER_QUOTA: NotAppendedError,
     }
     if kind in simple:
         return simple[kind](detail)

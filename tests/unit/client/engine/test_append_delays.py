@@ -91,8 +91,12 @@ async def test_a_call_that_runs_out_of_time_names_the_quota(quota: Quota) -> Non
     quota.delays_ms = [60_000]
     async with waltz.connect(MockDriver(1), options=QUICK) as client:
         await client.append(0, b"x")
-        with pytest.raises(waltz.NotAppendedError, match="a quota is used up"):
+        with pytest.raises(waltz.NotAppendedError, match="a quota is used up") as refused:
             await client.append(0, b"x", timeout_s=0.2)
+        late = refused.value.__cause__
+        assert late is not None
+        assert isinstance(late.__cause__, waltz.ServerError)
+        assert late.__cause__.retry_after_s == pytest.approx(60, abs=30)
 
 
 async def test_no_server_is_believed_for_ever(quota: Quota, monkeypatch: pytest.MonkeyPatch) -> None:

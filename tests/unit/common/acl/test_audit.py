@@ -137,6 +137,8 @@ async def test_refused_tokens_are_folded_by_port_and_take_no_room_from_principal
         (Outcome.FAILED, "Failure", "Allowed"),
         (Outcome.REFUSED, "Failure", "Denied"),
         (Outcome.WOULD_REFUSE, "Success", "Observed"),
+        (Outcome.FILTERED, "Success", "Modified"),
+        (Outcome.WOULD_FILTER, "Success", "Observed"),
     ],
 )
 async def test_outcomes(log: Log, outcome: Outcome, status: str, action: str) -> None:

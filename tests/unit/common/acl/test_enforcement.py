@@ -1,12 +1,15 @@
 """The rights of peers by the rules that a node applies."""
 
 import itertools
+import json
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 
 from tests.unit.common.acl.rules import DOCUMENTS, NAMES, PARTITION_COUNT, PRINCIPALS
 from waltz.common.access import ANONYMOUS, Proof, Right
+from waltz.common.acl.audit import Audit
 from waltz.common.acl.document import Document, Mode, PartitionMode, Rule
 from waltz.common.acl.enforcement import Applied, Row, RuleAccess
 from waltz.common.acl.rules import compile_rules
@@ -80,6 +83,44 @@ def test_peers_are_judged_anew_that_lose_a_right_or_the_leave_of_an_audit(before
     lost = at_once(access.apply(Applied(2, at_once(compile_rules(after, NAMES, PARTITION_COUNT)))))
     expected = [row for row, may in zip(peers, had, strict=True) if may - what_it_may(row)]
     assert [row for row in peers if row in lost] == expected
+
+
+async def test_lists_are_filtered_where_rules_are_enforced_and_the_audit_tells_so() -> None:
+    lines: list[dict[str, Any]] = []
+    audit = Audit("server-a:1", COUNT, lambda line: lines.append(json.loads(line)))
+    access = RuleAccess(COUNT, lambda subject: subject, ["ops"], audit)
+    modes = (PartitionMode("1", Mode.AUDIT), PartitionMode("2", Mode.OFF))
+    rules = (Rule(True, "svc-a", (Right.DESCRIBE,), "0"),)
+    document = Document(Mode.ENFORCE, modes=modes, rules=rules)
+    at_once(access.apply(Applied(3, at_once(compile_rules(document, {}, COUNT)))))
+
+    def seen(principal: str) -> list[int]:
+        return access.rights_of(principal).filtered(Right.DESCRIBE, range(COUNT), "list", "10.0.0.1:5")
+
+    assert (seen("ops"), lines) == ([0, 1, 2, 3], [])
+    assert seen("svc-a") == [0, 1, 2]
+    assert seen("svc-b") == [1, 2]
+    told = [
+        (line["actor"]["user"]["name"], line["api"]["operation"], line["unmapped"]["outcome"], line["unmapped"]["at"])
+        for line in lines
+    ]
+    assert told == [
+        ("svc-a", "list", "filtered", "3"),
+        ("svc-a", "list", "would filter", "1"),
+        ("svc-b", "list", "filtered", "0,3"),
+        ("svc-b", "list", "would filter", "1"),
+    ]
+    assert "may not describe partition 3: no rule" in lines[0]["status_detail"]
+    assert not any(count for _, count in access.refusals.counts()), "nothing was refused"
+
+
+async def test_a_list_is_refused_only_to_those_who_may_see_nothing() -> None:
+    access = applying(Document(Mode.ENFORCE, rules=(Rule(True, "svc-a", (Right.DESCRIBE,), "2"),)))
+    assert access.rights_of("svc-a").refusal_anywhere(Right.DESCRIBE) is None
+    assert "may not describe this node" in str(access.rights_of("svc-b").refusal_anywhere(Right.DESCRIBE))
+    audited = applying(Document(Mode.AUDIT))
+    assert audited.rights_of("svc-b").refusal_anywhere(Right.DESCRIBE) is None
+    assert dict(audited.refusals.counts())["describe", "audit"] == 1
 
 
 async def test_connections_count_for_principals_but_not_for_nodes_and_strangers() -> None:

@@ -33,6 +33,8 @@ def _gives(rule: Rule) -> set[Right]:
     given = set(rule.rights)
     if rule.allows and given & {Right.APPEND, Right.READ}:
         given |= {Right.METADATA, Right.DESCRIBE}
+    if rule.allows and Right.ADMIN in given:
+        given.add(Right.CONFIGURE)
     return given
 
 

@@ -59,7 +59,7 @@ def test_what_is_suggested_permits_what_can_be_permitted(document: Document, not
                 each
                 for each in noted
                 if each.principal == principal
-                and (each.right is right or each.right in (Right.APPEND, Right.READ))
+                and (each.right is right or each.right in (Right.APPEND, Right.READ, Right.ADMIN))
                 and (place in each.places or None in each.places)
             ]
             assert reasons
@@ -144,6 +144,15 @@ async def test_the_log_of_a_node_is_read() -> None:
 def test_what_is_no_audit_log_is_refused(line: str) -> None:
     with pytest.raises(AclError, match=r"audit.log:1: no line of an audit log: "):
         list(read_audit([f"{line}\n"], "audit.log"))
+
+
+async def test_what_was_left_out_of_a_list_was_not_asked_for() -> None:
+    lines: list[str] = []
+    audit = Audit("server-a:1", PARTITION_COUNT, lambda line: lines.append(f"{line}\n"))
+    for outcome in (Outcome.FILTERED, Outcome.WOULD_FILTER):
+        audit.note(Event("svc-a", "list partitions", Right.DESCRIBE, outcome, ""), [3], lambda: "no rule")
+    assert len(lines) == 2
+    assert list(read_audit(lines, "audit.jsonl")) == []
 
 
 async def test_a_refused_token_asks_for_nothing_since_its_principal_is_only_claimed() -> None:

@@ -42,6 +42,29 @@ class Authority:
         signed = _sign(name, key, self._name, self.key, ca=False, usages=usages, alternative_names=alternative_names)
         return Identity(key, signed)
 
+    def below(self, name: str) -> "Authority":
+        """An authority that this one has certified."""
+        found = Authority(name)
+        found.certificate = _sign(name, found.key, self._name, self.key, ca=True)
+        return found
+
+    def revoke(self, *revoked: Identity, age_days: int = 0, days: int = 30, delta: bool = False) -> bytes:
+        """A revocation list in PEM, ``age_days`` old, that holds for ``days`` from its making on."""
+        made = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=age_days, minutes=1)
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(_name(self._name))
+            .last_update(made)
+            .next_update(made + datetime.timedelta(days=days))
+        )
+        if delta:
+            builder = builder.add_extension(x509.DeltaCRLIndicator(1), critical=True)
+        for identity in revoked:
+            serial = identity.certificate.serial_number
+            entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(made).build()
+            builder = builder.add_revoked_certificate(entry)
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(_PEM)
+
 
 def _sign(
     name: str,

@@ -1,8 +1,10 @@
-"""Damaged key stores and trust stores: refused with one line, whatever is wrong with them."""
+"""Damaged key stores, trust stores and revocation lists: refused with one line, whatever is wrong with them."""
 
 from contextlib import suppress
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
@@ -46,6 +48,21 @@ def test_damaged_pem(authority: Authority, tmp_path: Path) -> None:
         Path(write_pem(tmp_path / "trust.pem", None, [authority.certificate])).read_bytes(),
     ]
     QUICK(given(damaged(seeds))(lambda content: use(path, content)))()
+
+
+def test_damaged_revocation_lists(authority: Authority, tmp_path: Path) -> None:
+    trust = write_pem(tmp_path / "trust.pem", None, [authority.certificate])
+    path, pem = tmp_path / "crl", authority.revoke(authority.issue("node"))
+    config = TlsConfig(trust_store_location=trust, crl_location=str(path))
+
+    @QUICK
+    @given(damaged([pem, x509.load_pem_x509_crl(pem).public_bytes(Encoding.DER)]))
+    def check(content: bytes) -> None:
+        path.write_bytes(content)
+        with suppress(ConfigError):
+            client_context(config)
+
+    check()
 
 
 def test_damaged_pkcs12(authority: Authority, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from waltz.common.wire.client_times import TimeStatus
 from waltz.common.wire.confirmed_marks import ConfirmedMarkStatus
 from waltz.common.wire.consistency import ConsistencyRefusal
 from waltz.common.wire.lags import PartitionLags, ReplicaLag
+from waltz.common.wire.partition_properties import SetPropertiesStatus
 from waltz.common.wire.storage_times import CommitTime, TimeQuestion
 from waltz.common.wire.structures import RpcException, SessionInfo, StackFrame
 from waltz.common.wire.version5 import AppendFailure, DataListStatus, TransactionDataListResponse
@@ -81,6 +82,9 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "time_status": st.sampled_from(TimeStatus),
     "time_ms": LONGS,
     "text": NULLABLE_TEXT,
+    "change": LONGS,
+    "properties": st.text(),
+    "properties_status": st.sampled_from(SetPropertiesStatus),
     "info": st.builds(SessionInfo, LONGS, LONGS, LONGS),
     "error": st.builds(
         RpcException,

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -58,7 +59,7 @@ def naive_permissions(role: str, path: str) -> set[str]:
         return set("cdrwa")
     for line in TABLE:
         pattern, names = line.pattern.split("/"), path.split("/")
-        while pattern and names and pattern[0] in ("*", names[0]):
+        while pattern and names and re.fullmatch(re.escape(pattern[0]).replace(r"\*", ".*"), names[0], re.DOTALL):
             pattern, names = pattern[1:], names[1:]
         if not pattern and not names:
             return set(getattr(line, role)) | (set(line.client) if role == "enforcer" else set())
@@ -98,15 +99,23 @@ def test_nobody_but_admins_changes_lists(path: str) -> None:
 def test_enforcers_are_clients_that_may_read_the_access_rules(path: str) -> None:
     """They may tell which rules they apply, as nodes do; nobody but admins writes the rules or the names."""
     line = rights_at(path)
-    of_rules = path in ("ext/acl", "ext/acl/applied", "ext/names") or (
-        path.startswith("ext/acl/applied/") and path.count("/") == 3
-    )
-    assert bool(line.enforcer) is of_rules
+    of_rules = path in ("ext/acl", "ext/acl/applied", "ext/names")
+    of_view_node = path.startswith("ext/acl/applied/view-") and path.count("/") == 3
+    assert bool(line.enforcer) is (of_rules or of_view_node)
     if of_rules:
         assert line.enforcer == line.server == line.storage
         assert line.client == line.original == ""
     if path in ("ext/acl", "ext/names"):
         assert "w" not in line.enforcer
+
+
+@given(st.sampled_from(["server", "storage", "view"]), NAMES)
+def test_each_role_tells_only_for_itself_which_rules_it_applies(kind: str, name: str) -> None:
+    line = rights_at(f"ext/acl/applied/{kind}-{name}")
+    assert (line.server, line.storage, line.enforcer) == tuple(
+        "rw" if kind == each else "" for each in ("server", "storage", "view")
+    )
+    assert line.client == line.original == ""
 
 
 def test_the_lines_are_in_order_and_each_can_match() -> None:
@@ -143,10 +152,12 @@ def test_every_path_of_a_cluster_has_a_line() -> None:
     assert closed == {"admin_lock", "replica_moves", "replica_move", "replica_moves_lock"}
 
 
-def test_what_clients_find_prepared_is_theirs() -> None:
+def test_what_servers_and_clients_find_prepared_is_theirs() -> None:
     for path in PREPARED:
-        assert set("rw" if path == "ext/clock" else "cr") <= set(rights_at(path).client)
-    assert "c" not in rights_at("ext").client
+        line = rights_at(path)
+        found = line.server if path == "ext/partition" else line.client
+        assert set("rw" if path == "ext/clock" else "cr") <= set(found)
+    assert "c" not in rights_at("ext").client + rights_at("ext").server
     assert dict(open_for_original())["serverDescriptors"] == "cdrw"
     assert not any(pattern.startswith("ext") for pattern, _ in open_for_original())
 

@@ -45,6 +45,11 @@ from waltz.common.wire.client_server import (
     TransactionDataResponse,
 )
 from waltz.common.wire.lags import LagsRequest, LagsResponse, PartitionLags
+from waltz.common.wire.partition_properties import (
+    SetPropertiesRequest,
+    SetPropertiesResponse,
+    SetPropertiesStatus,
+)
 from waltz.common.wire.version5 import (
     AppendFailed,
     AppendFailure,
@@ -55,6 +60,7 @@ from waltz.common.wire.version5 import (
 )
 from waltz.server.partition.append_rule import AppendRule
 from waltz.server.partition.partition import ServerPartition
+from waltz.server.process.property_setting import PropertiesSet
 from waltz.server.process.service import MAX_ADMIN_REQUESTS, ServerService
 from waltz.server.requests.appends import AppendLimits, Unacceptable
 from waltz.server.requests.link import ClientLink
@@ -64,6 +70,7 @@ class Setup:
     def __init__(self, timeout_s: float = 1000.0, access: Access = ALLOW_ALL) -> None:
         self.made: list[PartitionSetup] = []
         self.preferred: list[tuple[int, ...]] = []
+        self.properties: list[tuple[int, int, str]] = []
         self.cluster_error: WaltzError | None = None
         self.gate: asyncio.Event | None = None
         self.registry: Registry | None = None
@@ -74,6 +81,7 @@ class Setup:
             question_timeout_s=timeout_s,
             check_storages=self.check_storages,
             set_preferred=self.set_preferred,
+            set_properties=self.set_properties,
             access=access,
         )
 
@@ -92,6 +100,12 @@ class Setup:
         if self.cluster_error is not None:
             raise self.cluster_error
         self.preferred.append(tuple(partition_ids))
+
+    async def set_properties(self, partition_id: int, change: int, properties: str) -> PropertiesSet:
+        if self.cluster_error is not None:
+            raise self.cluster_error
+        self.properties.append((partition_id, change, properties))
+        return PropertiesSet(SetPropertiesStatus.DONE, change + 1)
 
     def link(self, version: int = 4) -> ClientLink:
         channel = FakeChannel(version)
@@ -265,6 +279,19 @@ async def test_lags(setup: Setup) -> None:
     assert take(link) == [LagsResponse(ADMIN_ID, [PartitionLags(5, 0, 0, []), PartitionLags(2, 0, 0, [])])]
 
 
+async def test_lists_have_the_partitions_that_the_client_may_describe() -> None:
+    setup = Setup(access=Only(Right.DESCRIBE, partition_ids=[None, 5]))
+    setup.service.set_partitions({5: 1, 2: 1})
+    link = setup.link(6)
+    setup.service.received(link, ServerPartitionsHealthStatRequest(ADMIN_ID))
+    setup.service.received(link, LagsRequest(ADMIN_ID))
+    await settle()
+    health, lags = take(link)
+    assert health == ServerPartitionsHealthStatResponse(ADMIN_ID, ((5, True),))
+    assert lags == LagsResponse(ADMIN_ID, [PartitionLags(5, 0, 0, [])])
+    await setup.service.close()
+
+
 async def test_storage_connectivity(setup: Setup) -> None:
     link = setup.link()
     setup.service.received(link, CheckStorageConnectivityRequest(ADMIN_ID))
@@ -286,6 +313,33 @@ async def test_preferred_partitions_are_added_and_removed(setup: Setup) -> None:
         assert isinstance(answer, AddPreferredPartitionResponse | RemovePreferredPartitionResponse)
         assert answer.result
         assert setup.preferred[-1] == preferred
+
+
+def properties_request(partition_id: int) -> SetPropertiesRequest:
+    return SetPropertiesRequest(ReqId.of(1, 0, partition_id, 0), 4, '{"disabled": true}')
+
+
+@pytest.mark.parametrize("partition_id", [2, 7])
+async def test_properties_are_set_for_partitions_here_and_elsewhere(setup: Setup, partition_id: int) -> None:
+    setup.service.set_partitions({2: GENERATION})
+    link, request = setup.link(6), properties_request(partition_id)
+    setup.service.received(link, request)
+    await settle()
+    assert take(link) == [SetPropertiesResponse(request.req_id, SetPropertiesStatus.DONE, 5, None)]
+    assert setup.properties == [(partition_id, 4, '{"disabled": true}')]
+
+
+async def test_properties_that_cannot_be_set_are_answered_with_the_reason(setup: Setup) -> None:
+    link, unknown = setup.link(6), properties_request(8)
+    setup.service.received(link, unknown)
+    await settle()
+    failed = SetPropertiesStatus.FAILED
+    assert take(link) == [SetPropertiesResponse(unknown.req_id, failed, -1, "there is no partition 8")]
+    setup.cluster_error, request = WaltzError("ZooKeeper is away"), properties_request(1)
+    setup.service.received(link, request)
+    await settle()
+    assert take(link) == [SetPropertiesResponse(request.req_id, failed, -1, "ZooKeeper is away")]
+    assert setup.properties == []
 
 
 @pytest.mark.parametrize("ids", [(), (-1,), (2, -5), (8,), (1, 1 << 30)])

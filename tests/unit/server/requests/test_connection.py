@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.server.fakes import FakeChannel, PartitionSetup, record
 from waltz.common.access import ALLOW_ALL
+from waltz.common.errors import WaltzError
 from waltz.common.net.guard import TrafficGuard
 from waltz.common.net.limits import ListenerLimits, TrafficLimits
 from waltz.common.net.listener import Listener
@@ -18,6 +19,7 @@ from waltz.common.wire.append_request import APPEND_REQUEST_TYPE
 from waltz.common.wire.client_server import encode_feed_data
 from waltz.common.wire.frames import CLIENT_SERVER
 from waltz.server.partition.partition import PartitionOptions, ServerPartition
+from waltz.server.process.property_setting import PropertiesSet
 from waltz.server.process.service import ServerService
 from waltz.server.requests.appends import AppendLimits
 from waltz.server.requests.connection import MAX_UNSENT_BYTES
@@ -114,6 +116,7 @@ class Server:
             question_timeout_s=1000,
             check_storages=self.check_storages,
             set_preferred=self.set_preferred,
+            set_properties=self.set_properties,
             access=ALLOW_ALL,
         )
         self.port = 0
@@ -127,6 +130,9 @@ class Server:
 
     async def set_preferred(self, partition_ids: Sequence[int]) -> None:
         pass
+
+    async def set_properties(self, partition_id: int, change: int, properties: str) -> PropertiesSet:
+        raise WaltzError("there is no ZooKeeper")
 
     async def connect(self, *versions: int) -> RawClient:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)

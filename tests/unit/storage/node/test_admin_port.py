@@ -3,6 +3,8 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from tests.unit.storage.node_support import (
 )
 from waltz.common.access import Right
 from waltz.common.errors import ConnectionClosedError
+from waltz.common.metrics.registry import Registry
 from waltz.common.wire import admin as wire
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.structures import RpcException
@@ -241,6 +244,15 @@ async def test_requests_are_answered_in_order(node: RunningNode) -> None:
         assert answer.seq_num == seq_num
         if isinstance(answer, wire.AssignedPartitionStatusResponse):
             assert dict(answer.partition_status) == {0: (seq_num - 2) % 2 == 0, 1: True}
+
+
+async def test_the_list_has_the_partitions_that_the_peer_may_describe() -> None:
+    manager: Any = SimpleNamespace(assigned_partition_status=lambda: {0: True, 1: False, 2: True})
+    rule = Only(Right.DESCRIBE, partition_ids=[None, 1, 2])
+    service = AdminService(manager, Registry(), rule)
+    (frame,) = await service.execute(wire.AssignedPartitionStatusRequest(5), 0, rule.rights_of("ops"))
+    answer = wire.decode(frame, 7, len(frame))
+    assert answer == wire.AssignedPartitionStatusResponse(5, ((1, False), (2, True)))
 
 
 async def test_metrics_have_what_the_list_tool_reads(node: RunningNode) -> None:

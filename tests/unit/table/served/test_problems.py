@@ -14,6 +14,7 @@ from waltz.client.errors import (
     NotAuthorizedError,
     NotGuaranteedError,
     OutcomeUnknownError,
+    ServerError,
     TransactionTooLargeError,
 )
 from waltz.common.errors import DeadlineExceededError
@@ -81,6 +82,20 @@ def test_an_error_becomes_the_same_at_the_client(error: Exception, status: int, 
         assert found.applied == (error.applied if isinstance(error, ServedConflict) else -1)
     is_unknown = isinstance(error, OutcomeUnknownError | NotGuaranteedError)
     assert (status in AFTER_WHICH_IT_CAN_BE_IN_THE_LOG) is is_unknown
+
+
+@pytest.mark.parametrize(("left_s", "retry_s"), [(0.0, 1), (0.3, 1), (2.2, 3)])
+def test_a_used_up_quota_says_when_to_ask_again(left_s: float, retry_s: int) -> None:
+    error, late, server = NotAppendedError("x"), TimeoutError("late"), ServerError("a quota is used up")
+    error.__cause__, late.__cause__ = late, server
+    problem = problem_of(error)
+    assert problem is not None
+    assert problem.status == 503, "other errors of servers are not about quotas"
+    server.retry_after_s = left_s
+    problem = problem_of(error)
+    assert problem is not None
+    assert (problem.status, problem.kind, problem.retry_s) == (429, "over-quota", retry_s)
+    assert type(error_of(3, 429, problem.message())) is NotAppendedError
 
 
 def test_a_defect_is_no_problem() -> None:

@@ -143,9 +143,12 @@ class PartitionAppends:
         if mount.channel is not None:
             if self.session.state is SessionState.ASKING:
                 return ClientError("the server has not told the number of the write session")
-            if self._refusal is None and self._delay is not None:
-                return ServerError("the server wants no appends at present: a quota is used up")
-            return self._refusal
+            if self._delay is None:
+                return self._refusal
+            reason = "the server wants no appends at present: a quota is used up"
+            over_quota = ServerError(reason if self._refusal is None else str(self._refusal))
+            over_quota.retry_after_s = max(self._delay.when() - self._loop.time(), 0.0)
+            return over_quota
         if mount.ahead:
             return ClientAheadError(self.partition_id)
         if mount.refusal is not None:
