@@ -28,7 +28,15 @@ from waltz.common.metrics.registry import Registry
 
 
 class Acknowledgement(int):
-    """What an append at a level below the quorum returns: the id at which so few storages have it."""
+    """What an append at a level below the quorum returns: the id at which storages below the quorum have it.
+
+    Examples:
+        ```python
+        acknowledgement = client.append(0, b"clicked", consistency="leader")
+        print("on one disk, as transaction", acknowledgement)
+        print("committed, as transaction", acknowledgement.committed())
+        ```
+    """
 
     _asynchronous: AsyncAcknowledgement
     _calls: Calls

@@ -17,10 +17,7 @@ class Acknowledgement(int):
         ```python
         acknowledgement = await client.append(0, b"clicked", consistency="leader")
         print("on one disk, as transaction", acknowledgement)
-        try:
-            print("committed, as transaction", await acknowledgement.committed())
-        except waltz.AckRetracted as error:
-            print(error)
+        print("committed, as transaction", await acknowledgement.committed())
         ```
     """
 

@@ -77,7 +77,6 @@ class PartitionAppends:
         self.deferred = DeferredDecisions()
         self.guarantees = Guarantees(partition_id, self._ask_acknowledgement)
         self._told_level = Consistency.LEADER_QUORUM  # the level that the server takes appends for
-        self._question: bytes | None = None  # the last request for what all storages have
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
         self._last_seq_num = 0
@@ -408,14 +407,13 @@ class PartitionAppends:
         channel = self._mount.channel
         if channel is None or channel.version < FIRST_WITH_CONSISTENCY:
             return False
-        self._question = self.next_req_id()
-        channel.send(encode(AppendAckRequest(self._question, transaction_id), channel.version))
+        self.guarantees.question = self.next_req_id()
+        channel.send(encode(AppendAckRequest(self.guarantees.question, transaction_id), channel.version))
         return True
 
     def mount_changed(self) -> None:
         """The partition is mounted, perhaps by another server, which knows neither level nor question."""
         self._told_level = Consistency.LEADER_QUORUM
-        self._question = None
         self.guarantees.mounted(self._mount.session_id)
 
     async def _ready(self, since_s: float, submission: Submission | None = None, *, sending: bool = True) -> None:
@@ -518,7 +516,7 @@ class PartitionAppends:
 
     def acknowledged(self, message: AppendAck) -> None:
         """Storages have an append, before its commit, or all storages have what was asked for (version 6)."""
-        if message.req_id == self._question:
+        if message.req_id == self.guarantees.question:
             self.guarantees.acknowledged(message)
             return
         submission = self.monitor.get(message.req_id)
