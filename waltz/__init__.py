@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from waltz.client.engine.rpc import RpcClient
     from waltz.client.engine.sessions import ExclusiveSession
     from waltz.client.errors import (
+        AckRetracted,
         AppendError,
         AppendManyError,
         ClientAheadError,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from waltz.client.events import ClientEvent
     from waltz.client.locks import PartitionLocalLock
     from waltz.client.options import ClientOptions
+    from waltz.client.plain.acknowledgement import Acknowledgement
     from waltz.client.plain.consumer import Consumer
     from waltz.client.plain.merged import MergedFeed
     from waltz.client.plain.values import ValueClient
@@ -93,6 +95,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AckRetracted",
+    "Acknowledgement",
     "Append",
     "AppendError",
     "AppendManyError",
@@ -188,6 +192,7 @@ _HOMES = {
     "waltz.client.databases.kinds": ("DbApiDatabase", "SqlAlchemyDatabase"),
     "waltz.client.decisions": ("Basis",),
     "waltz.client.errors": (
+        "AckRetracted",
         "AppendError",
         "AppendManyError",
         "ClientAheadError",
@@ -219,6 +224,7 @@ _HOMES = {
     "waltz.client.events": ("ClientEvent",),
     "waltz.client.locks": ("PartitionLocalLock",),
     "waltz.client.options": ("ClientOptions",),
+    "waltz.client.plain.acknowledgement": ("Acknowledgement",),
     "waltz.client.plain.values": ("ValueClient",),
     "waltz.client.plain.consumer": ("Consumer",),
     "waltz.client.plain.merged": ("MergedFeed",),

@@ -92,3 +92,43 @@ async def test_a_storage_that_stands_still_dies_or_outlives_the_owner(cluster: L
         assert await waiting == last + 2, "the next owner answers what the first one did not"
         read = [each.data async for each in client.feed(0, after=-1, until=last + 3)]
         assert read[-4:] == [b"6", b"7", b"8", b"9"]
+
+
+async def append_early(client: waltz.Client, data: bytes) -> waltz.Acknowledgement:
+    """Append at ``leader`` as soon as the owner knows that the partition allows that."""
+    async with asyncio.timeout(LONG_S):
+        while True:
+            try:
+                return await client.append(0, data, consistency="leader", timeout_s=LONG_S)
+            except waltz.ConsistencyRefusedError:
+                await asyncio.sleep(0.05)
+
+
+async def test_an_acknowledgement_below_the_quorum_is_kept_or_taken_back(cluster: LocalCluster) -> None:
+    alone, *others = cluster.layout.storages
+    async with waltz.connect(str(cluster.layout.client_config_path)) as client:
+        await waltz.table.configure(client, 0, {"consistency": "leader"})
+        first = await append_early(client, b"0")
+        assert await first.committed(timeout_s=LONG_S) == 0
+
+        for other in others:
+            cluster.child(other).signal(signal.SIGSTOP)
+        kept = await append_early(client, b"1")
+        with pytest.raises(waltz.DeadlineExceededError, match="transaction 1 of partition 0 is acknowledged"):
+            await kept.committed(timeout_s=0.5)
+        for other in others:
+            cluster.child(other).signal(signal.SIGCONT)
+        assert await kept.committed(timeout_s=LONG_S) == 1
+
+        for other in others:
+            cluster.child(other).signal(signal.SIGSTOP)
+        lost = await append_early(client, b"2")
+        for node in (owner(client, cluster), alone, *others):
+            cluster.kill(node)  # the others with what they have not read yet of their connections
+        for other in others:
+            cluster.start_storage(other)
+        with pytest.raises(waltz.AckRetracted, match="acknowledged as transaction 2 before its commit"):
+            await lost.committed(timeout_s=LONG_S)
+        assert await client.append(0, b"3", timeout_s=LONG_S) == 2
+        read = [each.data async for each in client.feed(0, after=-1, until=2)]
+        assert read == [b"0", b"1", b"3"], "it is in no log, and was not sent again"

@@ -33,6 +33,7 @@ from tests.unit.view.node import view_node
 from waltz.client.engine.environment import Environment
 from waltz.client.mock import MockDriver
 from waltz.client.mock.connection import MockConnection
+from waltz.client.mock.partition import Uncommitted
 from waltz.common.config.schemas import TlsConfig
 from waltz.common.errors import WaltzError
 from waltz.common.net.channel import Channel
@@ -123,6 +124,24 @@ def suspended(stage: Stage) -> None:
 
 def slow_storage(stage: Stage) -> None:
     stage.driver.partitions[0].hold_storage()
+
+
+def below_the_quorum(stage: Stage) -> None:
+    stage.driver.partitions[0].consistency = "leader"
+
+
+def storage_that_gets_lost(stage: Stage) -> None:
+    """It is the only one that has the next append."""
+    below_the_quorum(stage)
+    (partition, *_) = stage.driver.partitions
+    partition.hold_commits()
+    hold = partition.hold
+
+    def held(append: Uncommitted) -> int | None:
+        asyncio.get_running_loop().call_later(0.05, partition.lose_uncommitted)
+        return hold(append)
+
+    stage.monkeypatch.setattr(partition, "hold", held)
 
 
 def unreachable(stage: Stage) -> None:
@@ -269,6 +288,9 @@ SITUATIONS: dict[str, Callable[[Stage], Awaitable[None] | None]] = {
     f"{ERRORS}OutcomeUnknownError": suspended,
     f"{ERRORS}NotAppendedError": unreachable,
     f"{ERRORS}NotGuaranteedError": slow_storage,
+    f"{ERRORS}AckRetracted": storage_that_gets_lost,
+    "waltz.client.plain.acknowledgement.Acknowledgement": below_the_quorum,
+    "waltz.blocking.Acknowledgement": below_the_quorum,
     f"{ERRORS}NotAuthorizedError": without_a_right,
     f"{ERRORS}TrimmedError": trimmed_log,
     f"{ERRORS}DataChecksumError": damaged_record,

@@ -18,6 +18,17 @@ from waltz.blocking.client import Client, connect
 from waltz.blocking.election import Election
 from waltz.blocking.feeds import BatchFeed, TransactionFeed
 from waltz.blocking.merged import Consumer, MergedFeed
+from waltz.blocking.plain import Acknowledgement
 from waltz.blocking.values import ValueClient
 
-__all__ = ["BatchFeed", "Client", "Consumer", "Election", "MergedFeed", "TransactionFeed", "ValueClient", "connect"]
+__all__ = [
+    "Acknowledgement",
+    "BatchFeed",
+    "Client",
+    "Consumer",
+    "Election",
+    "MergedFeed",
+    "TransactionFeed",
+    "ValueClient",
+    "connect",
+]

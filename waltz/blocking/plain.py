@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, overload
 
 from waltz.blocking.election import Election
 from waltz.blocking.feeds import BatchFeed, TransactionFeed
@@ -16,6 +16,8 @@ from waltz.client.decisions import Basis, Choice, chosen_append
 from waltz.client.election import Election as AsyncElection
 from waltz.client.engine.sessions import ExclusiveSession
 from waltz.client.plain import client as plain
+from waltz.client.plain.acknowledgement import Acknowledgement as AsyncAcknowledgement
+from waltz.client.plain.acknowledgement import EarlyLevel
 from waltz.client.plain.client import Data, Locks
 from waltz.client.plain.consumer import Consumer as AsyncConsumer
 from waltz.client.plain.consumer import Start
@@ -23,6 +25,44 @@ from waltz.client.plain.feed import Feed
 from waltz.client.plain.merged import MergedFeed as AsyncMergedFeed
 from waltz.client.positions.interface import PositionStore
 from waltz.common.metrics.registry import Registry
+
+
+class Acknowledgement(int):
+    """What an append at a level below the quorum returns: the id at which storages below the quorum have it.
+
+    Examples:
+        ```python
+        acknowledgement = client.append(0, b"clicked", consistency="leader")
+        print("on one disk, as transaction", acknowledgement)
+        print("committed, as transaction", acknowledgement.committed())
+        ```
+    """
+
+    _asynchronous: AsyncAcknowledgement
+    _calls: Calls
+
+    def __new__(cls, asynchronous: AsyncAcknowledgement, calls: Calls) -> Self:
+        made = super().__new__(cls, asynchronous)
+        made._asynchronous, made._calls = asynchronous, calls
+        return made
+
+    def __repr__(self) -> str:
+        return repr(self._asynchronous)
+
+    @property
+    def partition_id(self) -> int:
+        """The partition of the append."""
+        return self._asynchronous.partition_id
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the transaction is known as committed."""
+        return self._asynchronous.is_committed
+
+    def committed(self, *, timeout_s: float = APPEND_TIMEOUT_S) -> int:
+        """Wait until the transaction is committed; arguments, result and errors are those of
+        :meth:`waltz.Acknowledgement.committed`."""
+        return self._calls.run(self._asynchronous.committed(timeout_s=timeout_s))
 
 
 class PlainClient(Calls):
@@ -98,6 +138,36 @@ class PlainClient(Calls):
         """The partition that a key belongs to."""
         return self._opened.partition_for(key)
 
+    @overload
+    def append(
+        self,
+        partition_id: int,
+        data: Data,
+        *,
+        header: int = 0,
+        write_locks: Locks = (),
+        read_locks: Locks = (),
+        append_locks: Locks = (),
+        high_water_mark: int | None = None,
+        consistency: EarlyLevel,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> Acknowledgement: ...
+
+    @overload
+    def append(
+        self,
+        partition_id: int,
+        data: Data,
+        *,
+        header: int = 0,
+        write_locks: Locks = (),
+        read_locks: Locks = (),
+        append_locks: Locks = (),
+        high_water_mark: int | None = None,
+        consistency: str | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> int: ...
+
     def append(
         self,
         partition_id: int,
@@ -115,9 +185,9 @@ class PlainClient(Calls):
         :meth:`waltz.Client.append`.
 
         Returns:
-            The id of the transaction.
+            The id of the transaction; at a level below the quorum an :class:`Acknowledgement`.
         """
-        return self.run(
+        outcome = self.run(
             self._client.append(
                 partition_id,
                 data,
@@ -130,6 +200,7 @@ class PlainClient(Calls):
                 timeout_s=timeout_s,
             )
         )
+        return Acknowledgement(outcome, self) if isinstance(outcome, AsyncAcknowledgement) else outcome
 
     def append_many(
         self,

@@ -3,7 +3,7 @@
 import argparse
 
 from waltz.cli.session import number
-from waltz.common.consistency import Consistency, consistency_named, level_of_append, reads_everything
+from waltz.common.consistency import Consistency, consistency_named, level_from_commit, reads_everything
 from waltz.table.face.levels import AsOf, AtLeast, ReadConsistency
 
 _WRITES = "leader_quorum, quorum, leader_all or write_all_read_one (default: what the partition demands)"
@@ -29,7 +29,7 @@ def is_any(consistency: ReadConsistency | None) -> bool:
 
 def _level(word: str) -> str:
     try:
-        return level_of_append(word).word
+        return level_from_commit(word).word
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

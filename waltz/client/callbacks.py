@@ -117,6 +117,20 @@ class ContextSubmission(Submission):
         return self._context.on_exception(error)
 
 
+class EarlyContextSubmission(ContextSubmission):
+    """A context with a level of its own, which may be below the quorum."""
+
+    __slots__ = ("acknowledged_id",)
+
+    def __init__(self, context: TransactionContext, serializer: Serializer[Any] | None = None) -> None:
+        super().__init__(context, serializer)
+        self.acknowledged_id: int | None = None
+
+    def acknowledged(self, transaction_id: int, storage_count: int) -> Awaitable[None] | None:
+        self.acknowledged_id = transaction_id
+        return self._context.on_acknowledgement(transaction_id)
+
+
 class WaltzClient(PartitionCalls):
     """Appends transactions and applies all committed ones, in order; see :mod:`waltz.client.context` for its callbacks.
 
@@ -270,14 +284,15 @@ class WaltzClient(PartitionCalls):
             TransactionTooLargeError: The data is too long, or there are too many locks.
             ConsistencyRefusedError: The server is too old for the level of consistency.
             ProtocolError: The server's version does not support such locks.
-            ValueError: The level is none, or below the commit.
+            ValueError: The level is none.
 
         Raises the errors of the context, too.
         """
         # Asking for the running loop costs a system call, which this avoids in all but exotic cases.
         if get_ident() != self._thread_id or not self._loop.is_running():
             self._engine.check_loop()
-        submission = ContextSubmission(context, self.serializer)
+        kind = ContextSubmission if context.consistency is None else EarlyContextSubmission
+        submission = kind(context, self.serializer)
         partitions = self._partitions
         try:
             partition_id = context.partition_id(len(partitions))

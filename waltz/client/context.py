@@ -62,6 +62,14 @@ class TransactionContext(ABC):
         """``True``: committed, about to be applied. ``False``: :meth:`execute`, or the retry policy, gave up."""
         return None
 
+    def on_acknowledgement(self, transaction_id: int) -> Awaitable[None] | None:
+        """At a level below the quorum: the storages that the level asks for have the transaction. :meth:`on_completion`
+        follows at the commit or, if the transaction is lost, :meth:`on_exception` with
+        :class:`~waltz.client.errors.AckRetracted`: it is not attempted again. A commit that comes first is not preceded
+        by this call.
+        """
+        return None
+
     def on_guarantee(self, transaction_id: int, error: NotGuaranteedError | None) -> Awaitable[None] | None:
         """After :meth:`on_completion`, at a level that asks for more than the commit: all storages have the transaction
         or, with an error, that is not known in time. The feed goes on meanwhile.

@@ -349,6 +349,33 @@ class OutcomeUnknownError(AppendError):
     outcome_known = False
 
 
+class AckRetracted(NotAppendedError):  # the name that Amza's users know
+    """An append that was acknowledged before its commit, at a level below the quorum, is not in the log.
+
+    The storages that had it were lost or away when another store session went on without it. No other client has seen
+    it. The library does not send it again: what the application has done after the acknowledgement may have to be
+    undone first.
+
+    Examples:
+        ```python
+        acknowledgement = await client.append(0, b"clicked", consistency="leader")
+        try:
+            print("committed:", await acknowledgement.committed())
+        except waltz.AckRetracted as error:
+            print("lost, although it was acknowledged:", error.transaction_id)
+        ```
+    """
+
+    def __init__(self, partition_id: int, transaction_id: int) -> None:
+        super().__init__(
+            f"partition {partition_id}: the append that was acknowledged as transaction {transaction_id} before its "
+            "commit is not in the log: the storages that had it were not among those with which the partition goes on. "
+            "Append it again if that is still right"
+        )
+        self.partition_id = partition_id
+        self.transaction_id = transaction_id
+
+
 class NotGuaranteedError(AppendError):
     """The transaction is committed, and it is not known that all storages have it, as its level of consistency asks.
 

@@ -88,6 +88,14 @@ def reads_everything(level: Consistency) -> bool:
     return level not in (*_OF_ALL, Consistency.NONE)
 
 
+def storages_before_commit(level: Consistency) -> int | None:
+    """The number of storages that have an append on disk when it is acknowledged, at a level below the quorum; ``None``
+    at all other levels, where the commit comes first. Where a quorum is as large, the commit comes first, too."""
+    if level is Consistency.LEADER_PLUS_ONE:
+        return 2
+    return 1 if level in _BELOW_QUORUM else None
+
+
 def waits_for_all(level: Consistency) -> bool:
     """Whether an append at this level is acknowledged when all storages of the partition have it on disk."""
     return level is Consistency.LEADER_ALL or level is Consistency.WRITE_ALL_READ_ONE
@@ -107,16 +115,20 @@ def consistency_named(word: object) -> Consistency:
 
 
 def level_of_append(word: object) -> Consistency:
-    """The level of an append, by its name.
-
-    Raises ``TypeError`` for anything but a string, and ``ValueError`` for unknown levels and those below the quorum.
-    """
+    """The level of an append, by its name. Raises ``TypeError`` for anything but a string, ``ValueError`` for unknown
+    levels."""
     if not isinstance(word, str):
         raise TypeError(f"consistency must be the name of a level, for example 'leader_all', not {word!r}")
-    level = consistency_named(word)
+    return consistency_named(word)
+
+
+def level_from_commit(word: object) -> Consistency:
+    """As :func:`level_of_append`, for callers that cannot be told that an acknowledgement is taken back: raises
+    ``ValueError`` for levels below the quorum, too."""
+    level = level_of_append(word)
     if level in _BELOW_QUORUM:
         raise ValueError(
-            f"appends at {word} are not possible: an acknowledgement before the commit is taken back when the owner of "
-            "the partition changes, and clients cannot be told that yet. Use leader_quorum"
+            f"{level.word} is not possible here: an acknowledgement before the commit may be taken back, which only "
+            "append, and a context of a client with callbacks, can be told. Use leader_quorum"
         )
     return level

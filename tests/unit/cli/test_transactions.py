@@ -176,7 +176,7 @@ def test_levels(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     assert shell.run("late", "--consistency", "leader_all", "-t", "1") == 1
     assert "transaction 3 of partition 0 is committed" in capsys.readouterr().err
     assert shell.log() == [b"x", b"y", b"z", b"late"]
-    for word, told in (("leader", "appends at leader are not possible"), ("most", "'most' is no level of consistency")):
+    for word, told in (("leader", "leader is not possible here"), ("most", "'most' is no level of consistency")):
         with pytest.raises(SystemExit):
             shell.run("x", "--consistency", word)
         assert told in capsys.readouterr().err

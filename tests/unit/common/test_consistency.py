@@ -8,9 +8,11 @@ from waltz.common.consistency import (
     accepts,
     accepts_read,
     consistency_named,
+    level_from_commit,
     level_of_append,
     level_without_choice,
     reads_everything,
+    storages_before_commit,
     waits_for_all,
 )
 
@@ -47,13 +49,20 @@ def test_levels_that_wait_for_all_storages() -> None:
     assert [level.word for level in Consistency if waits_for_all(level)] == ["leader_all", "write_all_read_one"]
 
 
+def test_storages_of_levels_below_the_quorum() -> None:
+    needed = {level.word: count for level in Consistency if (count := storages_before_commit(level)) is not None}
+    assert needed == {"leader": 1, "leader_plus_one": 2, "write_one_read_all": 1, "none": 1}
+    assert needed.keys() == set(BELOW_QUORUM)
+
+
 def test_levels_of_appends() -> None:
     for word in WORDS:
+        assert level_of_append(word).word == word
         if word in BELOW_QUORUM:
-            with pytest.raises(ValueError, match=f"appends at {word} are not possible: .* taken back"):
-                level_of_append(word)
+            with pytest.raises(ValueError, match=f"^{word} is not possible here: .* taken back"):
+                level_from_commit(word)
         else:
-            assert level_of_append(word).word == word
+            assert level_from_commit(word).word == word
     with pytest.raises(ValueError, match="'' is no level"):
         level_of_append("")
     with pytest.raises(TypeError, match="must be the name of a level, for example 'leader_all', not 4"):

@@ -127,6 +127,7 @@ class FakeLog:
         self.missing_storages: list[str] = []
         self.stored_by_all = NO_TRANSACTION
         self.awaited: list[int] = []
+        self.awaits_some = False
         self.trouble: str | None = None
         self.replica_views: tuple[ReplicaView, ...] = ()
         self.generation = GENERATION
@@ -158,6 +159,9 @@ class FakeLog:
     def await_all(self, transaction_id: int) -> None:
         self.awaited.append(transaction_id)
         self.listener.stored_by_all(self.stored_by_all, 3)
+
+    def await_some(self, wanted: bool) -> None:
+        self.awaits_some = wanted
 
     def store_by_all(self, transaction_id: int) -> None:
         """All three storages have everything up to a transaction."""

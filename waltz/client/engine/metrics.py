@@ -80,6 +80,8 @@ class ClientMetrics:
         registry.gauge(group, "lag-seconds", lambda: self._lags_s.get(partition_id, 0.0))
         lock_failures = registry.meter(group, "lock-failure")
         late = registry.meter(group, "transaction-monitor-timeout")
+        acknowledged = registry.meter(group, "early-acknowledgement")
+        retracted = registry.meter(group, "retracted-acknowledgement")
         sent = registry.meter(group, "send-throughput")
         received = registry.meter(group, "received-throughput")
         completion = registry.timer(group, "on-completion-latency")
@@ -94,6 +96,8 @@ class ClientMetrics:
                 looked_at_s, sent_then = looked_at_s + elapsed_s, sent_now
             _raise(lock_failures, appends.counts.lock_failures)
             _raise(late, appends.counts.late)
+            _raise(acknowledged, appends.counts.acknowledged)
+            _raise(retracted, appends.counts.retracted)
             _raise(sent, sent_now)
             _raise(received, feed.received_count)
             for timer, durations_s in ((completion, probe.completions_s), (application, probe.applications_s)):

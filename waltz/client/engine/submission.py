@@ -93,6 +93,14 @@ class Submission(ABC):
         """The append of an attempt; ``None`` withdraws the submission. ``high_water_mark`` is the present mark of the
         client."""
 
+    acknowledged_id: int | None = None
+    """The id at which the append was acknowledged before its commit. Such an append is never sent again."""
+
+    def acknowledged(self, transaction_id: int, storage_count: int) -> Awaitable[None] | None:
+        """Storages below the quorum have the append, as its level asks. It is not committed: :meth:`committed`, or
+        :meth:`failed` with :class:`~waltz.client.errors.AckRetracted`, will follow. Takes over ``acknowledged_id``."""
+        return None
+
     def committed(self, transaction_id: int) -> Awaitable[None] | None:
         """The append is in the log, and about to be applied if there is an applier."""
         return None

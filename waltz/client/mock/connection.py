@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from waltz.client.mock.partition import MockServerPartition
-from waltz.common.consistency import Consistency, consistency_named
+from waltz.client.mock.partition import MockServerPartition, Uncommitted
+from waltz.common.consistency import Consistency, consistency_named, storages_before_commit
 from waltz.common.ids import NO_TRANSACTION, ReqId
 from waltz.common.net.channel import Channel
 from waltz.common.records import Record
@@ -244,7 +244,7 @@ class MockConnection:
         if not self._knows_levels:
             return None
         self._tell_property(partition)
-        return partition.refusal(request, self._levels.get(partition.partition_id, Consistency.LEADER_QUORUM))
+        return partition.refusal(request, self._level_of(partition))
 
     def _append(self, request: AppendRequest) -> None:
         partition = self._partition_of(request)
@@ -260,10 +260,27 @@ class MockConnection:
                 self._stream(AppendFailed(request.req_id, AppendFailure.NOT_STORED, mark, "by order of the test"))
         elif self._faults.next_lock_fails():
             self._stream(LockFailure(request.req_id, NO_TRANSACTION))
-        else:
-            refusal = partition.append(request)
-            if refusal is not None and (type(refusal) is LockFailure or self._knows_sessions):
-                self._stream(refusal)
+        elif (transaction_id := partition.hold(self._uncommitted(partition, request))) is None:
+            self._commit(partition, request)
+        elif (needed := storages_before_commit(self._level_of(partition))) is not None:
+            self._stream(AppendAck(request.req_id, transaction_id, needed))
+
+    def _commit(self, partition: MockServerPartition, request: AppendRequest) -> None:
+        refusal = partition.append(request)
+        if refusal is not None and (type(refusal) is LockFailure or self._knows_sessions):
+            self._stream(refusal)
+
+    def _uncommitted(self, partition: MockServerPartition, request: AppendRequest) -> Uncommitted:
+        """What becomes of an append that is held; called on any thread."""
+
+        def lose() -> None:
+            text = "the storage that had it is gone, by order of the test"
+            self._stream(AppendFailed(request.req_id, AppendFailure.NOT_STORED, partition.high_water_mark, text))
+
+        return Uncommitted(lambda: self._on_loop(lambda: self._commit(partition, request)), lambda: self._on_loop(lose))
+
+    def _level_of(self, partition: MockServerPartition) -> Consistency:
+        return self._levels.get(partition.partition_id, Consistency.LEADER_QUORUM)
 
     @property
     def _knows_sessions(self) -> bool:

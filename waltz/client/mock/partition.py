@@ -3,7 +3,7 @@
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Self
+from typing import NamedTuple, Self
 
 from waltz.client.mock.nodes import MockNodes
 from waltz.common.checksum import checksum
@@ -18,6 +18,13 @@ from waltz.common.wire.storage_times import TimeQuestion
 from waltz.common.wire.write_sessions import NO_WRITE_SESSION, SessionFenced
 
 _OTHERS_CLIENT_ID = -2
+
+
+class Uncommitted(NamedTuple):
+    """An append that a storage has, and no quorum."""
+
+    commit: Callable[[], None]
+    lose: Callable[[], None]
 
 
 class MockServerPartition:
@@ -55,6 +62,7 @@ class MockServerPartition:
         self.storage_away = False
         """Whether a storage is known to be away, so that appends at ``leader_all`` are refused."""
         self._held_at: int | None = None
+        self._uncommitted: list[Uncommitted] | None = None
         self._mutex = threading.Lock()
         self._listeners: list[Callable[[int], None]] = []
 
@@ -82,6 +90,30 @@ class MockServerPartition:
         """All storages have everything again."""
         self._held_at = None
         self._tell()
+
+    def hold_commits(self) -> None:
+        """Have a single storage take appends from now on: they are acknowledged at levels below the quorum, and not
+        committed."""
+        self._uncommitted = self._uncommitted or []
+
+    def release_commits(self) -> None:
+        """The other storages have everything again: commit what was held."""
+        held, self._uncommitted = self._uncommitted or [], None
+        for append in held:
+            append.commit()
+
+    def lose_uncommitted(self) -> None:
+        """The partition goes on with the other storages: what was held is lost."""
+        held, self._uncommitted = self._uncommitted or [], None
+        for append in held:
+            append.lose()
+
+    def hold(self, append: Uncommitted) -> int | None:
+        """Keep an append uncommitted if commits are held; its id."""
+        if self._uncommitted is None:
+            return None
+        self._uncommitted.append(append)
+        return self.high_water_mark + len(self._uncommitted)
 
     def refusal(self, request: AppendRequest, level: Consistency) -> ConsistencyRefused | None:
         """The reason against an append at a level."""

@@ -1,6 +1,7 @@
 """The plain face: append and wait for the outcome, read feeds in a loop.
 
-1. ``client``: the calls of applications; ``append``: the submissions of the client; ``values``: the client for values
+1. ``client``: the calls of applications; ``append``: the submissions of the client;
+   ``acknowledgement``: what appends below the quorum return; ``values``: the client for values
    that a serializer turns into bytes.
 2. ``feed``: one partition in a loop; ``merged``: several partitions; ``consumer``: several partitions, behind stored
    positions; ``to_database``: feeds that are applied to a database.

@@ -7,6 +7,7 @@ from waltz.client.awaited import AwaitedSubmission
 from waltz.client.engine.partition.appends import PartitionAppends
 from waltz.client.engine.submission import AppendFields
 from waltz.client.errors import LockConflict
+from waltz.client.plain.acknowledgement import Acknowledgement
 from waltz.common.consistency import Consistency
 
 _AT_THE_COMMIT: Final = Consistency.LEADER_QUORUM
@@ -63,6 +64,54 @@ class PlainSubmission(AwaitedSubmission[int]):
 
     def refused(self, transaction_id: int) -> None:
         self._conflict = transaction_id
+
+    def result(self, transaction_id: int) -> int:
+        """What the call returns."""
+        return transaction_id
+
+
+class EarlySubmission(PlainSubmission):
+    """A submission at a level below the quorum: the call ends at the acknowledgement, the submission at the commit."""
+
+    __slots__ = ("acknowledged_id", "end")
+
+    def __init__(
+        self,
+        partition_id: int,
+        appends: PartitionAppends,
+        fields: AppendFields,
+        future: "asyncio.Future[int]",
+        now_s: float,
+        timeout_s: float,
+        level: Consistency | None = None,
+    ) -> None:
+        super().__init__(partition_id, appends, fields, future, now_s, timeout_s, level)
+        self.acknowledged_id: int | None = None
+        self.end: asyncio.Future[int] = future.get_loop().create_future()
+        self.end.add_done_callback(_retrieved)
+
+    def acknowledged(self, transaction_id: int, storage_count: int) -> None:
+        self.acknowledged_id = transaction_id
+        if not self.future.done():
+            self.future.set_result(transaction_id)
+
+    def committed(self, transaction_id: int) -> None:
+        self.end.set_result(transaction_id)
+        super().committed(transaction_id)
+
+    def failed(self, error: Exception) -> None:
+        if self.acknowledged_id is not None:
+            self.end.set_exception(self.outcome(error))
+        super().failed(error)
+
+    def result(self, transaction_id: int) -> Acknowledgement:
+        return Acknowledgement(transaction_id, self._partition_id, self.end)
+
+
+def _retrieved(end: "asyncio.Future[int]") -> None:
+    """Nobody has to ask for the end of an acknowledged append."""
+    if not end.cancelled():
+        end.exception()
 
 
 class Deadlines:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from waltz.client.arguments import (
     APPEND_TIMEOUT_S,
@@ -41,14 +41,15 @@ from waltz.client.events import OnEvent
 from waltz.client.locks import NO_LOCKS, PartitionLocalLock
 from waltz.client.options import ClientOptions
 from waltz.client.partition_calls import PartitionCalls
-from waltz.client.plain.append import Deadlines, PlainSubmission
+from waltz.client.plain.acknowledgement import Acknowledgement, EarlyLevel
+from waltz.client.plain.append import Deadlines, EarlySubmission, PlainSubmission
 from waltz.client.plain.consumer import Consumer, Log, Start
 from waltz.client.plain.feed import BatchFeed, Feed, PartitionFeeds, TransactionFeed, confirm_mark, seen
 from waltz.client.plain.merged import MergedFeed, share_of
 from waltz.client.plain.reader import OpenEngine, Share
 from waltz.client.plain.transact import Transact, check_followed
 from waltz.client.positions.interface import PositionStore
-from waltz.common.consistency import Consistency, level_of_append
+from waltz.common.consistency import Consistency, level_from_commit, level_of_append, storages_before_commit
 from waltz.common.errors import DeadlineExceededError, TlsRefusedError, WaltzError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.keys import partition_for
@@ -235,6 +236,36 @@ class Client(PartitionCalls):
         """The metrics of the client; see :mod:`waltz.telemetry`. May be read in any thread."""
         return self._open_engine().metrics.registry
 
+    @overload
+    async def append(
+        self,
+        partition_id: int,
+        data: Data,
+        *,
+        header: int = 0,
+        write_locks: Locks = (),
+        read_locks: Locks = (),
+        append_locks: Locks = (),
+        high_water_mark: int | None = None,
+        consistency: EarlyLevel,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> Acknowledgement: ...
+
+    @overload
+    async def append(
+        self,
+        partition_id: int,
+        data: Data,
+        *,
+        header: int = 0,
+        write_locks: Locks = (),
+        read_locks: Locks = (),
+        append_locks: Locks = (),
+        high_water_mark: int | None = None,
+        consistency: str | None = None,
+        timeout_s: float = APPEND_TIMEOUT_S,
+    ) -> int: ...
+
     async def append(
         self,
         partition_id: int,
@@ -265,12 +296,14 @@ class Client(PartitionCalls):
                 hand); of several, of the one that is furthest behind. Without such a feed, ``write_locks`` and
                 ``read_locks`` need an explicit mark.
             consistency: The level at which the call returns: ``leader_quorum`` or ``quorum`` (committed),
-                ``leader_all`` or ``write_all_read_one`` (committed, and on the disks of all storages). By default what
-                the properties of the partition demand, and at least the commit.
+                ``leader_all`` or ``write_all_read_one`` (committed, and on the disks of all storages), ``leader``,
+                ``write_one_read_all`` or ``none`` (on one disk), ``leader_plus_one`` (on two). By default what the
+                properties of the partition demand, and at least the commit.
             timeout_s: Limit of the whole call in seconds.
 
         Returns:
-            The id of the transaction.
+            The id of the transaction. At a level below the quorum it is a :class:`waltz.Acknowledgement`, which tells
+            of the commit, or of the loss.
 
         Raises:
             LockConflict: A lock was changed; the transaction is not in the log.
@@ -287,7 +320,7 @@ class Client(PartitionCalls):
             InvalidOperationError: The call is made on another event loop than that of the client.
             ClientClosedError: The client is closed.
             TypeError: An argument has a wrong type, or locks have no mark.
-            ValueError: An argument is out of range, or ``consistency`` is no level or one below the commit.
+            ValueError: An argument is out of range, or ``consistency`` is no level.
         """
         level = None if consistency is None else level_of_append(consistency)
         loop = self._loop
@@ -314,8 +347,9 @@ class Client(PartitionCalls):
             fields = fields._replace(client_high_water_mark=mark)
         if mark > partition.feed.applied:
             await self._confirm(partition, mark, now_s, timeout_s)
+        kind = PlainSubmission if level is None or storages_before_commit(level) is None else EarlySubmission
         try:  # the code of self._submission, without the cost of a call for every append
-            append = PlainSubmission(
+            append = kind(
                 partition.partition_id, partition.appends, fields, loop.create_future(), now_s, timeout_s, level
             )
         except TypeError:
@@ -330,7 +364,8 @@ class Client(PartitionCalls):
             rest = partition.appends.submit(append)
             if rest is not None:
                 await _finish(rest, append)
-            return await append.future
+            transaction_id = await append.future
+            return transaction_id if level is None else append.result(transaction_id)
         except asyncio.CancelledError as cancelled:
             append.abandon()
             append.note_outcome(cancelled)
@@ -357,7 +392,7 @@ class Client(PartitionCalls):
             partition_id: The partition, from 0.
             items: Data, or ``Append`` for more than that.
             high_water_mark: As for :meth:`append`, for all items.
-            consistency: As for :meth:`append`, for all items.
+            consistency: As for :meth:`append`, for all items; not below the quorum.
             timeout_s: Limit of the whole call in seconds.
 
         Returns:
@@ -369,7 +404,7 @@ class Client(PartitionCalls):
 
         Raises as :meth:`append` before anything is sent.
         """
-        level = None if consistency is None else level_of_append(consistency)
+        level = None if consistency is None else level_from_commit(consistency)
         loop = self._own_loop()
         now_s = loop.time()
         partition = self._joined.get(partition_id)

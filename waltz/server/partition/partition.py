@@ -193,6 +193,7 @@ class ServerPartition:
         )
         self._levels = WriteLevels(
             lambda transaction_id: self._log.await_all(transaction_id),
+            lambda wanted: self._log.await_some(wanted),
             lambda: self._log.missing_storages,
             DEFAULT_RULE,
         )
@@ -647,6 +648,7 @@ class ServerPartition:
         """Keep undecided appends, and the requests that wait for them, for the next session. Appends that were sent to
         no replica are examined again, because a client relies on the order of its commits: no older append commits
         after a newer one."""
+        self._levels.session_ended()
         self._undecided.subtract(unwritten)
         self._sequencer.session_ended(cast("Sequence[AppendCall]", unwritten))
         self._count_memory()
@@ -656,6 +658,8 @@ class ServerPartition:
         for the batch."""
         first = appends[0].transaction_id
         count = len(appends)
+        if self._levels.checks:
+            self._levels.committed(first + count - 1)
         cached = records[0] if len(records) == 1 else b"".join(records)
         self._transaction_cache.add(self.partition_id, first, count, cached)
         frames = encode_feed_data(FEED_VERSION, map(_feed_item, appends))
@@ -692,6 +696,10 @@ class ServerPartition:
     def stored_by_all(self, transaction_id: int, storage_count: int) -> None:
         """All storages have everything up to a committed transaction."""
         self._levels.stored_by_all(transaction_id, storage_count)
+
+    def stored_by_some(self, marks: Sequence[int]) -> None:
+        """What each assigned storage has acknowledged, descending."""
+        self._levels.stored_by_some(marks)
 
     def drained(self) -> None:
         """The log is no longer congested."""
@@ -757,6 +765,8 @@ class ServerPartition:
                 append.run = run
             self._undecided.accept(run, record_bytes_of(appends))
             self._log.append(appends)
+            if self._levels.checks:
+                self._levels.accepted(link, appends)
             if conflicts or self._undecided.size_bytes > _NOT_COUNTED_BYTES or self._memory.used_bytes:
                 self._count_memory()
         elif conflicts:

@@ -69,6 +69,9 @@ class PartitionLog(Protocol):
     def await_all(self, transaction_id: int) -> None:
         """Call the listener's ``stored_by_all`` now and, until all storages have the transaction, at each change."""
 
+    def await_some(self, wanted: bool) -> None:
+        """Call the listener's ``stored_by_some`` at each acknowledgement, or cease to."""
+
     @property
     def missing_storages(self) -> Sequence[str]:
         """Assigned storages that are known to be away (``host:port``)."""

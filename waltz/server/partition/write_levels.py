@@ -3,12 +3,16 @@
 A level moves the acknowledgement to the writer, never the commit. So a server only refuses what the partition or its
 storages do not allow, and tells the mark up to which all storages have the log to those who have asked. What it keeps
 for a connection is one level and one question, whatever the number of appends.
+
+Below the quorum the server keeps each append until it is acknowledged or committed. Ids that a store session has given
+are void at its end: nothing is acknowledged after that, and the writer hears of the commit or the loss as always.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from waltz.common.consistency import Consistency, waits_for_all
+from waltz.common.consistency import Consistency, storages_before_commit, waits_for_all
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.wire.consistency import (
     AppendAck,
@@ -21,6 +25,7 @@ from waltz.common.wire.consistency import (
 from waltz.common.wire.versions import FIRST_WITH_CONSISTENCY
 from waltz.server.partition.append_rule import DEFAULT_RULE, AppendRule
 from waltz.server.requests.link import ClientLink
+from waltz.server.store.interface import Append
 
 
 class Refusal(NamedTuple):
@@ -36,23 +41,44 @@ class _Question(NamedTuple):
     told_id: int
 
 
+class _Early(NamedTuple):
+    """An append that is acknowledged before its commit."""
+
+    transaction_id: int
+    link: ClientLink
+    req_id: bytes
+
+
 class WriteLevels:
     """What connections have told and asked since their mounts."""
 
-    __slots__ = ("_await_all", "_levels", "_missing_storages", "_questions", "_rule", "checks")
+    __slots__ = ("_await_all", "_await_some", "_early", "_levels", "_missing_storages", "_questions", "_rule", "checks")
 
     def __init__(
-        self, await_all: Callable[[int], None], missing_storages: Callable[[], Sequence[str]], rule: AppendRule
+        self,
+        await_all: Callable[[int], None],
+        await_some: Callable[[bool], None],
+        missing_storages: Callable[[], Sequence[str]],
+        rule: AppendRule,
     ) -> None:
         """``await_all`` has :meth:`stored_by_all` called now and, until all have the transaction, at each change;
-        ``missing_storages`` are those that are known to be away."""
+        ``await_some`` has :meth:`stored_by_some` called at each acknowledgement, or ends that; ``missing_storages`` are
+        those that are known to be away."""
         self._await_all = await_all
+        self._await_some = await_some
+        self._early: dict[int, deque[_Early]] = {}
+        """The appends that wait, in the order of their ids, by the number of storages that they need."""
         self._missing_storages = missing_storages
         self._rule = rule
         self._levels: dict[ClientLink, Consistency] = {}
         self._questions: dict[ClientLink, _Question] = {}
         self.checks = rule != DEFAULT_RULE
         """Whether any append could be refused."""
+
+    @property
+    def early_count(self) -> int:
+        """Appends that are to be acknowledged before their commit."""
+        return sum(map(len, self._early.values()))
 
     @property
     def asking_count(self) -> int:
@@ -78,6 +104,9 @@ class WriteLevels:
         """A connection has closed."""
         self._levels.pop(link, None)
         self._questions.pop(link, None)
+        for needed, waiting in self._early.items():
+            self._early[needed] = deque(append for append in waiting if append.link is not link)
+        self._drop_empty()
         self._update()
 
     def tell_level(self, link: ClientLink, message: AppendLevelRequest) -> None:
@@ -95,6 +124,46 @@ class WriteLevels:
             text = f"an append at {level.word} needs all storages, and this server does not reach {', '.join(missing)}"
             return Refusal(ConsistencyRefusal.STORAGE_MISSING, text)
         return None
+
+    def accepted(self, link: ClientLink, appends: Sequence[Append]) -> None:
+        """Appends of a connection have their ids, and go to the storages."""
+        level = self._levels.get(link)
+        needed = None if level is None else storages_before_commit(level)
+        if needed is None:
+            return
+        if not self._early:
+            self._await_some(True)
+        waiting = self._early.setdefault(needed, deque())
+        waiting.extend(_Early(append.transaction_id, link, append.req_id) for append in appends)
+
+    def stored_by_some(self, marks: Sequence[int]) -> None:
+        """What each assigned storage has acknowledged, descending."""
+        for needed, waiting in self._early.items():
+            mark = marks[min(needed, len(marks)) - 1]
+            while waiting and waiting[0].transaction_id <= mark:
+                append = waiting.popleft()
+                append.link.send(AppendAck(append.req_id, append.transaction_id, needed))
+        self._drop_empty()
+
+    def committed(self, high_water_mark: int) -> None:
+        """Everything up to a transaction is committed: the feed tells that."""
+        for waiting in self._early.values():
+            while waiting and waiting[0].transaction_id <= high_water_mark:
+                waiting.popleft()
+        self._drop_empty()
+
+    def session_ended(self) -> None:
+        """Ids without a commit are void."""
+        for waiting in self._early.values():
+            waiting.clear()
+        self._drop_empty()
+
+    def _drop_empty(self) -> None:
+        """While no append waits, acknowledgements of storages are not told."""
+        if self._early:
+            self._early = {needed: waiting for needed, waiting in self._early.items() if waiting}
+            if not self._early:
+                self._await_some(False)
 
     def ask(self, link: ClientLink, request: AppendAckRequest, high_water_mark: int) -> None:
         """Tell a mounted connection how far all storages have the log, now and until they have the transaction."""

@@ -143,6 +143,12 @@ class LogListener(Protocol):
         """
         ...
 
+    def stored_by_some(self, marks: Sequence[int]) -> None:
+        """What each assigned storage has acknowledged in the present store session, committed or not: the last id, with
+        all before it, descending. Called at each acknowledgement, from ``await_some(True)`` to ``await_some(False)``.
+        """
+        ...
+
     def drained(self) -> None:
         """The log is not congested any more."""
         ...

@@ -18,6 +18,7 @@ from waltz.client.errors import (
 from waltz.client.locks import PartitionLocalLock
 from waltz.client.plain.client import Client
 from waltz.client.plain.feed import BatchFeed
+from waltz.common.consistency import level_from_commit
 from waltz.common.errors import DeadlineExceededError
 from waltz.common.ids import NO_TRANSACTION
 from waltz.common.zk.trim_points import read_trim_point
@@ -210,7 +211,10 @@ class TablePartition:
         Raises:
             PropertiesError: The partition is disabled.
             TimestampError: The clock of this process is ahead of others.
+            ValueError: ``consistency`` is no level, or below the quorum.
         """
+        if consistency is not None:
+            level_from_commit(consistency)
         check_enabled(self.properties, self.partition_id)
         await self._check_clock(envelope.written_at_ms)
         data = await self._encoded(envelope)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from waltz.client.errors import ConfirmedMarkNotSupportedError, NotAppendedError
 from waltz.client.plain.feed import BatchFeed
-from waltz.common.consistency import level_of_append
+from waltz.common.consistency import level_from_commit
 from waltz.common.errors import DeadlineExceededError
 from waltz.common.metrics.registry import Json
 from waltz.common.records import Record
@@ -348,7 +348,7 @@ async def written(asked: Asked, question: WriteQuestion) -> Told:
         return _appended(asked, await _write_if(asked, question))
     if consistency is not None:
         try:
-            level_of_append(consistency)
+            level_from_commit(consistency)
         except ValueError as error:
             raise MessageError(str(error)) from None
     transaction_id = await asked.served.table.batch(

@@ -24,6 +24,8 @@ OF_PARTITIONS = {
     "lag-seconds",
     "lock-failure",
     "transaction-monitor-timeout",
+    "early-acknowledgement",
+    "retracted-acknowledgement",
     "send-throughput",
     "received-throughput",
     "on-completion-latency",

@@ -216,3 +216,61 @@ async def test_a_committed_append_is_fed_before_it_is_acknowledged(setup: Partit
     assert all(isinstance(message, FeedData) for message in found)
     setup.log.store_by_all(3)
     assert others(take(link)) == [AppendAck(req_id(3), 3, 3)]
+
+
+# Below the quorum
+
+
+async def early(setup: PartitionSetup, level: Consistency, client_id: int = 1) -> ClientLink:
+    """A connection whose appends are acknowledged before their commit."""
+    setup.partition.set_append_rule(AppendRule(consistency=Consistency.NONE))
+    link = mounted(setup, client_id=client_id)
+    setup.partition.tell_level(link, AppendLevelRequest(req_id(2, client_id=client_id), level))
+    take(link)
+    return link
+
+
+async def test_appends_are_acknowledged_by_the_storages_that_their_level_asks_for(setup: PartitionSetup) -> None:
+    link = await early(setup, Consistency.LEADER)
+    setup.partition.append(link, [append(10), append(11)])
+    first = setup.log.undecided[0].transaction_id
+    assert setup.log.awaits_some
+    setup.partition.stored_by_some([first, first - 1, first - 1])
+    assert take(link) == [AppendAck(req_id(10), first, 1)]
+    setup.partition.tell_level(link, AppendLevelRequest(req_id(3), Consistency.LEADER_PLUS_ONE))
+    setup.partition.append(link, [append(12)])
+    setup.partition.stored_by_some([first + 2, first + 1, first - 1])
+    assert take(link) == [AppendAck(req_id(11), first + 1, 1)]
+    setup.partition.stored_by_some([first + 2, first + 2, first - 1])
+    assert take(link) == [AppendAck(req_id(12), first + 2, 2)]
+    assert not waits(setup), "nothing waits"
+
+
+def waits(setup: PartitionSetup) -> bool:
+    return setup.log.awaits_some
+
+
+async def test_a_commit_and_the_end_of_a_session_end_the_wait(setup: PartitionSetup) -> None:
+    link = await early(setup, Consistency.LEADER)
+    setup.partition.append(link, [append(10)])
+    setup.log.commit()
+    assert not waits(setup)
+    take(link)
+    setup.partition.append(link, [append(11)])
+    assert waits(setup)
+    setup.log.end_session()
+    assert not waits(setup)
+    setup.partition.stored_by_some([5000, 5000, 5000])
+    assert acks(link) == []
+
+
+async def test_nobody_is_told_who_has_gone_or_has_another_level(setup: PartitionSetup) -> None:
+    gone = await early(setup, Consistency.LEADER)
+    setup.partition.append(gone, [append(10)])
+    setup.partition.forget(gone)
+    assert not waits(setup)
+    link = mounted(setup, client_id=2)
+    setup.partition.append(link, [append(10, client_id=2)])
+    assert not waits(setup)
+    setup.partition.stored_by_some([5000, 5000, 5000])
+    assert acks(gone) == acks(link) == []

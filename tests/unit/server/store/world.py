@@ -31,6 +31,7 @@ class Recorder:
         self.unwritten_appends: list[Append] = []
         self.drained_count = 0
         self.by_all: list[tuple[int, int]] = []
+        self.by_some: list[list[int]] = []
         self.is_open = False
         self.next_id = 0
         self._decided: set[int] = set()
@@ -73,6 +74,9 @@ class Recorder:
 
     def stored_by_all(self, transaction_id: int, storage_count: int) -> None:
         self.by_all.append((transaction_id, storage_count))
+
+    def stored_by_some(self, marks: Sequence[int]) -> None:
+        self.by_some.append(list(marks))
 
     def drained(self) -> None:
         self.drained_count += 1

@@ -264,7 +264,7 @@ async def test_writes_have_a_level() -> None:
     driver = MockDriver(1)
     (partition,) = driver.partitions
     async with waltz.connect(driver, options=QUICK) as client, client.table(0, properties=TABLE) as table:
-        with pytest.raises(ValueError, match="appends at leader are not possible"):
+        with pytest.raises(ValueError, match="leader is not possible here"):
             await table.put(b"k", b"v", consistency="leader")
         with pytest.raises(waltz.ConsistencyRefusedError, match="nothing was appended"):
             await table.delete(b"k", consistency="quorum")

@@ -19,6 +19,7 @@ from waltz.client.engine.settings import PartitionSettings
 from waltz.client.engine.submission import NO_LOCKS_BYTES, AppendFields, RetryQueue, Submission, tell_failure
 from waltz.client.engine.tasks import STOPS_THE_LOOP, Signal, is_being_cancelled
 from waltz.client.errors import (
+    AckRetracted,
     ClientAheadError,
     ClientClosedError,
     ClientError,
@@ -40,7 +41,7 @@ from waltz.common.net.channel import Channel
 from waltz.common.wire.append_delays import AppendsDelayed
 from waltz.common.wire.append_request import encode_append
 from waltz.common.wire.client_server import FlushRequest, FlushResponse, LockFailure, encode
-from waltz.common.wire.consistency import AppendAckRequest, AppendLevelRequest, ConsistencyRefused
+from waltz.common.wire.consistency import AppendAck, AppendAckRequest, AppendLevelRequest, ConsistencyRefused
 from waltz.common.wire.refused import NotAuthorized
 from waltz.common.wire.version5 import AppendFailed, AppendFailure
 from waltz.common.wire.versions import FIRST_WITH_CONSISTENCY
@@ -406,7 +407,8 @@ class PartitionAppends:
         channel = self._mount.channel
         if channel is None or channel.version < FIRST_WITH_CONSISTENCY:
             return False
-        channel.send(encode(AppendAckRequest(self.next_req_id(), transaction_id), channel.version))
+        self.guarantees.question = self.next_req_id()
+        channel.send(encode(AppendAckRequest(self.guarantees.question, transaction_id), channel.version))
         return True
 
     def mount_changed(self) -> None:
@@ -512,6 +514,16 @@ class PartitionAppends:
             lambda given: self._end_sent(given, lambda: ConsistencyRefusedError(self.partition_id, level, text)),
         )
 
+    def acknowledged(self, message: AppendAck) -> None:
+        """Storages have an append, before its commit, or all storages have what was asked for (version 6)."""
+        if message.req_id == self.guarantees.question:
+            self.guarantees.acknowledged(message)
+            return
+        submission = self.monitor.get(message.req_id)
+        if submission is not None and submission.acknowledged_id is None:
+            self.counts.acknowledged += 1
+            self.tell(submission.acknowledged, message.transaction_id, message.storage_count)
+
     def delayed(self, message: AppendsDelayed) -> None:
         """The server wants no appends for a while, because of a quota (version 6). A later message may extend that."""
         until_s = self._loop.time() + min(message.delay_ms / 1000, MAX_DELAY_S)
@@ -600,6 +612,9 @@ class PartitionAppends:
 
     def _failed(self, submissions: Sequence[Submission]) -> None:
         for submission in submissions:
+            if submission.acknowledged_id is not None:
+                self._retract(submission, submission.acknowledged_id)
+                continue
             submission.failures += 1
             submission.sent = None
             try:
@@ -617,8 +632,18 @@ class PartitionAppends:
     def _end_sent(self, submissions: Sequence[Submission], make_error: Callable[[], Exception]) -> None:
         """End submissions that were sent, and are certainly not in the log."""
         for submission in submissions:
+            if submission.acknowledged_id is not None:
+                self._retract(submission, submission.acknowledged_id)
+                continue
             submission.sent = None
             self._end(submission, make_error())
+
+    def _retract(self, submission: Submission, transaction_id: int) -> None:
+        """An acknowledged append is lost. The application was told of it, so only the application can decide on another
+        attempt."""
+        self.counts.retracted += 1
+        submission.sent = None
+        self._end(submission, AckRetracted(self.partition_id, transaction_id))
 
     def _end(self, submission: Submission, error: Exception) -> None:
         self._probe.forget(submission)

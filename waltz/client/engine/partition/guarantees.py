@@ -22,6 +22,8 @@ class Guarantees:
         """``ask`` asks the server for a transaction; ``False``: there is none to ask now, or it is too old."""
         self.default = Consistency.LEADER_QUORUM
         """The level of appends that name none."""
+        self.question: bytes | None = None
+        """The last request to the present server for what all storages have."""
         self._partition_id = partition_id
         self._ask = ask
         self._loop = asyncio.get_running_loop()
@@ -47,6 +49,7 @@ class Guarantees:
             self._property = None
             self.default = Consistency.LEADER_QUORUM
         self._mark = self._asked_id = NO_TRANSACTION
+        self.question = None
         if self._waiting:
             self._ask_soon()
 

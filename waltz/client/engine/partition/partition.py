@@ -91,7 +91,7 @@ class StreamPartition:
             NotAuthorized: self._not_authorized,
             Trimmed: self._trimmed,
             AppendsDelayed: self.appends.delayed,
-            AppendAck: self.appends.guarantees.acknowledged,
+            AppendAck: self.appends.acknowledged,
             ConsistencyRefused: self.appends.consistency_refused,
             PartitionConsistency: self.appends.guarantees.property_told,
         }

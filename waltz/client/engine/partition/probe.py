@@ -19,13 +19,17 @@ dropped."""
 class AppendCounts:
     """Counts of the outcomes of one partition's appends."""
 
-    __slots__ = ("_counted", "_counted_seq_num", "late", "lock_failures", "other_ids")
+    __slots__ = ("_counted", "_counted_seq_num", "acknowledged", "late", "lock_failures", "other_ids", "retracted")
 
     def __init__(self) -> None:
         self.lock_failures = 0
         """The number of appends refused because of a lock."""
         self.late = 0
         """The number of checks that have found appends undecided for ``client.longWaitThreshold``."""
+        self.acknowledged = 0
+        """The number of appends acknowledged before their commit."""
+        self.retracted = 0
+        """The number of these that were lost."""
         self.other_ids = 0
         """The number of request ids that were not used for appends."""
         self._counted = 0

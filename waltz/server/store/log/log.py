@@ -64,6 +64,7 @@ class ReplicatedLog:
     # caches.
     __slots__ = (
         "_awaited_id",
+        "_awaits_some",
         "_change",
         "_checkpoint_id",
         "_congestion_seen",
@@ -158,6 +159,7 @@ class ReplicatedLog:
         self._given_back = False
         self._readmissions = Readmissions(options.readmission_interval_s)
         self._awaited_id = NO_TRANSACTION
+        self._awaits_some = False
         """The listener wants to know when all storages have this."""
         self._told_id: int | None = None
         """What all storages have, as the listener was told last."""
@@ -561,17 +563,33 @@ class ReplicatedLog:
         self._told_id = None
         self.session_stored()
 
+    def await_some(self, wanted: bool) -> None:
+        """Call the listener's ``stored_by_some`` at each acknowledgement, or cease to."""
+        self._awaits_some = wanted
+        if wanted and self._session is not None:
+            self._session.watched = True
+
     def _watch_all(self) -> None:
         """There is another session or member of it, or the assigned storages are others."""
-        if self._awaited_id > NO_TRANSACTION:
+        if self._awaited_id > NO_TRANSACTION or self._awaits_some:
             self.session_stored()
+
+    @property
+    def _is_awaited_known(self) -> bool:
+        """Whether the listener knows already that all storages have what was awaited."""
+        return self._told_id is not None and self._told_id >= self._awaited_id
 
     def session_stored(self) -> None:
         session = self._session
-        if session is None or session.storages != self._replicas:
+        if session is None:
+            return
+        if self._awaits_some:
+            self._listener.stored_by_some(session.marks)
+        session.watched = self._awaits_some
+        if session.storages != self._replicas or self._is_awaited_known:
             return
         mark = session.mark_of_all
-        session.watches_all = mark < self._awaited_id
+        session.watched = mark < self._awaited_id or self._awaits_some
         if mark == self._told_id:
             return
         self._told_id = mark

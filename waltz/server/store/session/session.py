@@ -55,7 +55,7 @@ class SessionOwner(Protocol):
         ...
 
     def session_stored(self) -> None:
-        """A replica has acknowledged more, while :attr:`StoreSession.watches_all` is set."""
+        """A replica has acknowledged more, while :attr:`StoreSession.watched` is set."""
         ...
 
     def session_over(self) -> None:
@@ -118,7 +118,7 @@ class StoreSession:
         "storages",
         "trim_point",
         "untimed",
-        "watches_all",
+        "watched",
     )
 
     def __init__(
@@ -159,7 +159,7 @@ class StoreSession:
         self.trim_point = trim_point
         """The first transaction that is not trimmed."""
         self._timings = options.timings
-        self.watches_all = False
+        self.watched = False
         """Whether the owner wants to hear of every acknowledgement."""
         self.ended: SessionEndedError | None = None
         """The reason why the session has ended; ``None`` before its end."""
@@ -208,6 +208,11 @@ class StoreSession:
     def mark_of_all(self) -> int:
         """The last committed transaction that every assigned replica has made durable, with all before it."""
         return min(self.high_water_mark, min(replica.acked for replica in self._members))
+
+    @property
+    def marks(self) -> list[int]:
+        """What each assigned replica has made durable in this session, with all before it; descending."""
+        return sorted((replica.acked for replica in self._members), reverse=True)
 
     @property
     def missing_storages(self) -> list[str]:
@@ -334,7 +339,7 @@ class StoreSession:
 
     def acknowledged(self) -> None:
         """Check whether more is committed now."""
-        if self.watches_all:
+        if self.watched:
             self._loop.call_soon(self._owner.session_stored)
         ring = self.ring
         if ring is None:
