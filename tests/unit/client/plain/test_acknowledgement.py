@@ -81,6 +81,20 @@ async def test_what_was_acknowledged_and_is_lost_is_not_sent_again(early: MockSe
     assert [record.data for record in early.transactions] == [b"of a quorum", b"later"]
 
 
+async def test_fewer_storages_than_the_level_asks_for_are_no_acknowledgement(
+    early: MockServerPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waltz.client.mock.connection.storages_before_commit", lambda level: 1)
+    async with waltz.connect(MockDriver([early]), options=QUICK) as client:
+        appending = asyncio.create_task(client.append(0, b"x", consistency="leader_plus_one", timeout_s=60))
+        later = asyncio.create_task(client.append(0, b"y", consistency="leader", timeout_s=60))
+        assert await later == 1, "acknowledged after the first one was answered"
+        assert not appending.done()
+        early.lose_uncommitted()
+        assert await appending == 0, "what was not acknowledged is sent again"
+    assert [record.data for record in early.transactions] == [b"x"]
+
+
 async def test_a_commit_may_come_first(early: MockServerPartition) -> None:
     early.release_commits()
     async with waltz.connect(MockDriver([early]), options=QUICK) as client:

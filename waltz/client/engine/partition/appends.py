@@ -33,7 +33,7 @@ from waltz.client.errors import (
     TransactionTooLargeError,
 )
 from waltz.client.locks import HASH_BYTES
-from waltz.common.consistency import Consistency, waits_for_all
+from waltz.common.consistency import Consistency, storages_before_commit, waits_for_all
 from waltz.common.errors import TlsRefusedError, WaltzError
 from waltz.common.ids import SEQ_NUM_MASK, ReqId
 from waltz.common.net.backoff import Backoff
@@ -520,7 +520,11 @@ class PartitionAppends:
             self.guarantees.acknowledged(message)
             return
         submission = self.monitor.get(message.req_id)
-        if submission is not None and submission.acknowledged_id is None:
+        if submission is None or submission.acknowledged_id is not None:
+            return
+        needed = storages_before_commit(submission.sent_level)
+        # A server goes by the level of the connection at the time of admission, which may be that of a later append.
+        if needed is not None and message.storage_count >= needed:
             self.counts.acknowledged += 1
             self.tell(submission.acknowledged, message.transaction_id, message.storage_count)
 

@@ -159,8 +159,8 @@ class ReplicatedLog:
         self._given_back = False
         self._readmissions = Readmissions(options.readmission_interval_s)
         self._awaited_id = NO_TRANSACTION
-        self._awaits_some = False
         """The listener wants to know when all storages have this."""
+        self._awaits_some = False
         self._told_id: int | None = None
         """What all storages have, as the listener was told last."""
         self._unresolved: list[Append] = []
