@@ -396,15 +396,19 @@ class Volumes:
     def take_back(self, move: Move) -> None:
         """Let the old files be the partition again, after a failed or an unwanted :meth:`switch`; the log is closed.
 
-        Raises ``OSError``; then the partition is absent until a start has put it right.
+        What a failing disk keeps of the copy stays there. Raises ``OSError``; then the partition is absent until a
+        start has put it right.
         """
         partition_id = move.partition_id
         old, new = move.source + _MOVED, str(Path(move.staged).with_name(str(partition_id)))
         with self._changing:
             self._unsettled.add(partition_id)
             if self._known_volume(partition_id) == move.to and not self._files.exists(move.staged):
-                self._files.rename(new, move.staged)
-                self._files.sync_directory(str(Path(new).parent))
+                try:
+                    self._files.rename(new, move.staged)
+                    self._files.sync_directory(str(Path(new).parent))
+                except OSError as error:
+                    logger.warning("a copy that is not used stays in %s, until another move there: %s", new, error)
             self._decide(partition_id, move.since)  # a write that has failed may be in the file nevertheless
             if self._files.exists(old):
                 self._settle(move.since, Path(old).name)

@@ -26,6 +26,7 @@ DESCRIPTIONS = (
     _node(
         "journal_free_bytes", "Free space in the journal, with several disks in the fullest one; only with a journal."
     ),
+    _node("moved_partitions_total", "Partitions that were moved to another disk of the node."),
     _node("num_damaged_partitions", "Partitions with damaged records; the other records are served."),
     _node("num_out_of_service_partitions", "Assigned partitions that are not served."),
     _node("num_partitions", "Assigned partitions."),
