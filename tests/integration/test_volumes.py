@@ -92,13 +92,9 @@ def missing(message: dict[str, object]) -> list[str]:
     return sorted(reasons)
 
 
-@pytest.mark.parametrize("disks", [False, True], ids=["no journal", "journal"], indirect=True)
-def test_a_disk_that_is_lost_costs_the_node_only_its_partitions(disks: Disks) -> None:
-    cluster, node = disks.cluster, disks.node
-    disks.append()
-
-    # Partitions move between the disks of the running node.
-    rebalance = ("storage", "rebalance-disks", *disks.config, "-s", admin_of(node))
+def rebalance_running(disks: Disks) -> None:
+    """Partitions move between the disks of the running node."""
+    rebalance = ("storage", "rebalance-disks", *disks.config, "-s", admin_of(disks.node))
     plan = json.loads(done(*rebalance, "--plan", "--json"))
     assert [sorted(each["partitions"]) for each in plan["directories"]] == [["0", "2"], ["1", "3"]]
     for to in (disks.first, disks.second):
@@ -107,6 +103,14 @@ def test_a_disk_that_is_lost_costs_the_node_only_its_partitions(disks: Disks) ->
         assert (disks.first / "1").resolve().parent == to
         disks.append()
     assert "is none of the directories of the node" in failed(*rebalance, "-p", "1", "--to", "/", "--apply", "--yes")
+
+
+@pytest.mark.parametrize("disks", [False, True], ids=["no journal", "journal"], indirect=True)
+def test_a_disk_that_is_lost_costs_the_node_only_its_partitions(disks: Disks) -> None:
+    cluster, node = disks.cluster, disks.node
+    disks.append()
+
+    rebalance_running(disks)
 
     # It is away for a while, and comes back with what it had.
     cluster.terminate(node)

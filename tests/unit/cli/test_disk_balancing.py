@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pytest
@@ -26,7 +27,7 @@ partition 0 (5000 MB): from /one to /two
 class Node(NamedTuple):
     """The admin client of a node."""
 
-    document: dict[str, object]
+    document: Mapping[str, object]
     moved: list[tuple[int, str, int]]
 
     async def disks(self) -> str:
@@ -40,7 +41,7 @@ def options(*arguments: str) -> argparse.Namespace:
     return parser().parse_args(["storage", "rebalance-disks", "-c", "unused.yml", "-s", "host:1", *arguments])
 
 
-async def run(*arguments: str, document: dict[str, object] = DISKS) -> list[tuple[int, str, int]]:
+async def run(*arguments: str, document: Mapping[str, object] = DISKS) -> list[tuple[int, str, int]]:
     node = Node(document, [])
     await disk_balancing._carry_out(options(*arguments), node)  # type: ignore[arg-type]
     return node.moved
