@@ -351,20 +351,21 @@ class StorageManager:
         partition_id, successor = partition.partition_id, None
         self._reported.pop(partition_id, None)
         try:
-            await partition.suspend()
-            if partition.failure is not None:
-                raise StorageError(partition.failure)
-            end = CleanPartition(partition.info, partition.log.end)
             try:
+                await partition.suspend()
+                if partition.failure is not None:
+                    raise StorageError(partition.failure)
                 moved = copy.is_of(partition.log)
                 if moved:
                     await copy.rest()
                     await self._files.run(partial(self._directory.volumes.switch, move))
-                successor = await self._open_after_stop(partition_id, end)
+                successor = await self._open_after_stop(partition)
             except Exception as error:
+                if partition.failure is not None:
+                    raise
                 logger.error("partition %d stays where it was, since its move has failed: %s", partition_id, error)
                 await self._files.run(partial(self._directory.volumes.take_back, move))
-                successor = await self._open_after_stop(partition_id, end)
+                successor = await self._open_after_stop(partition)
                 raise
         except BaseException as error:
             if successor is None:
@@ -377,9 +378,9 @@ class StorageManager:
             partition.hand_over(successor)
         return moved
 
-    async def _open_after_stop(self, partition_id: int, end: CleanPartition) -> StoragePartition:
-        self._directory.expect(partition_id, end)
-        return await self._open_partition(partition_id)
+    async def _open_after_stop(self, closed: StoragePartition) -> StoragePartition:
+        self._directory.expect(closed.partition_id, CleanPartition(closed.info, closed.log.end))
+        return await self._open_partition(closed.partition_id)
 
     async def _end_move(self, move: Move) -> None:
         try:

@@ -24,7 +24,8 @@ from tests.unit.storage.node.test_partition import SUCCESS
 from tests.unit.storage.node.test_volumes import FURTHER, append
 from tests.unit.storage.node_support import record
 from waltz.common.wire import storage as wire
-from waltz.storage.errors import PartitionNotAssignedError, StorageError
+from waltz.storage.disk.log.log import PartitionLog
+from waltz.storage.errors import OverCapacityError, PartitionNotAssignedError, StorageError
 from waltz.storage.node.journal_start import JournalSizes
 from waltz.storage.node.manager import StorageManager
 from waltz.storage.node.moving import PartitionCopy
@@ -260,6 +261,38 @@ async def test_a_partition_that_is_removed_during_the_copy_is_not_moved(monkeypa
     with pytest.raises(StorageError, match="closed or has failed meanwhile"):
         await manager.move_to_disk(partition_id, "/two", RATE)
     assert not files.exists(f"/two/{partition_id}.moving")
+    await manager.close()
+
+
+@WITH_AND_WITHOUT_JOURNAL
+@pytest.mark.parametrize("fails_for_good", [False, True])
+async def test_a_partition_that_cannot_be_suspended_is_not_moved(
+    monkeypatch: pytest.MonkeyPatch, sizes: JournalSizes | None, fails_for_good: bool
+) -> None:
+    """The journal is full for a moment, or the last sync of the segment fails."""
+    files, manager, partition_id = await three_disks(sizes, DIRECTORY)
+    partition = manager.partitions[partition_id]
+    client, close, sent = Client(manager), partition._durability.close, []
+
+    async def failing(log: PartitionLog) -> None:
+        sent.append(client.append(partition_id, -1, [record(6)]))
+        await close(log)
+        if fails_for_good:
+            log.read_only_reason = "flush failed: planted"
+        raise OverCapacityError("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(partition._durability, "close", failing)
+        with pytest.raises(OverCapacityError, match="planted"):
+            await manager.move_to_disk(partition_id, "/two", RATE)
+    assert where(files, partition_id) == DIRECTORY
+    assert not files.exists(f"/two/{partition_id}.moving")
+    assert (partition_id in manager.out_of_service()) == fails_for_good
+    if fails_for_good:
+        assert "not assigned" in str(await client.outcome(sent[0]))
+    else:
+        assert await client.outcome(sent[0]) == SUCCESS
+        assert stored(manager, partition_id) == records(7)
     await manager.close()
 
 
