@@ -3,6 +3,7 @@
 import ast
 import functools
 import inspect
+import re
 import textwrap
 import types
 import typing
@@ -76,6 +77,10 @@ _UNITS = {"_ms": "ms", "_bytes": "bytes"}
 _DEFAULT = "Default: "
 _SHORT = 40
 """Characters of an effect that may stand in two tables."""
+_SHARED = re.compile(r"zookeeper\.connectString|cluster\.root|zookeeper\.(?:user|password|passwordFile|ssl\.\w+)")
+"""Keys with one name and one meaning in the files of all processes."""
+_PREFIXED = re.compile(r"(?:(?!zookeeper)\w+\.)?(?:acl|ssl)\.")
+"""Keys that differ only by the process that they begin with."""
 
 
 class Key(NamedTuple):
@@ -184,18 +189,28 @@ def _in_words(name: str, number: int) -> str:
 
 
 def table_of_keys(name: str) -> str:
-    """The table of one kind of process, without the keys of TLS."""
-    listed = [key for key in keys_of(MODELS[name]) if "ssl." not in key.key or key.key.startswith("zookeeper.")]
-    if name == "storages":
+    """The table of one kind of process, without the keys that have a table for all processes."""
+    listed = [key for key in keys_of(MODELS[name]) if not _SHARED.fullmatch(key.key) and not _PREFIXED.match(key.key)]
+    if name != "servers":
         listed = [_without_what_servers_say(key) for key in listed]
     return _table(sorted(listed, key=_place), ORIGINAL[name])
 
 
 def _without_what_servers_say(key: Key) -> Key:
-    """A key of storages; one that servers have with the same effect leads to theirs."""
-    theirs = key.key.replace("storage.", "server.", 1)
+    """A key of another process; one that servers have with the same effect leads to theirs."""
+    theirs = f"server.{key.key.partition('.')[2]}"
     same = any(each.key == theirs != key.key and each.effect == key.effect for each in keys_of(ServerConfig))
     return key._replace(effect=f"As `{theirs}`.") if same and len(key.effect) > _SHORT else key
+
+
+def table_of_shared() -> str:
+    """The keys that every process but a mirror has."""
+    return _table((key for key in keys_of(CliConfig) if _SHARED.fullmatch(key.key)), ORIGINAL["tools"])
+
+
+def table_of_access() -> str:
+    """The keys of access rules, as tools have them."""
+    return _table((key for key in keys_of(CliConfig) if key.key.startswith("acl.")), ORIGINAL["tools"])
 
 
 def table_of_tls() -> str:
@@ -228,6 +243,7 @@ def table_of_effectless() -> str:
 def written(page: str) -> str:
     """The page with its tables made anew."""
     tables = {name: table_of_keys(name) for name in MODELS}
+    tables |= {"all processes": table_of_shared(), "access rules": table_of_access()}
     tables |= {"TLS": table_of_tls(), "keys without effect": table_of_effectless()}
     for name, table in tables.items():
         begin, end = f"<!-- table: {name} -->\n", "<!-- end of table -->"

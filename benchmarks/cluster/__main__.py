@@ -24,7 +24,7 @@ COMPARED = (
 )
 INTERRUPTED = 130
 HEADER = ("", "metric", "before", "after", "difference", "beyond the spread")
-DIMENSIONS = ("in_flight", "rates", "sizes_bytes", "partitions", "locks", "transports", "faces")
+DIMENSIONS = ("in_flight", "rates", "sizes_bytes", "partitions", "locks", "transports", "faces", "journals")
 
 
 def main() -> int:
@@ -113,6 +113,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--partitions", type=int, nargs="+", metavar="N")
     what.add_argument("--locks", type=_locks, nargs="+", metavar="WRITE+READ", help="such as 1+0 2+1")
     what.add_argument("--transport", type=_transport, nargs="+", dest="transports", metavar="plain|tls")
+    what.add_argument("--journal", type=_on, nargs="+", dest="journals", metavar="off|on", help="of storages of Waltz")
     what.add_argument("--face", nargs="+", dest="faces", choices=[scenarios.CALLBACKS, scenarios.AWAIT])
     how = made.add_argument_group("how")
     how.add_argument("--starts", type=int, default=1, help="how often all nodes are started anew (default: 1)")
@@ -123,7 +124,6 @@ def parser() -> argparse.ArgumentParser:
         "--calls", dest="count_calls", action="store_true", help="count system calls with strace, in a round for itself"
     )
     how.add_argument("--no-lean", action="store_false", dest="lean", help="without the lean pipeline")
-    how.add_argument("--journal", action="store_true", help="storages of Waltz keep a journal for all partitions")
     how.add_argument("--tree", type=_tree, metavar="PATH", help="another checkout, measured in turn with this one")
     how.add_argument("--directory", type=Path, help="where nodes write (default: a temporary directory)")
     results = made.add_argument_group("results")
@@ -152,6 +152,12 @@ def _transport(text: str) -> bool:
     if text not in ("plain", "tls"):
         raise argparse.ArgumentTypeError(f"{text} is neither plain nor tls")
     return text == "tls"
+
+
+def _on(text: str) -> bool:
+    if text not in ("off", "on"):
+        raise argparse.ArgumentTypeError(f"{text} is neither off nor on")
+    return text == "on"
 
 
 def _tree(text: str) -> Path:

@@ -38,10 +38,10 @@ class Contestant:
         self._prepared = False
         self._scenario = Scenario()
 
-    async def open(self, tls: bool, partitions: int) -> None:
+    async def open(self, tls: bool, partitions: int, journal: bool) -> None:
         """Start a cluster."""
         self._open = True
-        await self._target.open(Shape(tls, partitions))
+        await self._target.open(Shape(tls, partitions, journal))
 
     async def prepare(self, scenario: dict[str, object]) -> None:
         """Connect the clients and warm up."""
@@ -99,8 +99,7 @@ def main() -> None:
     if kind == LEAN:
         target = LeanTarget(directory)
     else:
-        journal = "journal" in sys.argv[3:]
-        target = WaltzTarget(directory, Path.cwd(), lambda text: say(progress=text), journal=journal)
+        target = WaltzTarget(directory, Path.cwd(), lambda text: say(progress=text))
     calm_garbage_collection()  # as the documentation advises clients, and as the nodes of both do
     uvloop.run(run(Contestant(target)))
 

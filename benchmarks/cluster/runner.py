@@ -38,8 +38,6 @@ class Settings(NamedTuple):
     """Another checkout of Waltz that takes part."""
     directory: Path | None
     """Where nodes write; ``None``: a temporary directory."""
-    journal: bool = False
-    """Whether storages of Waltz keep a journal."""
 
 
 class ContestantFailedError(Exception):
@@ -128,8 +126,7 @@ async def contestants(settings: Settings, progress: Progress) -> AsyncIterator[d
             for name, tree in trees.items():
                 own = Path(directory, name)
                 own.mkdir()
-                journal = ["journal"] if settings.journal else []
-                command = boot.command("contestant", name, str(own), *journal, tree=tree)
+                command = boot.command("contestant", name, str(own), tree=tree)
                 lines[name] = await Line.open(name, command, own / "contestant.log")
             yield {name: Contestant(line, trees[name], progress) for name, line in lines.items()}
         finally:
@@ -153,10 +150,13 @@ async def run(scenarios: Sequence[Scenario], settings: Settings, save: Callable[
             taking_part = {
                 name: each for name, each in all_of_them.items() if name != LEAN or any(s.fits_lean for s in those)
             }
-            progress.begin(f"starting clusters: {'TLS' if shape.tls else 'plain'}, {shape.partitions} partitions")
+            progress.begin(
+                f"starting clusters: {'TLS' if shape.tls else 'plain'}, {shape.partitions} partitions"
+                + ", journal" * shape.journal
+            )
             try:
                 for each in taking_part.values():
-                    await each("open", shape.tls, shape.partitions)
+                    await each("open", *shape)
                 for scenario in those:
                     rounds = await _scenario(scenario, taking_part, settings, progress)
                     if rounds is None:

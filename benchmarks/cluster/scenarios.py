@@ -24,6 +24,8 @@ class Shape(NamedTuple):
 
     tls: bool
     partitions: int
+    journal: bool = False
+    """Whether storages of Waltz keep a journal."""
 
 
 class Scenario(NamedTuple):
@@ -55,11 +57,13 @@ class Scenario(NamedTuple):
     """Clients that take part in the first of the idle partitions."""
     log_length: int = 0
     """Transactions that the log has at least when the measurement begins."""
+    journal: bool = False
+    """Whether storages of Waltz keep a journal; the lean pipeline has one for several partitions in any case."""
 
     @property
     def shape(self) -> Shape:
         """The cluster that it needs."""
-        return Shape(self.tls, self.partitions + self.idle_partitions)
+        return Shape(self.tls, self.partitions + self.idle_partitions, self.journal)
 
     @property
     def reads(self) -> bool:
@@ -91,6 +95,8 @@ class Scenario(NamedTuple):
         words += [f"{count:,} {what}" for count, what in counts if count]
         if self.log_length:
             words.append(f"log of {self.log_length:,}")
+        if self.journal:
+            words.append("journal")
         return ", ".join(words)
 
 
@@ -103,13 +109,15 @@ def product(
     locks: Sequence[tuple[int, int]] = ((1, 0),),
     transports: Sequence[bool] = (False,),
     faces: Sequence[str] = (CALLBACKS,),
+    journals: Sequence[bool] = (False,),
 ) -> list[Scenario]:
-    """Every combination: closed loops for ``in_flight``, open loops for ``rates``. ``transports``: whether with TLS."""
+    """Every combination: closed loops for ``in_flight``, open loops for ``rates``. ``transports``: whether with TLS;
+    ``journals``: whether storages keep a journal."""
     loops = [(number, 0) for number in in_flight] + [(0, rate) for rate in rates]
     return [
-        Scenario(face, number, rate, size, count, write_locks, read_locks, tls)
-        for tls, count, size, (write_locks, read_locks), face, (number, rate) in itertools.product(
-            transports, partitions, sizes_bytes, locks, faces, loops
+        Scenario(face, number, rate, size, count, write_locks, read_locks, tls, journal=journal)
+        for tls, count, journal, size, (write_locks, read_locks), face, (number, rate) in itertools.product(
+            transports, partitions, journals, sizes_bytes, locks, faces, loops
         )
     ]
 
@@ -126,8 +134,8 @@ def quick() -> list[Scenario]:
         *product(in_flight=[256], sizes_bytes=[4096], transports=BOTH),
         *product(in_flight=[256], locks=[THREE_LOCKS]),
         *product(in_flight=[256], faces=[AWAIT]),
-        *product(in_flight=[256], partitions=[64]),
-        *product(in_flight=[2000], partitions=[1000]),
+        *product(in_flight=[256], partitions=[64], journals=BOTH),
+        *product(in_flight=[2000], partitions=[1000], journals=BOTH),
         *product(rates=[5000]),
         Scenario(in_flight=0, rate=TIP_RATE, readers=1),
         Scenario(face=FEED_BATCHES, log_length=CAUGHT_UP),

@@ -52,8 +52,10 @@ def appends(measured: Measured, report: Report) -> str:
 
 
 def of_one_partition(measured: Measured, scenario: Scenario) -> str:
-    """The median rate of several partitions as a part of that of one partition with as many in flight."""
-    one = measured.get(scenario._replace(partitions=1), {})
+    """The median rate of several partitions as a part of the rate of one partition with as many in flight, which is
+    the rate without a journal where no other was measured."""
+    like_it = scenario._replace(partitions=1)
+    one = measured.get(like_it) or measured.get(like_it._replace(journal=False), {})
     if scenario.partitions == 1 or scenario.rate or RATE not in one:
         return NONE
     return f"{measured[scenario][RATE].median / one[RATE].median * 100:.0f} %"

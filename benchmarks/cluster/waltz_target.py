@@ -31,11 +31,10 @@ Tell = Callable[[str], None]
 class WaltzTarget(Target):
     """A cluster in a directory. ``tree`` is the checkout that this process runs."""
 
-    def __init__(self, directory: Path, tree: Path, tell: Tell, *, journal: bool) -> None:
+    def __init__(self, directory: Path, tree: Path, tell: Tell) -> None:
         self._directory = directory
         self._tree = tree
         self._tell = tell
-        self._storage_overrides = {"storage.journal.enabled": True} if journal else None
         self._shapes = itertools.count(1)
         self._numbers = itertools.count()
         self._load: Load | None = None
@@ -49,7 +48,7 @@ class WaltzTarget(Target):
             servers=1,
             partitions=shape.partitions,
             plaintext=not shape.tls,
-            storage_overrides=self._storage_overrides,
+            storage_overrides={"storage.journal.enabled": True} if shape.journal else None,
         )
         await asyncio.to_thread(self._cluster.start)
 

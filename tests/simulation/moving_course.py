@@ -150,7 +150,7 @@ class MovingCourse:
                 why = f"while it moves from {self._source.name} to {self._joining.name} and {failure.kind} failed"
                 target.checker.unavailable(partition_id, why)
         if back:
-            await self._take_back(dead=dead)
+            await self._take_back(without_majority=dead or failure.kind == "joining and another")
         else:
             await self._finish()
 
@@ -173,14 +173,14 @@ class MovingCourse:
         names = self._assigned()
         replicas[:] = [storage for storage in self._target.cluster.storages if storage.connect_string in names]
 
-    async def _take_back(self, *, dead: bool) -> None:
-        """Without what is dead, unless the source's log has ceased to count while it was dead."""
+    async def _take_back(self, *, without_majority: bool) -> None:
+        """Without what is dead, unless the source's log has ceased to count and too little of the rest is alive."""
         source, fail = self._source.connect_string, self._target.world.fail
         if ClusterPaths.of(ROOT).replica_move(self._partition_id) not in self._nodes():
             if source in self._listed() and source not in self._assigned():
                 fail(f"nothing says that partition {self._partition_id} is being moved away from {self._source.name}")
             return  # it is at its end, or has not begun
-        if dead and source not in self._listed():
+        if without_majority and source not in self._listed():
             await self._finish()
             return
         for _ in range(ATTEMPTS):

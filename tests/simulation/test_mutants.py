@@ -44,7 +44,7 @@ def course(name: str) -> tuple[tuple[str, ...], list[str], int]:
     return mutant.fault_kinds, format_settings(mutant.conditions), mutant.found_by
 
 
-PARTS = 8
+PARTS = 24
 OTHERS = sorted((name for name in MUTANTS if name not in OF_EVERY_RULE), key=course)
 OTHERS_IN_PARTS = [OTHERS[len(OTHERS) * part // PARTS : len(OTHERS) * (part + 1) // PARTS] for part in range(PARTS)]
 
@@ -70,7 +70,7 @@ def test_planted_bugs_are_listed(simulations: SimulationServer) -> None:
     assert f"skip-truncate: {mutant.description}; found by seed {mutant.found_by}, " in output
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("names", [OF_EVERY_RULE[::2], OF_EVERY_RULE[1::2]], ids=["one half", "other half"])
 def test_a_planted_bug_of_every_rule_is_found(simulations: SimulationServer, names: tuple[str, ...]) -> None:
     """By the seed that is known to find it."""
@@ -78,7 +78,7 @@ def test_a_planted_bug_of_every_rule_is_found(simulations: SimulationServer, nam
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", OF_EVERY_RULE)
 def test_what_finds_a_bug_of_every_rule_finds_nothing_without_it(simulations: SimulationServer, name: str) -> None:
     fault_kinds, settings, seed = course(name)
@@ -91,7 +91,7 @@ def test_what_finds_a_bug_of_every_rule_finds_nothing_without_it(simulations: Si
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("names", OTHERS_IN_PARTS, ids=range(PARTS))
 def test_all_other_planted_bugs_are_found(simulations: SimulationServer, names: list[str]) -> None:
     found(simulations, names)

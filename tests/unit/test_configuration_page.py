@@ -48,7 +48,7 @@ def test_every_key_is_on_the_page() -> None:
     page = PAGE.read_text()
     for model in ALL_MODELS:
         for key in keys(model):
-            shown = re.sub(r"^(?!zookeeper)\w+\.(?=ssl\.)", "", key)
+            shown = re.sub(r"^(?!zookeeper)\w+\.(?=(?:ssl|acl)\.)", "", key)
             assert re.search(rf"\| `{re.escape(shown)}`°?<br>`{variable_of(shown)}` \|", page)
 
 
@@ -60,6 +60,19 @@ def test_every_key_is_explained(name: str) -> None:
         assert key.effect.endswith("."), key
         assert all(key[:4])
     assert ORIGINAL[name] <= keys(MODELS[name])
+
+
+def test_what_processes_share_is_the_same_in_each() -> None:
+    """One table has it for all of them."""
+    shared = {key.key: key for key in keys_of(MODELS["tools"])}
+    names = [name for name in shared if re.match(r"zookeeper\.(?!sessionTimeout|connectTimeout)|cluster\.|acl\.", name)]
+    assert len(names) == 15
+    for kind, model in MODELS.items():
+        theirs = {re.sub(r"^(?!zookeeper)\w+\.(?=acl\.)", "", key.key): key for key in keys_of(model)}
+        for name in names if kind != "mirrors" else []:
+            if name.startswith("acl.") and kind == "clients":
+                continue
+            assert theirs[name][1:] == shared[name][1:], (kind, name)
 
 
 def test_a_key_without_an_explanation_is_found() -> None:

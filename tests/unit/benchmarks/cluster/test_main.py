@@ -28,6 +28,11 @@ def test_every_combination_of_what_is_given() -> None:
     assert found == [Scenario(AWAIT, n, write_locks=2, read_locks=1, tls=tls) for tls in (False, True) for n in (1, 16)]
 
 
+def test_storages_may_keep_a_journal() -> None:
+    found = scenarios_of("--partitions", "64", "--journal", "off", "on")
+    assert found == [Scenario(partitions=64), Scenario(partitions=64, journal=True)]
+
+
 def test_combinations_may_stand_beside_a_set() -> None:
     assert scenarios_of("readers", "--size", "1000") == [*scenarios.readers(), Scenario(size_bytes=1000)]
 
@@ -42,7 +47,7 @@ def test_a_directory_without_waltz_is_no_checkout(tmp_path: Path, capsys: pytest
     assert "is no checkout of Waltz" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["quik"], ["--transport", "udp"], ["--locks", "many"]])
+@pytest.mark.parametrize("arguments", [["quik"], ["--transport", "udp"], ["--locks", "many"], ["--journal", "yes"]])
 def test_what_there_is_not_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         parser().parse_args(arguments)

@@ -24,6 +24,7 @@ SCENARIOS = st.builds(
     idle_partitions=COUNTS,
     idle_clients=COUNTS,
     log_length=COUNTS,
+    journal=st.booleans(),
 )
 
 
@@ -75,8 +76,9 @@ def test_scenarios_that_share_a_cluster_stand_together_each_once_with_longer_log
     assert by_shape([longer, tls, plain, longer]) == {Shape(True, 1): [tls], Shape(False, 1): [plain, longer]}
 
 
-def test_idle_partitions_count_for_the_shape() -> None:
+def test_idle_partitions_and_a_journal_count_for_the_shape() -> None:
     assert Scenario(partitions=2, idle_partitions=3).shape == Shape(False, 5)
+    assert Scenario(journal=True).shape == Shape(False, 1, True)
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,9 @@ def test_appends_show_median_best_round_share_and_highest_lag() -> None:
 def test_several_partitions_are_held_against_one_with_as_many_in_flight() -> None:
     results = [Result(Scenario(), {WALTZ: [{RATE: 80}]}), Result(Scenario(partitions=9), {WALTZ: [{RATE: 60}]})]
     results.append(Result(Scenario(partitions=9, in_flight=2), {WALTZ: [{RATE: 60}]}))
+    results.append(Result(Scenario(partitions=9, journal=True), {WALTZ: [{RATE: 120}]}))
     lines = tables(report(*results))["Appends"].splitlines()[2:]
-    assert [line.split(" | ")[4] for line in lines] == ["-", "75 %", "-"]
+    assert [line.split(" | ")[4] for line in lines] == ["-", "75 %", "-", "150 %"]
 
 
 def test_reading_stands_in_its_own_table() -> None:
