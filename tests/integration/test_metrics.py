@@ -1,6 +1,7 @@
 """Scrapes of real nodes, healthy and not, against what the code, the alerts and the dashboard say of them."""
 
 import asyncio
+import itertools
 import json
 import re
 import shutil
@@ -28,6 +29,8 @@ from waltz.local.cluster import LocalCluster
 from waltz.local.layout import Node
 from waltz.mirror.lag import Lag
 from waltz.mirror.mirror_metrics import MirrorState, PartitionState, Stage, show_metrics
+from waltz.view.view_metrics import PartitionState as ViewState
+from waltz.view.view_metrics import ViewMetrics
 
 pytestmark = pytest.mark.integration
 
@@ -242,6 +245,13 @@ def mirror_samples() -> list[Sample]:
     return samples("".join(prometheus_pieces(registry)), job="waltz-mirror", instance="mirror", cluster="local")
 
 
+def view_samples() -> list[Sample]:
+    """A scrape of a view node's own metrics."""
+    registry = Registry()
+    ViewMetrics(registry, lambda: [ViewState(0, applied=7, rows=3, served=True)])
+    return samples("".join(prometheus_pieces(registry)), job="waltz-view", instance="view", cluster="local")
+
+
 def client_samples() -> list[Sample]:
     """The metrics of a client, which applications have scraped."""
 
@@ -255,7 +265,8 @@ def client_samples() -> list[Sample]:
 
 def test_all_that_alerts_and_dashboard_ask_for_is_in_a_scrape(course: Course) -> None:
     found: dict[str, set[str]] = {}
-    for sample in [*course.healthy.samples, *archiver_samples(), *mirror_samples(), *client_samples()]:
+    others = (archiver_samples(), mirror_samples(), view_samples(), client_samples())
+    for sample in [*course.healthy.samples, *itertools.chain(*others)]:
         found.setdefault(sample.name, set()).update(sample.labels)
     for expression in expressions():
         for name, labels in selectors(promql_parser.parse(expression)):

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.integration.storage_processes import KEY, TIMEOUT_S, StorageProcess
 from waltz.common.checksum import checksum
+from waltz.common.errors import WaltzError
 from waltz.common.ids import ReqId
 from waltz.common.records import Record, encode_records
 from waltz.storage.disk.draining import drain
@@ -19,6 +21,8 @@ pytestmark = pytest.mark.integration
 
 KILLS = (5, pytest.param(15, marks=pytest.mark.deep))
 PARTITIONS = {"each syncs its own file": 3, "journal": 8, "a journal on each of two disks": 8}
+MOVED = 4
+"""Number of partitions of a node that moves them between its disks."""
 IN_FLIGHT = 6
 SIZES_BYTES = ((0, 10, 128, 1000), (0, 128, 1000, 8000))
 """Sizes of payloads of even and odd partitions: with large payloads a group is written while the one before is being
@@ -38,7 +42,7 @@ class Writer:
         self._client: StorageClient | None = None
         self._session_id = 0
 
-    async def resume(self, client: StorageClient, session_id: int) -> None:
+    async def resume(self, client: StorageClient, session_id: int, *, whole: bool = False) -> None:
         """Check what the node has, open a session and go on behind it."""
         self._client, self._session_id = client, session_id
         await client.last_session_info(session_id, self.partition_id, timeout_s=TIMEOUT_S)
@@ -46,7 +50,7 @@ class Writer:
         assert maximum >= self.acknowledged - 1, "acknowledged records are gone"
         assert maximum < len(self.sent), "there are records that nobody sent"
         del self.sent[maximum + 1 :]
-        await self.compare(max(0, self.acknowledged - 500))
+        await self.compare(0 if whole else max(0, self.acknowledged - 500))
         self.acknowledged = len(self.sent)
         self.acknowledged_since_start = 0
         await client.set_low_water_mark(session_id, self.partition_id, maximum, timeout_s=TIMEOUT_S)
@@ -157,3 +161,68 @@ async def test_an_orderly_stop_under_load_loses_nothing(tmp_path: Path) -> None:
         await asyncio.to_thread(node.stop)
         assert (tmp_path / "waltz-storage.clean").exists()
         await client.close()
+
+
+def moves_of(directories: Sequence[Path], step: str) -> list[Path]:
+    """Directories of partitions with the ending of a step of a move."""
+    return [path for directory in directories for path in directory.glob(f"[0-9]{step}")]
+
+
+async def move_about(node: StorageProcess, directories: Sequence[Path], choices: random.Random) -> None:
+    """Move all partitions between the disks until the node dies."""
+    admin = await node.admin()
+    with contextlib.suppress(WaltzError):
+        while True:
+            directory = str(choices.choice(directories))
+            await admin.move_to_disk(choices.randrange(MOVED), directory, 1 << 40)
+    await admin.close()
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("journal", [False, True], ids=["no journal", "journal"])
+@pytest.mark.timeout(300)
+async def test_nothing_acknowledged_is_lost_by_kill_9_while_partitions_move(
+    tmp_path: Path, journal: bool, rounds: int
+) -> None:
+    """Partitions move between the disks under load; the node is killed when a step of a move is seen."""
+    choices = random.Random(rounds)
+    directories = [tmp_path / name for name in ("first", "second", "third")]
+    for directory in directories:
+        directory.mkdir()
+    writers = [Writer(partition_id, choices) for partition_id in range(MOVED)]
+    for number, step in enumerate([".moving", ".moved", ".moving", ".moved"] * rounds):
+        node = await asyncio.to_thread(
+            StorageProcess,
+            directories[0],
+            partitions=MOVED,
+            threshold_bytes=300_000,
+            journal=journal,
+            further=directories[1:],
+        )
+        assert not moves_of(directories, ".mov*")
+        if number == 0:
+            admin = await node.admin()
+            await admin.set_assigned(range(MOVED), True)
+            await admin.close()
+        client = await node.client()
+        for writer in writers:
+            await writer.resume(client, number)
+        moving = asyncio.create_task(move_about(node, directories, choices))
+        async with asyncio.timeout(TIMEOUT_S):
+            while min(writer.acknowledged_since_start for writer in writers) < 200 or not moves_of(directories, step):
+                await asyncio.sleep(0)
+                assert not moving.done()
+        node.kill()
+        await moving
+        await client.close()
+    node = await asyncio.to_thread(
+        StorageProcess, directories[0], partitions=MOVED, journal=journal, further=directories[1:]
+    )
+    client = await node.client()
+    for writer in writers:
+        await writer.resume(client, 4 * rounds, whole=True)
+        await client.truncate(4 * rounds + 1, writer.partition_id, len(writer.sent), timeout_s=TIMEOUT_S)
+    copies = sorted(path.name for directory in directories for path in directory.glob("[0-9]") if not path.is_symlink())
+    assert copies == [str(partition_id) for partition_id in range(MOVED)]
+    await client.close()
+    await asyncio.to_thread(node.stop)

@@ -182,8 +182,12 @@ def test_tools_present_tokens_to_servers_and_storages(
     found = listed(token(aud=cluster_key, sub="ops", jti="ops"))
     assert found.returncode == 0, found.stderr
     assert "Partition Info for id: 0" in found.stdout
-    refused = listed(token(aud=cluster_key, sub="svc-t", jti="svc"))
-    assert "principal 'svc-t' (token) may not describe this node: no rule" in refused.stdout + refused.stderr
+    assert "Partition Info for id: 1" in found.stdout
+    filtered = listed(token(aud=cluster_key, sub="svc-t", jti="svc")).stdout
+    assert "Partition Info for id: 0" in filtered, "who may append may describe"
+    assert "Partition Info for id: 1" not in filtered
+    refused = listed(token(aud=cluster_key, sub="stranger", jti="stranger"))
+    assert "principal 'stranger' (token) may not describe this node: no rule" in refused.stdout + refused.stderr
     unknown = listed(token(sub="ops"))
     assert "for another cluster" in unknown.stdout + unknown.stderr
 
@@ -222,7 +226,8 @@ def test_readers_and_tools_at_the_https_ports(cluster: LocalCluster, cluster_key
         assert page(files, node.http_port, "/metrics/prometheus", reader)[0] == 200
     assert page(files, server.http_port, "/console", reader)[0] == 200
     tool(cluster, "acl revoke", "prometheus", "describe", "0", "--deny", "--wait")
-    status, text = page(files, server.http_port, "/console/cluster.json", reader)
+    assert page(files, server.http_port, "/console/cluster.json", reader)[0] == 200, "what it shows is filtered"
+    status, text = page(files, server.http_port, "/metrics", reader)
     assert (status, text.partition(": ")[0]) == (403, "principal 'prometheus' (token) may not describe partition 0")
 
     shown = tool(cluster, "session show", "--http", str(server.http_port), "--set", "http.tls=true")

@@ -92,10 +92,25 @@ def missing(message: dict[str, object]) -> list[str]:
     return sorted(reasons)
 
 
+def rebalance_running(disks: Disks) -> None:
+    """Partitions move between the disks of the running node."""
+    rebalance = ("storage", "rebalance-disks", *disks.config, "-s", admin_of(disks.node))
+    plan = json.loads(done(*rebalance, "--plan", "--json"))
+    assert [sorted(each["partitions"]) for each in plan["directories"]] == [["0", "2"], ["1", "3"]]
+    for to in (disks.first, disks.second):
+        text = f"partition 1 is in {to}\n1 partition moved\n"
+        assert done(*rebalance, "-p", "1", "--to", str(to), "--apply", "--yes").endswith(text)
+        assert (disks.first / "1").resolve().parent == to
+        disks.append()
+    assert "is none of the directories of the node" in failed(*rebalance, "-p", "1", "--to", "/", "--apply", "--yes")
+
+
 @pytest.mark.parametrize("disks", [False, True], ids=["no journal", "journal"], indirect=True)
 def test_a_disk_that_is_lost_costs_the_node_only_its_partitions(disks: Disks) -> None:
     cluster, node = disks.cluster, disks.node
     disks.append()
+
+    rebalance_running(disks)
 
     # It is away for a while, and comes back with what it had.
     cluster.terminate(node)

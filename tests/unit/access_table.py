@@ -236,6 +236,8 @@ ADMIN_REQUESTS: Final = (
     Row(Right.ADMIN, PARTITION, admin_version1.RepairSurveyRequest(1, PARTITION)),
     Row(Right.ADMIN, PARTITION, admin_version1.RepairRecordsRequest(1, PARTITION, [record(0)])),
     Row(Right.ADMIN, PARTITION, admin_version1.RepairCommitRequest(1, PARTITION, -1)),
+    Row(Right.DESCRIBE, NODE, admin_version1.DisksRequest(1)),
+    Row(Right.ADMIN, PARTITION, admin_version1.MoveToDiskRequest(1, PARTITION, "/nowhere", 1)),
 )
 """Requests to the admin port of storages."""
 
@@ -244,6 +246,7 @@ ADMIN_ANSWERS: Final = frozenset(
         "AdminFailureResponse",
         "AdminSuccessResponse",
         "AssignedPartitionStatusResponse",
+        "DisksResponse",
         "LastSessionInfoResponse",
         "MetricsResponse",
         "RecordListResponse",

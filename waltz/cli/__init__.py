@@ -7,7 +7,7 @@
    ``local``, ``demo``.
 3. Nodes: ``server`` (with ``server_metrics``), ``storage``, ``disk``; moves of partitions (``moving``) and replicas
    (``replica_moving``, ``replica_rebalancing``); the loss of a majority (``loss``); labels and rings of storages
-   (``labels``).
+   (``labels``); the disks of a storage (``disk_balancing``).
 4. Data: ``partition`` (with ``trimming``), ``transactions``, ``table`` (with ``table_files``, ``table_snapshots`` and
    ``table_text``), ``consistency`` (their levels), ``write_sessions``, ``archive``, ``mirror``.
 5. Checks and loads: ``client`` (with ``validation``), ``performance`` (with ``load`` and ``load_report``), ``bot``.

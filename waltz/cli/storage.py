@@ -8,7 +8,7 @@ import sys
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from waltz.cli import labels, loss
+from waltz.cli import disk_balancing, labels, loss
 from waltz.cli.output import confirm, counted, logger_option, show, tell, yes_option
 from waltz.cli.replica_moving import move_replicas
 from waltz.cli.session import Nouns, Session, cluster_command, endpoint, failed, noun, number, partition_ranges, port
@@ -67,6 +67,7 @@ def register(nouns: Nouns) -> None:
     parser.add_argument("-o", "--offline", action="store_true", help="the partition is switched off")
     _register_recovery(verbs)
     _register_move(verbs)
+    disk_balancing.register(verbs)
     loss.register(verbs)
     labels.register(verbs)
     help_text = "restore damaged records of a node from the other replicas of the partition"

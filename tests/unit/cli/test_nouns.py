@@ -43,7 +43,7 @@ def test_what_concerns_no_noun_imports_none(command: str) -> None:
         ("zookeeper", {"protecting"}),
         ("append", {"consistency"}),
         ("status", set()),
-        ("storage", {"labels", "loss", "replica_moving", "progress"}),
+        ("storage", {"disk_balancing", "labels", "loss", "replica_moving", "progress"}),
     ],
 )
 def test_a_noun_imports_no_other_one(noun: str, others: set[str]) -> None:

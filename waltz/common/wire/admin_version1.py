@@ -1,7 +1,8 @@
 """Both versions of the storage admin protocol.
 
 Version 0 is the original's. Version 1 is an extension of this implementation: only its own nodes and tools offer it in
-their hello. It adds the repair of a node, and bulk reads of records in the form they have on disk.
+their hello. It adds the repair of a node, bulk reads of records in the form they have on disk, and moves of partitions
+between the disks of a node.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 from waltz.common.records import Record
 from waltz.common.wire import admin as wire
 from waltz.common.wire.catalogue import Catalogue, layout
-from waltz.common.wire.fields import BOOLEAN, INT, LONG, NULLABLE_BYTES, map_of
+from waltz.common.wire.fields import BOOLEAN, INT, LONG, NULLABLE_BYTES, NULLABLE_STRING, map_of
 from waltz.common.wire.frames import FRAME_HEADER, STORAGE_ADMIN
 from waltz.common.wire.structures import RECORD_LIST
 
@@ -81,6 +82,30 @@ class RecordRangeResponse(NamedTuple):
     """Records as in a segment file, one behind the other; their checksums were verified."""
 
 
+class DisksRequest(NamedTuple):
+    """Asks for the disks of the node, and for the moves of partitions that even out their free space."""
+
+    seq_num: int
+
+
+class DisksResponse(NamedTuple):
+    """Answers :class:`DisksRequest`."""
+
+    seq_num: int
+    disks_json: str | None
+    """``directories``: path, free bytes and the sizes of the partitions; ``moves``: the plan."""
+
+
+class MoveToDiskRequest(NamedTuple):
+    """Moves a partition to another directory of the node while the partition is served."""
+
+    seq_num: int
+    partition_id: int
+    directory: str | None
+    rate_bytes_per_s: int
+    """The limit of the copying."""
+
+
 Message = (
     wire.Message
     | RepairSurveyRequest
@@ -89,6 +114,9 @@ Message = (
     | RepairCommitRequest
     | RecordRangeRequest
     | RecordRangeResponse
+    | DisksRequest
+    | DisksResponse
+    | MoveToDiskRequest
 )
 """All messages of the admin port."""
 
@@ -105,6 +133,9 @@ _CATALOGUES: dict[int, Catalogue[Any]] = {
             103: layout(RepairCommitRequest, LONG, INT, LONG),
             104: layout(RecordRangeRequest, LONG, INT, LONG, INT),
             RECORD_RANGE_RESPONSE: layout(RecordRangeResponse, LONG, INT, NULLABLE_BYTES, NULLABLE_BYTES),
+            106: layout(DisksRequest, LONG),
+            107: layout(DisksResponse, LONG, NULLABLE_STRING),
+            108: layout(MoveToDiskRequest, LONG, INT, NULLABLE_STRING, LONG),
         },
     ),
 }

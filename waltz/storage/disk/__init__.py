@@ -6,7 +6,8 @@
 4. ``times``: which transactions were committed when.
 5. ``journal``: what was written lazily to all segments, durable with one sync.
 6. ``control_file`` and ``fence``: state of all partitions; ``clean_stop``: the note of an orderly stop.
-7. ``volumes``: where the partitions are, on several disks.
+7. ``volumes``: where the partitions are, on several disks; ``directory_copy``: a partition's files for another disk;
+   ``balance`` (pure): which partitions to move.
 8. ``directory``: all of it together. ``salvage`` repairs a closed partition. ``journal_set``: which journals count.
 9. ``offline``: the control file without the node; ``inspection`` looks at files offline, ``draining`` leaves them
    without a journal.

@@ -105,6 +105,10 @@ class StorageDirectory:
             clean_end=clean.end if clean is not None and clean.info == info else None,
         )
 
+    def expect(self, partition_id: int, clean: CleanPartition) -> None:
+        """Have the next :meth:`open_log` find the end that a log had when it was closed in order."""
+        self._clean[partition_id] = clean
+
     def lost_partitions(self) -> list[int]:
         """Partitions out of service because a part of the journal was lost. Raises ``OSError``.
 

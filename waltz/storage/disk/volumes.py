@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from waltz.common.storage_health import ABSENT_VOLUME, LOST_WITH_VOLUME
 from waltz.storage.disk.control_file import ControlFile
+from waltz.storage.disk.directory_copy import copy_rest, make_empty, remove_directory
 from waltz.storage.disk.files.files import File, Files, replace_file
 from waltz.storage.disk.journal.journal import DIRECTORY_NAME
 from waltz.storage.disk.journal.replay import mark_lost
@@ -48,11 +49,10 @@ _MAX_SIZE_BYTES = 16 << 20
 _LOST_AND_FOUND = "lost+found"
 _NO_PARTITIONS = (_LOST_AND_FOUND, VOLUME_NAME, VOLUME_NAME + ".new", DIRECTORY_NAME)
 _LOCK_SIZE_BYTES = 1
-_COPIED_AT_ONCE_BYTES = 1 << 20
 _MOVING = ".moving"
-"""Ending of the directory of a partition on its way to the first directory."""
+"""Ending of the copy of a partition's directory, before it is the partition."""
 _MOVED = ".moved"
-"""Ending of the directory of a partition that was moved out of the first directory."""
+"""Ending of a partition's directory while and after the copy becomes the partition."""
 
 
 class _Document(BaseModel):
@@ -103,6 +103,18 @@ class VolumeState(NamedTuple):
     """The partitions that ``volumes.json`` has there. Those of the first directory are not listed."""
 
 
+class Move(NamedTuple):
+    """A move of a partition from one directory to another."""
+
+    partition_id: int
+    since: VolumeId
+    to: VolumeId
+    source: str
+    """The directory with the files of the partition."""
+    staged: str
+    """The directory for the copy, until the copy is the partition."""
+
+
 @dataclass(slots=True)
 class Volumes:
     """The volumes of a storage directory. All methods block, and may be called from any thread."""
@@ -118,6 +130,8 @@ class Volumes:
     _locks: list[File] = field(default_factory=list)
     _random: random.Random = field(default_factory=random.Random)
     _changing: threading.Lock = field(default_factory=threading.Lock)
+    _unsettled: set[int] = field(default_factory=set)
+    """Partitions of which a move was begun and neither finished nor taken back."""
 
     @classmethod
     def open(cls, files: Files, directory: str, further: Sequence[str] | None, cluster_key: UUID) -> "Volumes":
@@ -156,7 +170,9 @@ class Volumes:
     # What is where
 
     def absence(self, partition_id: int) -> str | None:
-        """Why a partition is absent: its volume is missing. ``None`` for all others."""
+        """Why a partition is absent: its volume is missing, or a move has failed half-way. ``None`` for all others."""
+        if partition_id in self._unsettled:
+            return "a move to another disk has failed half-way; check the disks, then restart the storage node"
         place = self._known.partitions.get(partition_id)
         if place is None or place.volume in self._paths:
             return None
@@ -185,8 +201,7 @@ class Volumes:
 
     def volume_of(self, partition_id: int) -> VolumeId:
         """The volume of a partition, whether the volume is there or not. A partition without a place has the first."""
-        place = self._known.partitions.get(partition_id)
-        return None if place is None else place.volume
+        return self._known_volume(partition_id)
 
     @property
     def are_many(self) -> bool:
@@ -298,7 +313,7 @@ class Volumes:
             for partition_id in gone:
                 staged = self._staged(partition_id)
                 if self._files.exists(staged):
-                    self._remove(staged)
+                    remove_directory(self._files, staged)
                 mark_lost(self._files, staged, f"volume {volume_id}{LOST_WITH_VOLUME}")
             self._drop([volume_id])
             for partition_id in gone:
@@ -318,6 +333,27 @@ class Volumes:
             StorageError: The directory is not one of the node, or the partition is absent or has no files.
             OSError: A file cannot be read or written.
         """
+        move = self.plan_move(partition_id, path)
+        if move is None:
+            return None
+        make_empty(self._files, move.staged)
+        for name in self._files.list_directory(move.source):
+            copy_rest(self._files, str(Path(move.source) / name), str(Path(move.staged) / name))
+        self.switch(move)
+        self.end_move(move)
+        return str(Path(move.source).parent)
+
+    def plan_move(self, partition_id: int, path: str) -> Move | None:
+        """The steps of a move of a partition to another of the directories; ``None``: it is there already.
+
+        The caller copies all files to ``staged``, durably, then calls :meth:`switch`, and after that :meth:`end_move`
+        or :meth:`take_back`. What was copied is removed by :meth:`end_move`, also without a switch. Nothing has changed
+        yet.
+
+        Raises:
+            StorageError: The directory is not one of the node, or the partition is absent or has no files.
+            OSError: A file cannot be read.
+        """
         absence = self.absence(partition_id)
         if absence is not None:
             raise StorageError(f"partition {partition_id} cannot be moved: {absence}")
@@ -326,39 +362,88 @@ class Volumes:
         if to is None and wanted != _absolute(self._first):
             raise StorageError(f"{path} is none of the directories of the node; give one of {', '.join(self.paths())}")
         link = str(Path(self._first) / str(partition_id))
-        place = self._known.partitions.get(partition_id)
         if not self._files.exists(link):
             raise StorageError(f"partition {partition_id} has no files in {self._first}")
-        if to == (None if place is None else place.volume):
+        since = self.volume_of(partition_id)
+        if to == since:
             return None
-        source = link if place is None else self._target(place.volume, partition_id)
+        there = self.there()
+        source, staged = Path(there[since]) / str(partition_id), Path(there[to]) / f"{partition_id}{_MOVING}"
+        return Move(partition_id, since, to, str(source), str(staged))
+
+    def switch(self, move: Move) -> None:
+        """Let the copy of a partition's files be the partition; the log is closed.
+
+        The old files get another name, and stay until :meth:`end_move`. ``volumes.json`` decides which of both are the
+        partition, and so does a start after a crash.
+
+        Raises ``OSError``; then :meth:`take_back` is called.
+        """
+        partition_id, parent = move.partition_id, str(Path(move.source).parent)
         with self._changing:
-            if to is None:
-                self._move_to_first(partition_id, source)
-            else:
-                self._move_to_volume(partition_id, source, to, link)
-        return str(Path(source).parent)
+            self._unsettled.add(partition_id)
+            self._files.sync_directory(move.staged)
+            self._files.sync_directory(str(Path(move.staged).parent))
+            if move.to is not None and self._files.exists(self._target(move.to, partition_id)):
+                remove_directory(self._files, self._target(move.to, partition_id))  # left by an interrupted placement
+            self._files.rename(move.source, move.source + _MOVED)
+            self._files.sync_directory(parent)
+            self._decide(partition_id, move.to)
+            self._settle(move.to, Path(move.staged).name)
+            self._link(partition_id)
+            self._unsettled.discard(partition_id)
+
+    def take_back(self, move: Move) -> None:
+        """Let the old files be the partition again, after a failed or an unwanted :meth:`switch`; the log is closed.
+
+        What a failing disk keeps of the copy stays there. Raises ``OSError``; then the partition is absent until a
+        start has put it right.
+        """
+        partition_id = move.partition_id
+        old, new = move.source + _MOVED, str(Path(move.staged).with_name(str(partition_id)))
+        with self._changing:
+            self._unsettled.add(partition_id)
+            if self._known_volume(partition_id) == move.to and not self._files.exists(move.staged):
+                try:
+                    self._files.rename(new, move.staged)
+                    self._files.sync_directory(str(Path(new).parent))
+                except OSError as error:
+                    logger.warning("a copy that is not used stays in %s, until another move there: %s", new, error)
+            self._decide(partition_id, move.since)  # a write that has failed may be in the file nevertheless
+            if self._files.exists(old):
+                self._settle(move.since, Path(old).name)
+            self._link(partition_id)
+            self._unsettled.discard(partition_id)
+
+    def end_move(self, move: Move) -> None:
+        """Remove the files that are not the partition: the old ones after a switch, otherwise those that were copied.
+
+        Raises ``OSError``; then the next start removes them.
+        """
+        with self._changing:
+            for path in (move.source + _MOVED, move.staged):
+                if self._files.exists(path):
+                    remove_directory(self._files, path)
 
     # Internals
 
-    def _move_to_volume(self, partition_id: int, source: str, to: UUID, link: str) -> None:
-        target = self._target(to, partition_id)
-        self._copy(source, target)
-        if source == link:  # a directory cannot be replaced by a link in one step
-            source = link + _MOVED
-            self._files.rename(link, source)
-            self._files.sync_directory(self._first)
-        self._change({partition_id: _Place(volume=to)})
-        self._files.link_directory(target, link)
-        self._files.sync_directory(self._first)
-        self._remove(source)
+    def _decide(self, partition_id: int, to: VolumeId) -> None:
+        """Write durably on which volume a partition is."""
+        places = {each: place for each, place in self._known.partitions.items() if each != partition_id}
+        if to is not None:
+            places[partition_id] = _Place(volume=to)
+        self._write(partitions=places)
 
-    def _move_to_first(self, partition_id: int, source: str) -> None:
-        staged = self._staged(partition_id)
-        self._copy(source, staged)
-        self._write(partitions={each: place for each, place in self._known.partitions.items() if each != partition_id})
-        self._finish(partition_id, staged)
-        self._remove(source)
+    def _known_volume(self, partition_id: int) -> VolumeId:
+        place = self._known.partitions.get(partition_id)
+        return None if place is None else place.volume
+
+    def _link(self, partition_id: int) -> None:
+        """Have the link lead to the volume of a partition; a partition of the first directory has none."""
+        volume_id, link = self._known_volume(partition_id), str(Path(self._first) / str(partition_id))
+        if volume_id is not None:
+            self._files.link_directory(self._target(volume_id, partition_id), link)
+            self._files.sync_directory(self._first)
 
     def _staged(self, partition_id: int) -> str:
         return str(Path(self._first) / f"{partition_id}{_MOVING}")
@@ -369,44 +454,32 @@ class Volumes:
         self._files.sync_directory(self._first)
 
     def _finish_moves(self) -> None:
-        """Finish or undo a move that was interrupted: ``volumes.json`` decides."""
-        for name in self._files.list_directory(self._first):
-            path, stem = str(Path(self._first) / name), Path(name).stem
-            if not stem.isdecimal() or not name.endswith((_MOVING, _MOVED)):
-                continue
-            if int(stem) in self._known.partitions:
-                self._remove(path)
-            else:
-                self._finish(int(stem), path)
-
-    def _copy(self, source: str, target: str) -> None:
-        """Copy the files of a partition, durably, in place of what an interrupted move has left there."""
-        if self._files.exists(target):
-            self._remove(target)
-        self._files.make_directory(target)
-        for name in self._files.list_directory(source):
-            self._copy_file(str(Path(source) / name), str(Path(target) / name))
-        self._files.sync_directory(target)
-        self._files.sync_directory(str(Path(target).parent))
-
-    def _copy_file(self, source: str, target: str) -> None:
-        read = self._files.open(source, create=False)
-        try:
-            written = self._files.open(target, create=True)
+        """Finish or undo moves that were interrupted: ``volumes.json`` decides."""
+        for volume_id, directory in self.there().items():
             try:
-                for offset in range(0, read.size(), _COPIED_AT_ONCE_BYTES):
-                    written.write(offset, [read.read(offset, _COPIED_AT_ONCE_BYTES)])
-                written.sync()
-            finally:
-                written.close()
-        finally:
-            read.close()
+                for name in self._files.list_directory(directory):
+                    if Path(name).stem.isdecimal() and name.endswith((_MOVING, _MOVED)):
+                        self._settle(volume_id, name)
+            except OSError as error:
+                if volume_id is None:
+                    raise
+                self.give_up(volume_id, str(error))
 
-    def _remove(self, directory: str) -> None:
-        for name in self._files.list_directory(directory):
-            self._files.remove(str(Path(directory) / name))
-        self._files.remove_directory(directory)
-        self._files.sync_directory(str(Path(directory).parent))
+    def _settle(self, volume_id: VolumeId, name: str) -> None:
+        """Have a directory with the name of a move be the partition, if the partition is on its volume; otherwise
+        remove it."""
+        parent = self._first if volume_id is None else self._paths[volume_id]
+        path, partition_id = str(Path(parent) / name), int(Path(name).stem)
+        plain = str(Path(parent) / str(partition_id))
+        if self._known_volume(partition_id) != volume_id:
+            remove_directory(self._files, path)
+        elif volume_id is None:
+            self._finish(partition_id, path)
+        elif self._files.exists(plain):
+            remove_directory(self._files, path)
+        else:
+            self._files.rename(path, plain)
+            self._files.sync_directory(parent)
 
     def _find(self, further: Sequence[str], *, begin: bool) -> None:
         first = _absolute(self._first)

@@ -7,6 +7,7 @@
    together; ``without_journal``: changes that no journal takes; ``checkpoints``; ``journal_start``.
 3. ``disks``: the journal and the threads of each disk; ``manager``: all partitions of the directory; ``data_port`` and
    ``admin_port``; ``node``: the process.
-4. ``times``: times of commits; ``scrubber``: background scans; ``findings``: known damage, for health and metrics.
+4. ``times``: times of commits; ``scrubber``: background scans; ``findings``: known damage, for health and metrics;
+   ``moving``: the copy of a partition for another disk.
 5. ``partition_metrics`` and ``descriptions``: measurements.
 """

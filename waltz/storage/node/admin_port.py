@@ -14,8 +14,8 @@ from typing import Any
 
 from waltz.common.access import EVERYTHING, Access, Action, Proof, Right, Rights
 from waltz.common.errors import DeadlineExceededError, ProtocolError
-from waltz.common.metrics.exposition import admin_pieces
-from waltz.common.metrics.registry import Registry
+from waltz.common.metrics.exposition import admin_pieces, to_json
+from waltz.common.metrics.registry import Json, Registry
 from waltz.common.net.channel import Channel
 from waltz.common.pieces import Pieces
 from waltz.common.tasks import owned
@@ -52,13 +52,16 @@ RIGHTS: Mapping[type[admin_wire.Message], Right | None] = {
     admin_wire.RepairSurveyRequest: Right.ADMIN,
     admin_wire.RepairRecordsRequest: Right.ADMIN,
     admin_wire.RepairCommitRequest: Right.ADMIN,
+    admin_wire.DisksRequest: Right.DESCRIBE,
+    admin_wire.MoveToDiskRequest: Right.ADMIN,
 }
 """The right that each request needs; none is needed to open a connection."""
 
-_REPAIRS: Mapping[type[admin_wire.Message], str] = {
+_NAMES: Mapping[type[admin_wire.Message], str] = {
     admin_wire.RepairSurveyRequest: "survey for a repair",
     admin_wire.RepairRecordsRequest: "stage records of a repair",
     admin_wire.RepairCommitRequest: "repair",
+    admin_wire.MoveToDiskRequest: "move to another disk",
 }
 
 Answering = Callable[[Any], Coroutine[None, None, admin_wire.Message]]
@@ -88,6 +91,8 @@ class AdminService:
             admin_wire.RepairSurveyRequest: self._survey,
             admin_wire.RepairRecordsRequest: self._stage,
             admin_wire.RepairCommitRequest: self._repair,
+            admin_wire.DisksRequest: self._tell_disks,
+            admin_wire.MoveToDiskRequest: self._move_to_disk,
         }
         self._reading: dict[type[admin_wire.Message], Reading] = {
             wire.RecordListRequest: self._read_records,
@@ -172,6 +177,28 @@ class AdminService:
         await self._manager.repair(request.partition_id, request.certain_up_to)
         return wire.AdminSuccessResponse(request.seq_num)
 
+    async def _tell_disks(self, request: admin_wire.DisksRequest) -> admin_wire.Message:
+        uses, moves = await self._manager.plan_rebalance()
+        directories: list[Json] = [
+            {
+                "directory": use.directory,
+                "free_bytes": use.free_bytes,
+                "partitions": {str(each): size for each, size in use.partitions.items()},
+            }
+            for use in uses
+        ]
+        planned: list[Json] = [
+            {"partition": move.partition_id, "from": move.source, "to": move.to, "bytes": move.size_bytes}
+            for move in moves
+        ]
+        return admin_wire.DisksResponse(request.seq_num, to_json({"directories": directories, "moves": planned}))
+
+    async def _move_to_disk(self, request: admin_wire.MoveToDiskRequest) -> wire.Message:
+        if not request.directory or request.rate_bytes_per_s < 1:
+            raise StorageError("the directory or a rate above 0 is missing")
+        await self._manager.move_to_disk(request.partition_id, request.directory, request.rate_bytes_per_s)
+        return wire.AdminSuccessResponse(request.seq_num)
+
     async def _open(self, request: wire.AdminOpenRequest) -> wire.Message:
         error = self._manager.check_cluster(request.key, request.partition_count)
         if error is not None:
@@ -247,7 +274,7 @@ def _operation(request: admin_wire.Message) -> str:
         if request.assigned:
             return "assign partitions"
         return "unassign partitions and delete their files" if request.delete_files else "unassign partitions"
-    return _REPAIRS[type(request)]
+    return _NAMES[type(request)]
 
 
 def _listed(partition_ids: tuple[int, ...] | None) -> tuple[int, ...]:

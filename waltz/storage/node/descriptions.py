@@ -4,7 +4,7 @@ Pure data, from which docs/metrics.md is generated.
 """
 
 from waltz.common.metrics.registry import Description, Kind
-from waltz.storage.node.findings import MISSING_VOLUMES, VOLUME_FREE
+from waltz.storage.node.findings import MISSING_VOLUMES, MOVED_PARTITIONS, VOLUME_FREE
 from waltz.storage.node.partition_metrics import HISTOGRAMS
 
 
@@ -61,6 +61,7 @@ DESCRIPTIONS = (
     _partition("torn_cut_bytes", "Size of the torn write that was cut at the last start."),
     _partition("truncate_request_total", "Recoveries that cut uncommitted records."),
     MISSING_VOLUMES,
+    MOVED_PARTITIONS,
     VOLUME_FREE,
     *HISTOGRAMS,
 )

@@ -100,6 +100,10 @@ class Disks:
         """The disk of a partition; the first disk for a partition without a place, or with one that is missing."""
         return self._disks.get(self._directory.volumes.volume_of(partition_id), self.first)
 
+    def files_of(self, volume_id: VolumeId) -> Files:
+        """The file system, with threads for the disk of a volume that is there."""
+        return self._disks[volume_id].files
+
     def durability(self, partition_id: int) -> Durability:
         """The way in which the changes of a partition become durable."""
         disk = self.of(partition_id)

@@ -20,6 +20,9 @@ MAX_LISTED = 10
 MISSING_VOLUMES = Description(
     "waltz_storage_num_missing_volumes", "gauge", (), "Volumes that are missing; their partitions are not served."
 )
+MOVED_PARTITIONS = Description(
+    "waltz_storage_moved_partitions_total", "counter", (), "Partitions that were moved to another disk of the node."
+)
 VOLUME_FREE = Description(
     "waltz_storage_volume_free_bytes", "gauge", ("directory",), "Free space on the disk of each directory."
 )

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from waltz.common.metrics.registry import GaugeForm, Registry
 from waltz.common.records import Record
 from waltz.common.storage_health import StorageHealth
 from waltz.common.wire.structures import SessionInfo
+from waltz.storage.disk.balance import DiskUse, PlannedMove, plan_moves
 from waltz.storage.disk.clean_stop import CleanPartition
 from waltz.storage.disk.control_file import ControlFile
 from waltz.storage.disk.directory import StorageDirectory
@@ -20,11 +22,12 @@ from waltz.storage.disk.fence import FenceFile
 from waltz.storage.disk.files.files import Files
 from waltz.storage.disk.log.log import PartitionLog
 from waltz.storage.disk.salvage import Reported
-from waltz.storage.disk.volumes import Volumes
+from waltz.storage.disk.volumes import Move, Volumes
 from waltz.storage.errors import PartitionNotAssignedError, StorageError
 from waltz.storage.node.disks import Disks
-from waltz.storage.node.findings import Findings
+from waltz.storage.node.findings import MOVED_PARTITIONS, Findings
 from waltz.storage.node.journal_start import JournalSizes
+from waltz.storage.node.moving import PartitionCopy
 from waltz.storage.node.partition import StoragePartition
 from waltz.storage.node.partition_metrics import GROUP, PartitionMetrics
 from waltz.storage.node.request_queue import DEFAULT_LIMITS, QueueLimits
@@ -35,6 +38,9 @@ from waltz.storage.node.times import TimeWriter
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+
+MAX_COPIES = 5
+"""The largest number of copies for one move to another disk. Each removal of records needs another one."""
 
 OPENED_AT_ONCE = 4
 """The largest number of partitions that are recovered at the same time at start."""
@@ -83,6 +89,9 @@ class StorageManager:
         self._registry = registry
         self._limits = limits
         self._administration = asyncio.Lock()
+        self._moving = asyncio.Lock()
+        self.moved_partitions = 0
+        """The number of partitions that were moved to another disk since the start."""
         self._closing = False
         self._closed = False
         self.scrubber = Scrubber(self.partitions)
@@ -92,6 +101,7 @@ class StorageManager:
         registry.gauge(GROUP, f"{GROUP}-partition-ids", lambda: sorted(self.assigned_partition_status()))
         registry.gauge(GROUP, f"{GROUP}-out-of-service-partition-ids", lambda: sorted(self.out_of_service()))
         registry.gauge(GROUP, f"{GROUP}-num-out-of-service-partitions", lambda: len(self.out_of_service()))
+        registry.reading(MOVED_PARTITIONS, lambda: [((), float(self.moved_partitions))])
         registry.gauge(GROUP, f"{GROUP}-scanned-bytes", lambda: self.scrubber.scanned_bytes, GaugeForm(counts=True))
         self.findings = Findings(self.partitions, directory, files, registry, lambda: self._disks.syncing_s)
         """The known problems of files and disk."""
@@ -202,9 +212,11 @@ class StorageManager:
 
         Raises ``PartitionNotAssignedError``, ``StorageError``, ``OSError``.
         """
-        partition = self.partitions.get(partition_id)
-        if partition is not None:
-            return await partition.read_log(read)
+        while (partition := self.partitions.get(partition_id)) is not None:
+            if not partition.suspended:
+                return await partition.read_log(read)
+            async with self._administration:  # until it is on another disk
+                continue
         if partition_id in self._broken:
             raise StorageError(f"partition {partition_id} could not be opened: {self._broken[partition_id]}")
         raise PartitionNotAssignedError(partition_id)
@@ -263,6 +275,118 @@ class StorageManager:
                 self._reported.pop(partition_id, None)
                 self._unrepaired.pop(partition_id, None)
                 self._metrics.pop(partition_id).close()
+
+    # Disks
+
+    async def move_to_disk(self, partition_id: int, path: str, rate_bytes_per_s: int) -> str | None:
+        """Move a partition to another directory of the node while it is served.
+
+        Most of the files are copied first, at most at a rate in bytes per second. Then the partition is suspended:
+        its requests wait until it is opened on the other disk. After a failure the partition is served where it was.
+
+        Returns:
+            The directory where it was; ``None``: it is there already.
+
+        Raises:
+            PartitionNotAssignedError: The partition is not assigned to the node.
+            StorageError: The partition is out of service or was closed meanwhile, or the directory is none of the node.
+            OSError: A file cannot be read or written.
+        """
+        async with self._moving:
+            partition = self._movable(partition_id)
+            volumes = self._directory.volumes
+            move = await self._files.run(partial(volumes.plan_move, partition_id, path))
+            if move is None:
+                return None
+            copy = PartitionCopy(self._disks.files_of(move.to), move, rate_bytes_per_s)
+            logger.info("partition %d: moving from %s to %s", partition_id, Path(move.source).parent, path)
+            try:
+                for _ in range(MAX_COPIES):
+                    await copy.ahead(partition.log, partial(self._check_still_served, partition))
+                    async with self._administration:
+                        self._check_still_served(partition)
+                        if copy.is_of(partition.log) and await self._change_disk(partition, move, copy):
+                            break
+                else:
+                    raise StorageError(f"records of partition {partition_id} were removed during each copy; repeat it")
+            finally:
+                if volumes.absence(partition_id) is None:
+                    await self._end_move(move)
+            self.moved_partitions += 1
+            logger.info("partition %d is on another disk: moved to %s", partition_id, path)
+            return str(Path(move.source).parent)
+
+    async def plan_rebalance(self) -> tuple[list[DiskUse], list[PlannedMove]]:
+        """The disks of the node, and the moves that even out their free space. Raises ``OSError``."""
+        volumes, sizes = self._directory.volumes, {}
+        for partition_id, partition in self.partitions.items():
+            if partition.failure is None:
+                sizes[partition_id] = sum(partition.log.lasting()[1].values())
+        uses = []
+        for volume_id, path in volumes.there().items():
+            free_bytes = await self._disks.files_of(volume_id).run_read(partial(self._files.free_bytes, path))
+            held = {each: size for each, size in sorted(sizes.items()) if volumes.volume_of(each) == volume_id}
+            uses.append(DiskUse(path, free_bytes or 0, held))
+        return uses, plan_moves(uses)
+
+    def _movable(self, partition_id: int) -> StoragePartition:
+        partition = self.partitions.get(partition_id)
+        if partition is None or partition.failure is not None:
+            reason = self.out_of_service().get(partition_id)
+            if reason is None:
+                raise PartitionNotAssignedError(partition_id)
+            raise StorageError(f"partition {partition_id} is out of service, and cannot be moved: {reason}")
+        return partition
+
+    def _check_still_served(self, partition: StoragePartition) -> None:
+        partition_id = partition.partition_id
+        if self._closing or self.partitions.get(partition_id) is not partition or partition.failure is not None:
+            raise StorageError(f"partition {partition_id} is not moved, since it was closed or has failed meanwhile")
+
+    async def _change_disk(self, partition: StoragePartition, move: Move, copy: PartitionCopy) -> bool:
+        """Suspend a partition, and open it on the other disk, or where it was.
+
+        Returns false if it has to be copied again; raises if the move has failed.
+        """
+        partition_id, successor = partition.partition_id, None
+        self._reported.pop(partition_id, None)
+        try:
+            try:
+                await partition.suspend()
+                if partition.failure is not None:
+                    raise StorageError(partition.failure)
+                moved = copy.is_of(partition.log)
+                if moved:
+                    await copy.rest()
+                    await self._files.run(partial(self._directory.volumes.switch, move))
+                successor = await self._open_after_stop(partition)
+            except Exception as error:
+                if partition.failure is not None:
+                    raise
+                logger.error("partition %d stays where it was, since its move has failed: %s", partition_id, error)
+                await self._files.run(partial(self._directory.volumes.take_back, move))
+                successor = await self._open_after_stop(partition)
+                raise
+        except BaseException as error:
+            if successor is None:
+                del self.partitions[partition_id]
+                self._report_broken(partition_id, error)
+            raise
+        finally:
+            if successor is not None:
+                self._serve(successor)
+            partition.hand_over(successor)
+        return moved
+
+    async def _open_after_stop(self, closed: StoragePartition) -> StoragePartition:
+        self._directory.expect(closed.partition_id, CleanPartition(closed.info, closed.log.end))
+        return await self._open_partition(closed.partition_id)
+
+    async def _end_move(self, move: Move) -> None:
+        try:
+            await self._files.run(partial(self._directory.volumes.end_move, move))
+        except OSError as error:
+            logger.warning("files of a move were left behind, and the next start removes them: %s", error)
 
     # Repair
 

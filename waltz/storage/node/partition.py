@@ -147,6 +147,10 @@ class StoragePartition:
         self._reader = Sleeper()
         self._calls_begun_s: dict[object, float] = {}
         self._closing = False
+        self.suspended = False
+        """Whether requests are kept for a successor; see :meth:`suspend`."""
+        self._noted: tuple[int, int, int] | None = None
+        """The last report of the owner since the partition was suspended."""
         self._tasks: list[asyncio.Task[None]] = []
         metrics.watch_partition(lambda: len(self.queue), lambda: self.max_transaction_id)
         metrics.watch_log(log)
@@ -207,7 +211,7 @@ class StoragePartition:
         A request without room in the queue is refused.
         """
         message = request.message
-        if self._closing:
+        if self._closing and not self.suspended:
             request.requester.answer(failure_frame(message, wire_text(PartitionNotAssignedError(self.partition_id))))
             return
         if self._dead is not None:
@@ -222,6 +226,8 @@ class StoragePartition:
             return
         if isinstance(message, wire.TruncateRequest):
             self._unfinished_truncates += 1
+        if self._closing:
+            return  # kept for the successor
         self._busy.add(self.partition_id)
         if overtakes:
             self._reader.wake()
@@ -231,6 +237,8 @@ class StoragePartition:
     def note_committed(self, session_id: int, transaction_id: int, time_ms: int) -> None:
         """Add to the time index that all transactions up to this one were committed at a time, as reported by the owner
         of a session."""
+        if self.suspended:
+            self._noted = session_id, transaction_id, time_ms
         if session_id == self._session_id and transaction_id <= self._log.max_transaction_id:
             self._log.times.add(transaction_id, time_ms)
 
@@ -278,6 +286,39 @@ class StoragePartition:
 
         Raises ``OSError`` when the last sync of the log fails.
         """
+        await self._end()
+        self._dismiss()
+        await self._durability.close(self._log)
+
+    async def suspend(self) -> None:
+        """End after the write in flight, and close the log, but keep all requests, also new ones, for
+        :meth:`hand_over`, which has to follow.
+
+        Raises ``OSError`` when the last sync of the log fails.
+        """
+        self.suspended = True
+        self._calls_begun_s["suspended"] = self._metrics.clock()  # a disk that hangs is told
+        await self._end()
+        await self._durability.close(self._log)
+
+    def hand_over(self, successor: "StoragePartition | None") -> None:
+        """Give the kept requests to the partition that serves the log from now on; ``None``: answer them as not
+        assigned.
+
+        Reads that may be served at once come first, as they would have here.
+        """
+        self.suspended = False
+        del self._calls_begun_s["suspended"]
+        if successor is None:
+            self._dismiss()
+            return
+        reads = list(self.queue.reads)
+        for request in [*reads, *self.queue.take_all()[: -len(reads) or None]]:
+            successor.receive(request)
+        if self._noted is not None:
+            successor.note_committed(*self._noted)
+
+    async def _end(self) -> None:
         self._closing = True
         self._writer.wake()
         self._reader.wake()
@@ -289,10 +330,11 @@ class StoragePartition:
         for _function, future in self._maintenance:
             if not future.done():
                 future.set_exception(PartitionNotAssignedError(self.partition_id))
+
+    def _dismiss(self) -> None:
         not_assigned = wire_text(PartitionNotAssignedError(self.partition_id))
         for request in self.queue.take_all():
             request.requester.answer(failure_frame(request.message, not_assigned))
-        await self._durability.close(self._log)
 
     def _turn_away(self, request: PartitionRequest) -> None:
         """Refuse a request immediately when the queue is full: other partitions share the connection and continue

@@ -135,6 +135,25 @@ class StorageAdminClient(StorageConnection[admin_wire.Message]):
         request = admin_wire.RepairCommitRequest(self._calls.next_seq_num(), partition_id, certain_up_to)
         await self._long_request(request, wire.AdminSuccessResponse)
 
+    async def disks(self) -> str:
+        """The node's disks, and the moves that even out their free space: a JSON document.
+
+        Raises ``WaltzError`` when the node is of the original.
+        """
+        self._check_disks()
+        request = admin_wire.DisksRequest(self._calls.next_seq_num())
+        return (await self._request(request, admin_wire.DisksResponse)).disks_json or ""
+
+    async def move_to_disk(self, partition_id: int, directory: str, rate_bytes_per_s: int) -> None:
+        """Move a partition to another directory of the node. Raises ``WaltzError`` when the node is of the original."""
+        self._check_disks()
+        request = admin_wire.MoveToDiskRequest(self._calls.next_seq_num(), partition_id, directory, rate_bytes_per_s)
+        await self._long_request(request, wire.AdminSuccessResponse)
+
+    def _check_disks(self) -> None:
+        if self._version < admin_wire.OUR_VERSION:
+            raise WaltzError(f"storage admin {self.endpoint} is a node of the original, which has one disk only")
+
     # The channel's callbacks
 
     def frames_received(self, channel: Channel, buffer: bytes, bounds: Bounds) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.unit.storage.crash_files import CrashFiles, CrashNow, Directory
 from tests.unit.storage.log_testing import KEY
+from waltz.storage.disk.directory_copy import copy_rest, make_empty
 from waltz.storage.disk.files.files import Files, OsFiles
 from waltz.storage.disk.volumes import EVEN_WITHIN_BYTES, VOLUME_NAME, VOLUMES_NAME, Volumes
 from waltz.storage.errors import StorageError
@@ -120,8 +121,54 @@ def test_there_is_one_valid_copy_whatever_fails(seed: int) -> None:
         assert not found.absent()
         assert {each: read(files, each) for each in contents} == contents
         found.close()
-        names = [name for name in files.list_directory(FIRST) if name.endswith((".moving", ".moved"))]
-        assert not names
+        names = [(path, name) for path in (FIRST, *OTHERS) for name in files.list_directory(path)]
+        assert not [name for _, name in names if name.endswith((".moving", ".moved"))]
+        copies = [
+            name
+            for path, name in names
+            if files.linked_directory(f"{path}/{name}") is None and files.exists(f"{path}/{name}/data")
+        ]
+        assert all(copies.count(str(partition_id)) == 1 for partition_id in contents)
+
+
+@pytest.mark.parametrize("to", [FIRST, "/two"])
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_move_that_fails_at_any_place_leaves_the_partition_where_it_was(to: str, dies: bool) -> None:
+    """The destination fails once, at each of its calls in turn; the process may die while the move is taken back."""
+    for after in range(200):
+        files = new_files()
+        volumes = open_volumes(files)
+        partition_id = next(each for each in range(9) if placed(volumes, files, each, b"?") == "/one")
+        move = volumes.plan_move(partition_id, to)
+        assert move is not None
+        make_empty(files, move.staged)
+        copy_rest(files, f"{move.source}/data", f"{move.staged}/data")
+        files.fail(OSError("planted"), after=after)
+        try:
+            volumes.switch(move)
+        except OSError:
+            assert volumes.absence(partition_id) is not None
+            if dies:
+                files.fail(CrashNow(), after=after % 7)
+                with contextlib.suppress(CrashNow):
+                    volumes.take_back(move)
+                    volumes.end_move(move)
+                files.crash(random.Random(after))
+                volumes = open_volumes(files)
+            else:
+                volumes.take_back(move)
+                volumes.end_move(move)
+                assert volumes.volume_of(partition_id) == move.since
+            assert volumes.absence(partition_id) is None
+        else:
+            files.clear_fault()
+            volumes.take_back(move)
+            volumes.end_move(move)
+            assert volumes.volume_of(partition_id) == move.since
+            assert read(files, partition_id) == b"?"
+            return
+        assert read(files, partition_id) == b"?"
+    raise AssertionError("a switch takes more than 200 file calls")
 
 
 def test_a_start_that_fails_at_any_place_loses_nothing() -> None:

@@ -28,7 +28,7 @@ from waltz.common.metrics.registry import Registry
 from waltz.common.wire import admin as wire
 from waltz.common.wire import admin_version1 as admin_wire
 from waltz.common.wire.structures import RpcException
-from waltz.storage.node.admin_port import _REPAIRS, RIGHTS, AdminService
+from waltz.storage.node.admin_port import _NAMES, RIGHTS, AdminService
 from waltz.storage.node.replies import MAX_REPLY_BYTES
 from waltz.storage.remote.errors import RemoteStorageError
 
@@ -352,5 +352,5 @@ async def test_what_administrators_do_is_noted(tmp_path: Path) -> None:
 
 
 def test_every_administrative_request_has_a_name_for_the_audit_log() -> None:
-    named = {wire.PartitionAvailableRequest, wire.PartitionAssignmentRequest, *_REPAIRS}
+    named = {wire.PartitionAvailableRequest, wire.PartitionAssignmentRequest, *_NAMES}
     assert named == {kind for kind, right in RIGHTS.items() if right is Right.ADMIN}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
@@ -37,7 +38,7 @@ from waltz.storage.disk.segment.segment import (
     as_stored,
     as_wire_pieces,
 )
-from waltz.storage.disk.segment.segment_format import HEADER_SIZE_BYTES, WIRE_PIECES
+from waltz.storage.disk.segment.segment_format import HEADER_SIZE_BYTES, WIRE_PIECES, index_offset
 from waltz.storage.disk.segment.segment_opening import create_segment
 from waltz.storage.disk.times.time_format import time_index_path
 from waltz.storage.disk.times.time_index import TimeIndex
@@ -205,6 +206,17 @@ class PartitionLog:
     def end(self) -> LogEnd:
         """Where the next record goes."""
         return self._view.end
+
+    def lasting(self) -> tuple[int, dict[str, int]]:
+        """What does not change any more while no record is removed: a number that changes with each removal, and the
+        bytes from the begin of files, by their names. Does not block."""
+        view, sizes = self._view, {}
+        for segment in view.segments:
+            visible, first_id = view.visible(segment), segment.first_transaction_id
+            sizes[Path(segment.path).name] = visible.end_offset
+            if segment is not view.segments[-1]:  # the index of the last one may be behind
+                sizes[Path(segment.index_path).name] = index_offset(first_id, visible.next_transaction_id)
+        return view.epoch, sizes
 
     # Writing
 
