@@ -60,6 +60,7 @@ ARGUMENTS = {
     "storage max-transaction-id": "-s {admin} -sp {port} -p {partition}",
     "storage recover-partition": "-s {admin} -d {admin} -dp {port} -p {partition}",
     "storage move": "-s {data} -d {other} -p {partition} --apply -y",
+    "storage rebalance-disks": "-s {admin} --plan",
     "storage accept-loss": "-p {one} --lost {data} --plan",
     "storage repair": "-s {admin} -p {partition}",
     "cluster create": "-n other -p 1 -s {data}:1",

@@ -14,12 +14,15 @@ _HELP = {
     "table-skipped-transactions": "Transactions that the view of an open table skipped because they are not envelopes.",
     "lock-failure": "Appends refused because a lock had changed.",
     "transaction-monitor-timeout": "Appends that were undecided for longer than client.longWaitThreshold.",
+    "early-acknowledgement": "Appends acknowledged before their commit, at a level below the quorum.",
+    "retracted-acknowledgement": "Appends lost after such an acknowledgement.",
     "send-throughput": "Appends sent.",
     "received-throughput": "Transactions received with the feed.",
     "on-completion-latency": "Time from the send of an append to the news of its commit, for a sample of appends.",
     "on-application-latency": "Time from the send of an append to its application, for a sample of appends.",
 }
-"""Texts by the original's names. ``lag``, ``lag-seconds`` and ``table-skipped-transactions`` are extensions."""
+"""Texts by the original's names. ``lag``, ``lag-seconds``, ``table-skipped-transactions`` and
+the acknowledgements are extensions."""
 
 NAMES = frozenset(_HELP)
 """The metrics of a client."""

@@ -34,7 +34,10 @@ _GAUGES = {
 }
 _COUNTERS = {
     f"{_PARTITION}{name.replace('-', '_')}_total": name
-    for name in ("lock-failure", "transaction-monitor-timeout", "send-throughput", "received-throughput")
+    for name in (
+        *("lock-failure", "transaction-monitor-timeout", "early-acknowledgement", "retracted-acknowledgement"),
+        *("send-throughput", "received-throughput"),
+    )
 }
 _LATENCIES = {
     f"{_PARTITION}{name.replace('-', '_')}_seconds": name

@@ -49,7 +49,7 @@ async def test_metrics_of_two_clients_are_exported() -> None:
         assert 0 < values["waltz.client.on-completion-latency", client, "0.99"] < 60
         names = {name for name, _, _ in values}
     provider.shutdown()
-    assert len(names) == 7 + 4 + 2 * 3
+    assert len(names) == 7 + 6 + 2 * 3
 
 
 async def test_a_trace_goes_through_the_log() -> None:
